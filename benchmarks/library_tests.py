@@ -32,13 +32,13 @@ if not __package__:  # run as a command
 
 from memlint.accelerator.device import is_virtual
 from memlint.accelerator.values import content
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import pyg_lib, spconv, torch_cluster, torch_scatter, torch_sparse, transformer_engine
 from memlint.libraries.finding import StandIn
 from memlint.libraries.installation import install
 from memlint.libraries.lacking import lacked
 from memlint.libraries.library import UnknownFunctionError
+from memlint.memory.devices import device_named
 
 
 class Drawn:

@@ -30,8 +30,8 @@ if not __package__:  # run as a command
 
 from benchmarks.claims import verdict
 from fixtures.published import programs
-from memlint.cuda.context import VARIABLE, with_context
-from memlint.cuda.devices import device_named
+from memlint.memory.context import VARIABLE, with_context
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Estimate, Interval, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program

@@ -26,8 +26,8 @@ if not __package__:  # run as a command
 from benchmarks.claims import verdict
 from fixtures.published import libraries
 from memlint.accelerator import lazy_imports
-from memlint.cuda.devices import device_named
 from memlint.libraries import installation
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program

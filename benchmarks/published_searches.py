@@ -23,7 +23,7 @@ if not __package__:  # run as a command
     sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
 
 from fixtures.published.timm_training import TimmTraining
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program

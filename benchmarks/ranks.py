@@ -47,9 +47,9 @@ JOBS = {
 
 def trace(job: Job) -> float:
     """What one rank reserves, in GiB."""
-    from memlint.cuda.devices import device_named
     from memlint.distributed.group import become
     from memlint.distributed.rank import Rank
+    from memlint.memory.devices import device_named
     from memlint.memory.estimate import estimate
     from memlint.memory.timeline import Timeline
     from memlint.tracing.recorder import trace_program

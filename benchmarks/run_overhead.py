@@ -89,10 +89,10 @@ while True:
 
 def of_script(folder: Path) -> None:
     """Run train.py of `folder`, and print the times at which its setup and its Trace are there."""
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import DEFAULT_DEVICE, device_named
+    from memlint.memory.allocator.settings import AllocatorSettings
+    from memlint.memory.devices import DEFAULT_DEVICE, device_named
     from memlint.script.run import ScriptRun, run_script
-    from memlint.script.spec import Script
+    from memlint.targets.script import Script
     from memlint.workloads import torchvision_schemas
 
     torchvision_schemas.install()
@@ -113,7 +113,7 @@ def of_script(folder: Path) -> None:
 
 def of_declaration() -> None:
     """Trace the program in the current folder; as `of_script`."""
-    from memlint.cuda.devices import DEFAULT_DEVICE, device_named
+    from memlint.memory.devices import DEFAULT_DEVICE, device_named
     from memlint.tracing.recorder import trace_program
     from memlint.workloads import torchvision_schemas
 

@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 
 
 def measured(model: str, num_sizes: int) -> Measured:
-    from memlint.cuda.devices import device_named
+    from memlint.memory.devices import device_named
     from memlint.scaling.sizes import Sizes
     from memlint.tracing.workload_errors import trace_of_workload
     from memlint.workloads.build.construct import completed_program

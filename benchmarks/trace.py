@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from memlint.cuda.devices import DEFAULT_DEVICE, device_named
+from memlint.memory.devices import DEFAULT_DEVICE, device_named
 from memlint.tracing.recorder import trace_program
 from memlint.workloads import torchvision_schemas
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from memlint.base.units import format_nbytes
 from memlint.commands.analyse.analysis import Analysis
+from memlint.targets.workload import Workload
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.discover import complete
 from memlint.workloads.loading import prepare_imports
-from memlint.workloads.spec import Workload
 
 warnings.simplefilter("ignore")
 prepare_imports()

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.version import __version__
-from memlint.workloads.declare import Declaration, workload
+from memlint.targets.declare import Declaration, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ def trace(
     out, so the module is there to be read and searched (`graph`, `code`, `print_readable()`), not to be called. Of each
     node `meta["memlint"]` is the Node (line, phase, module, shapes) and `meta["memlint_buffers"]` the Buffers that it
     opens (bytes, dtype, category, lifetime), of a placeholder the one it stands for; `meta["memlint"]` of the module is
-    the Trace of both steps. They are records of `memlint.tracing.records`.
+    the Trace of both steps. They are records of `memlint.memory.records`.
 
     Raises memlint.base.errors.MemlintError: TargetError for what is not there, UsageError for settings that make no
     sense and for targets with several workloads, WorkloadError for what the code raises, TraceError for what cannot be

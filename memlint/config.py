@@ -127,7 +127,7 @@ class Settings(_Table):
     op: tuple[Op, ...] = ()
     """Ops of compiled extensions that do not load here."""
     workload: tuple[dict[str, Any], ...] = ()
-    """Tables as they stand; `memlint.workloads.pyproject` reads them."""
+    """Tables as they stand; `memlint.targets.workload_tables` reads them."""
     sweep: bool = True
     """Whether `memlint check` shows the batch sizes around that of each Workload."""
     timeout: Annotated[float, Field(gt=0)] = 120.0

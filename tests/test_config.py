@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from memlint.base.errors import UsageError
 from memlint.config import Settings, find_settings, override
-from memlint.workloads.pyproject import render_declaration, workload_from_table
+from memlint.targets.workload_tables import render_declaration, workload_from_table
 
 
 def settings_of(tmp_path, text):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.cuda import devices
+from memlint.memory import devices
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")

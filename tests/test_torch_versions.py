@@ -11,9 +11,9 @@ from memlint.accelerator import accumulation, backend, registration
 from memlint.accelerator.device import NAME
 from memlint.accelerator.kernel import HAND_WRITTEN
 from memlint.cuda import autocast, versions
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

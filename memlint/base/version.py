@@ -1,5 +1,8 @@
 """The version of memlint, and of what it writes."""
 
+import re
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -21,3 +24,13 @@ def install_command(extra: str) -> str:
     if (checkout / "pyproject.toml").is_file():
         return f"pip install '{checkout}[{extra}]'"
     return f"pip install 'torch-memlint[{extra}] @ git+{HOME}', with its OWNER"
+
+
+@cache
+def installed_torch() -> tuple[int, int]:
+    """Give major and minor version of the installed PyTorch without importing it; (0, 0) where there is none."""
+    try:
+        numbers = re.match(r"(\d+)\.(\d+)", metadata.version("torch"))
+    except metadata.PackageNotFoundError:
+        return 0, 0
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)

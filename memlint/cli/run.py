@@ -92,7 +92,7 @@ def run(
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
     from memlint.commands.run import command  # noqa: PLC0415
-    from memlint.script.spec import Script  # noqa: PLC0415
+    from memlint.targets.script import Script  # noqa: PLC0415
 
     of_check = {name: options.pop(name) for name in _CHECK_OPTIONS}
     check_options = CheckOptions(**of_check, thorough=verbose, cache=False)

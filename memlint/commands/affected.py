@@ -13,12 +13,12 @@ from pathlib import Path
 from memlint.base.errors import UsageError
 from memlint.commands.targets import Targets, is_excluded, of_directory, require_possible
 from memlint.config import Settings, find_settings, override
-from memlint.script.spec import Script
 from memlint.source.program_files import Project
+from memlint.targets.script import Script
+from memlint.targets.target import SEPARATOR
+from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker import answer_cache as answers
 from memlint.worker.protocol import Request
-from memlint.workloads.pyproject import workloads_from_tables
-from memlint.workloads.target import SEPARATOR
 
 _CONFIGURATION = ("memlint.toml", "pyproject.toml")
 

@@ -11,7 +11,7 @@ from memlint.commands.check.targets import CheckOptions
 from memlint.report.model import Report
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report
 from memlint.report.workloads import merged
-from memlint.workloads.target import SEPARATOR
+from memlint.targets.target import SEPARATOR
 
 STDIN = "-"
 _NO_NAME = "memlint"

@@ -12,14 +12,14 @@ from memlint.base.errors import TargetError
 from memlint.base.exclusion import exclusion
 from memlint.config import Settings, find_settings, override
 from memlint.report.model import Skipped
-from memlint.script.spec import Script
-from memlint.script.tables import scripts_from_tables
 from memlint.source.files import Unreadable, python_files
 from memlint.source.text import Source
+from memlint.targets.declare import FUNCTION
+from memlint.targets.script import Script
+from memlint.targets.script_tables import scripts_from_tables
+from memlint.targets.target import SEPARATOR, parse_target
+from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
-from memlint.workloads.declare import FUNCTION
-from memlint.workloads.pyproject import workloads_from_tables
-from memlint.workloads.target import SEPARATOR, parse_target
 
 _DECORATOR = "memlint.workload"
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

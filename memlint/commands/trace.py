@@ -16,12 +16,12 @@ from memlint.base.errors import UsageError
 from memlint.base.patching import patched
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.targets import resolve
-from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.targets.declare import declared_workloads
+from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.workload_errors import workload_errors
 from memlint.workloads.build.construct import build_program
-from memlint.workloads.declare import declared_workloads
-from memlint.workloads.spec import Workload
 
 _MODULE, _NAME = "memlint_traced", "target"
 """Where an object that was handed over is found, as if it were in an installed module."""

@@ -10,8 +10,6 @@ from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.base.patching import Patch, patched
 from memlint.cuda import autocast, hidden
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
 from memlint.cuda.facade import (
     control_flow,
     early_names,
@@ -26,6 +24,8 @@ from memlint.cuda.facade import (
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, quantized, recurrent
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.workspaces import Workspaces
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
 
 __all__ = ["virtual_device"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memlint.accelerator import state
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
 
 if TYPE_CHECKING:
     from memlint.cuda.workspaces import Workspaces

@@ -15,8 +15,8 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
-from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import Device
 
 HOPPER_WORKSPACE: Final = 32 << 20
 """cuBLAS on compute capability 9.0, and on 10 and 12 as well from torch 2.12 on: 4096 x 8 x 1024 bytes."""

@@ -21,7 +21,7 @@ from memlint.accelerator.kernel import kernel_of, tensors_in
 from memlint.accelerator.registration import KEY, implement_all, implemented
 from memlint.cuda.simulated import simulated
 from memlint.distributed.rank import Rank
-from memlint.tracing.records import Collective
+from memlint.memory.records import Collective
 
 Tensor = torch.Tensor
 

@@ -32,7 +32,7 @@ from memlint.distributed.collectives import of_host_as_well
 from memlint.distributed.joining import Joins
 from memlint.distributed.mailbox import Mailbox, ObjectCollectives
 from memlint.distributed.rank import Rank, environment
-from memlint.tracing.records import World
+from memlint.memory.records import World
 
 dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake backend takes tensors of the virtual device
 

@@ -19,8 +19,8 @@ from memlint.accelerator.device import allocate_apart
 from memlint.accelerator.registration import KEY, implemented
 from memlint.base.errors import TraceError
 from memlint.cuda.simulated import Simulated, simulated
-from memlint.distributed.communicators import SYMMETRIC
-from memlint.tracing.records import Collective
+from memlint.memory.communicators import SYMMETRIC
+from memlint.memory.records import Collective
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from memlint.distributed.tensor_plans import cut_layers
 from memlint.tracing.repeated_modules import is_inside, repeated
 
 if TYPE_CHECKING:
-    from memlint.distributed.strategy import Strategy
+    from memlint.targets.strategy import Strategy
 
 
 def join(world_size: int, rank: int, box: Mailbox | None = None) -> None:

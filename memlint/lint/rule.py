@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from memlint.base.errors import RuleError
 from memlint.base.ownership import is_installed
 from memlint.base.units import Measure, format_nbytes
+from memlint.memory.records import Frame  # noqa: TC001 -- pydantic, which keeps Findings in the cache, looks it up
 from memlint.source.text import source_at
-from memlint.tracing.records import Frame  # noqa: TC001 -- pydantic, which keeps Findings in the cache, looks it up
 
 if TYPE_CHECKING:
-    from memlint.cuda.devices import Device
+    from memlint.memory.devices import Device
     from memlint.memory.estimate import Estimate
+    from memlint.memory.records import Trace
     from memlint.memory.retention import Holder, LongRun
     from memlint.memory.timeline import Timeline
     from memlint.source.text import Source
-    from memlint.tracing.records import Trace
+    from memlint.targets.workload import Workload
     from memlint.whatif.change import Change
     from memlint.whatif.simulation import WhatIf
-    from memlint.workloads.spec import Workload
 
 SAVING = "How the saving is computed"
 HEADINGS = (

@@ -9,12 +9,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias
 
 from memlint.base.grouping import grouped
-from memlint.cuda.allocator.driver import Driver
-from memlint.cuda.allocator.fast import peaks as replayed_peaks
-from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
-from memlint.cuda.devices import Device
+from memlint.memory.allocator.driver import Driver
+from memlint.memory.allocator.fast import peaks as replayed_peaks
+from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
+from memlint.memory.devices import Device
+from memlint.memory.records import NO_NODE, ONE_STREAM, Buffer, Category, Doubt, Frame, Node, Phase, Streams
 from memlint.memory.timeline import Timeline, alive_at, by_category, live
-from memlint.tracing.records import NO_NODE, ONE_STREAM, Buffer, Category, Doubt, Frame, Node, Phase, Streams
 
 if TYPE_CHECKING:
     import numpy as np

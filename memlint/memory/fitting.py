@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.context import with_context
-from memlint.cuda.devices import CATALOGUE, Device, device_named
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.context import with_context
+from memlint.memory.devices import CATALOGUE, Device, device_named
 from memlint.memory.estimate import most_device
 from memlint.memory.timeline import Timeline
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import TypeAlias
 
-from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
+from memlint.memory.records import Buffer, Category, Frame, Phase, Trace
 
 Origin: TypeAlias = "tuple[str, Frame | None, str, tuple[int, ...], str, Phase]"
 """What the same storage has in common in every step, and in other traces of the program."""

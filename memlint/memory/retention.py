@@ -8,8 +8,8 @@ from functools import reduce
 from operator import and_
 
 from memlint.memory.liveness import KEPT_FOR_GOOD, Origin, origin
+from memlint.memory.records import Buffer, Frame
 from memlint.memory.timeline import Timeline, live
-from memlint.tracing.records import Buffer, Frame
 
 
 @dataclass(frozen=True, slots=True)

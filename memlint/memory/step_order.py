@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from memlint.memory.records import Buffer, Node, Phase
 from memlint.memory.timeline import Timeline
-from memlint.tracing.records import Buffer, Node, Phase
 
 _Place: TypeAlias = tuple[str, Phase, str, int]
 """A Node in its step: kernel, phase, module, and how many of the same came before it."""

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Self
 
 from memlint.base.grouping import grouped
-from memlint.tracing.records import ONE_STREAM, Buffer, Category, Doubt, Streams, Trace
+from memlint.memory.records import ONE_STREAM, Buffer, Category, Doubt, Streams, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.lint import rule
+from memlint.memory.records import Frame
 from memlint.report.model import Error, ErrorKind, Place, RunFinding, Workload
-from memlint.tracing.records import Frame
 
 _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.UsageError: "usage",

@@ -6,10 +6,10 @@ from typing import Any
 
 from memlint.memory.estimate import Estimate
 from memlint.memory.liveness import Origin
+from memlint.memory.records import Buffer, Frame, Geometry, Node, Phase, Trace, data_flow
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report import model as report
 from memlint.report.from_rules import library_of
-from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace, data_flow
 from memlint.whatif.change import Names
 from memlint.whatif.plan import ChangePlan
 from memlint.whatif.simulation import WhatIf

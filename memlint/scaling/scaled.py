@@ -18,11 +18,11 @@ from typing import NamedTuple, Self, TypeAlias
 import numpy as np
 
 from memlint.accelerator.inference import Remembered
-from memlint.cuda.allocator.fast import integers
+from memlint.memory.allocator.fast import integers
+from memlint.memory.records import ONE_STREAM, Doubt, Storages, Streams
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
-from memlint.tracing.records import ONE_STREAM, Doubt, Storages, Streams
 
 
 class NotScalableError(Exception):

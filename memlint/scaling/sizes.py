@@ -8,17 +8,17 @@ from typing import Literal, NamedTuple
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
 from memlint.base.units import LARGEST_SIZE
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Peaks, most_device, peaks
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import TooLongError, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Largest, largest_within
+from memlint.targets.workload import Workload
 from memlint.tracing.recorder import Program
 from memlint.tracing.workload_errors import storages_of_workload
-from memlint.workloads.spec import Workload
 
 BATCHES = range(2, 5)
 """Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""

@@ -28,7 +28,7 @@ from memlint.accelerator import state
 from memlint.base.ownership import is_users
 from memlint.distributed.rank import Rank
 from memlint.script.ending import End, ending_of
-from memlint.script.spec import END_SIGNAL, Ending, Script
+from memlint.targets.script import END_SIGNAL, Ending, Script
 
 if TYPE_CHECKING:
     from collections.abc import Callable

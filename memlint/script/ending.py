@@ -21,7 +21,7 @@ from memlint.base.ownership import is_users
 from memlint.libraries.lacking import lacked
 from memlint.script.overlay import real
 from memlint.script.place import made
-from memlint.script.spec import END_SIGNAL, Ending
+from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.user_errors import missing_package, what_to_do
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
+from memlint.memory.records import Frame
 from memlint.script.place import script_frame
-from memlint.tracing.records import Frame
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGED = {

@@ -12,8 +12,8 @@ import torch
 
 from memlint.base.after_import import after_import
 from memlint.base.patching import Patch, patched
+from memlint.memory.records import Phase
 from memlint.script.recorder import ScriptRecorder
-from memlint.tracing.records import Phase
 from memlint.workloads import availability
 
 

@@ -20,7 +20,7 @@ from memlint.base.temporary import SCRATCH_TEMPORARY
 from memlint.script.place import script_frame
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Frame
+    from memlint.memory.records import Frame
 
 _MAX_LINKS = 40  # as Linux: path_resolution(7)
 

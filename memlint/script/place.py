@@ -7,7 +7,7 @@ from types import FrameType
 
 from memlint.accelerator import state
 from memlint.base.ownership import is_users
-from memlint.tracing.records import Frame
+from memlint.memory.records import Frame
 
 
 def user_frames() -> Iterator[FrameType]:

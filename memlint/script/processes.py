@@ -18,7 +18,7 @@ from memlint.distributed.rank import Rank
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
     from memlint.distributed.mailbox import Key
-    from memlint.script.spec import Script
+    from memlint.targets.script import Script
 
 _real_join: Callable[..., Any] = getattr(dist, "init_process_group", None)  # type: ignore[assignment]
 

@@ -24,11 +24,11 @@ from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
 from memlint.cuda.simulated import simulated
+from memlint.memory.records import Category, Phase
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
-from memlint.script.spec import Ending, Script
+from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
-from memlint.tracing.records import Category, Phase
 
 if TYPE_CHECKING:
     from memlint.accelerator.kernel import Kernel

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from torch import nn
 
-from memlint.tracing.records import Trace
+from memlint.memory.records import Trace
 
 _exit, _fork = os._exit, getattr(os, "fork", None)
 """Not what a script makes of them."""

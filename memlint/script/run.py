@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from memlint.base.patching import patched
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
+from memlint.memory.records import Trace
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
 from memlint.script.data import Cut, loaders_in_process
@@ -26,10 +27,9 @@ from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
-from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
+from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import observed, without_collector
-from memlint.tracing.records import Trace
 
 _exit = os._exit
 """Not what a script makes of it."""

@@ -29,7 +29,7 @@ from memlint.script.saving import nbytes_of, replace_writers
 from memlint.script.uploads import replace_uploads
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Frame
+    from memlint.memory.records import Frame
 
 _posixshmem: Any = importlib.import_module("_posixshmem") if os.name == "posix" else None
 _OF_THE_SYSTEM = tuple(Path(folder) for folder in ("/dev", "/proc", "/sys"))

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 import torch
 
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library
-from memlint.tracing.records import Frame, Phase
+from memlint.memory.records import Frame, Phase
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
 _ENGINE = "_engine_run_backward"

@@ -8,7 +8,7 @@ import torch
 
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.accelerator.sparse import parts_of
-from memlint.tracing.records import Buffer, Category, Node, Phase
+from memlint.memory.records import Buffer, Category, Node, Phase
 
 Tensor = torch.Tensor
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from memlint.base.grouping import grouped
-from memlint.tracing.records import Frame, Trace, data_flow
+from memlint.memory.records import Frame, Trace, data_flow
 
 HOST = "host"
 """The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""

@@ -19,17 +19,13 @@ from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.base.garbage import uncollected
 from memlint.base.units import format_nbytes
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import doubts_of_version
 from memlint.cuda.workspaces import Workspaces
-from memlint.tracing.attribution import Attribution, frame_of, is_inside
-from memlint.tracing.categories import Roles, categorise
-from memlint.tracing.checkpoint_switches import switch_of
-from memlint.tracing.graph import build_graph
-from memlint.tracing.records import (
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
+from memlint.memory.records import (
     NO_NODE,
     Assumption,
     Buffer,
@@ -42,6 +38,10 @@ from memlint.tracing.records import (
     Streams,
     Trace,
 )
+from memlint.tracing.attribution import Attribution, frame_of, is_inside
+from memlint.tracing.categories import Roles, categorise
+from memlint.tracing.checkpoint_switches import switch_of
+from memlint.tracing.graph import build_graph
 from memlint.tracing.turns import in_turns
 from memlint.tracing.updates import with_updates
 

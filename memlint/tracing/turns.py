@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from memlint.base.errors import MemlintError, RankNeededError
-from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import Device
 
 T = TypeVar("T")
 

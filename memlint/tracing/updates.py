@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from memlint.tracing.records import Buffer, Category, Node, Phase
+from memlint.memory.records import Buffer, Category, Node, Phase
 
 
 def with_updates(nodes: Iterable[Node], buffers: Sequence[Buffer]) -> tuple[Node, ...]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from memlint.accelerator.device import NAME
 from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import text_of, user_lines
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.libraries.lacking import lacked
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
+from memlint.memory.records import Doubt, Storages, Streams, Trace
 from memlint.tracing.recorder import Program, trace_program, without_collector
-from memlint.tracing.records import Doubt, Storages, Streams, Trace
 from memlint.tracing.turns import in_turns
 
 

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from memlint.base.errors import WorkerError
 from memlint.base.garbage import uncollected
-from memlint.tracing.records import Phase
+from memlint.memory.records import Phase
 
 if TYPE_CHECKING:
     from torch._C._profiler import _ProfilerEvent

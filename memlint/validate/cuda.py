@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.tracing.records import Phase
+from memlint.memory.records import Phase
 from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks
 

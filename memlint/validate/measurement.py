@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import JsonValue
 
 from memlint.base.errors import TargetError, UsageError
-from memlint.cuda.devices import CATALOGUE, Device, device_named
+from memlint.memory.devices import CATALOGUE, Device, device_named
 from memlint.report.model import CategoryName, PhaseName, Record
-from memlint.workloads.pyproject import workload_from_table, workload_table
-from memlint.workloads.spec import Workload
+from memlint.targets.workload import Workload
+from memlint.targets.workload_tables import workload_from_table, workload_table
 
 DeviceKind = Literal["cuda", "cpu"]
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.base.frames import chain
 from memlint.base.patching import patched
-from memlint.tracing.records import Category, Phase
+from memlint.memory.records import Category, Phase
 from memlint.validate.measurement import Conditions, Flags
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from memlint.base.errors import UsageError
+from memlint.targets.workload_tables import workload_from_table
 from memlint.validate.measurement import Subject, plain_table
-from memlint.workloads.pyproject import workload_from_table
 
 _OWN = ("family", "holdout", "cpu", "history")
 _CONDITIONS = {"matmul-precision": "matmul_precision", "cudnn-benchmark": "cudnn_benchmark"}

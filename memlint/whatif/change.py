@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from memlint.base.errors import ProgramError
 from memlint.memory.liveness import Origin
+from memlint.memory.records import Category, Phase, Trace
 from memlint.memory.timeline import Timeline
-from memlint.tracing.records import Category, Phase, Trace
-from memlint.workloads.spec import Workload
+from memlint.targets.workload import Workload
 
 if TYPE_CHECKING:
     from torch import nn

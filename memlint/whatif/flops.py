@@ -9,7 +9,7 @@ from math import prod
 
 from torch.utils.flop_counter import conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
-from memlint.tracing.records import Node, Trace
+from memlint.memory.records import Node, Trace
 
 Shape = tuple[int, ...]
 

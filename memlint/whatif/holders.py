@@ -18,8 +18,8 @@ from memlint.accelerator import state
 from memlint.accelerator.kernel import Kernel
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
 from memlint.memory.retention import Holder
 from memlint.tracing.recorder import Program, trace_program
 from memlint.whatif.variables import attributes_of, entries_of, frame_of_code, tensors_in

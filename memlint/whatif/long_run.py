@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import torch
 
 from memlint.accelerator import state
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
+from memlint.memory.records import Frame
 from memlint.memory.retention import Keeper, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program, trace_program
-from memlint.tracing.records import Frame
 from memlint.whatif.change import Change, Effect, Names
 from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
 

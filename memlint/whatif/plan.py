@@ -12,13 +12,13 @@ from functools import partial
 from memlint.base.errors import MemlintError
 from memlint.base.units import Measure
 from memlint.memory.liveness import Origin, origin
+from memlint.memory.records import Trace
 from memlint.memory.retention import Holder
-from memlint.tracing.records import Trace
+from memlint.targets.workload import Workload
 from memlint.whatif.change import MIN_SHARE, Change, Effect, NotApplicableError, Situation
 from memlint.whatif.changes import CHANGES, DropReference
 from memlint.whatif.changes.drop_reference import dead_references
 from memlint.whatif.simulation import Simulation, WhatIf
-from memlint.workloads.spec import Workload
 
 MAX_TRACES = 60
 """Traces after which no further round begins."""

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from memlint.base.grouping import grouped
-from memlint.tracing.records import Buffer, Category, Phase, Trace
+from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.tracing.repeated_modules import children_of, is_inside, repeated
 
 NEARLY = 0.8

@@ -8,12 +8,12 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import Device
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.records import Trace
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program
-from memlint.tracing.records import Trace
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, NotApplicableError
 from memlint.whatif.flops import step_flops

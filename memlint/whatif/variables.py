@@ -11,7 +11,7 @@ import torch
 from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.ledger import Entry
 from memlint.accelerator.sparse import parts_of
-from memlint.tracing.records import Frame
+from memlint.memory.records import Frame
 
 _ITEMS = 1000
 """Of a container or an object that are searched."""

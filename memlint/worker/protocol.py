@@ -13,7 +13,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
 from memlint.report.model import Record, RunFinding, Skipped, Workload
-from memlint.script.spec import Script
+from memlint.targets.script import Script
 
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""

@@ -15,7 +15,7 @@ from typing import IO
 from memlint.base.exchange import Exchange
 from memlint.base.own_process import terminations_raise
 from memlint.base.temporary import exchange_folder
-from memlint.script.spec import END_SIGNAL
+from memlint.targets.script import END_SIGNAL
 from memlint.worker.child import FILES, HEARD, MARKS, REASON, REPLY, REQUEST, RULES, STACK, STDERR, STDOUT
 from memlint.worker.child_exit import Limit, interrupted, read_answer, rules_stopped, stop_reason, stopped
 from memlint.worker.dependencies import child_environment

@@ -14,8 +14,8 @@ import torch
 
 from memlint.base.ownership import is_users
 from memlint.base.patching import Patch, patched
-from memlint.cuda.devices import Device
-from memlint.tracing.records import Assumption, Frame
+from memlint.memory.devices import Device
+from memlint.memory.records import Assumption, Frame
 from memlint.workloads.stand_ins import forget_users
 from memlint.workloads.user_errors import wants_a_gpu
 
@@ -100,10 +100,10 @@ def _noting(within: str) -> list[Patch]:
 def _patches(device: Device) -> list[Patch]:
     # The process that takes real steps imports this module, and no virtual device.
     from memlint.accelerator.ledger import Ledger  # noqa: PLC0415
-    from memlint.cuda.allocator.settings import AllocatorSettings  # noqa: PLC0415
     from memlint.cuda.facade import queries  # noqa: PLC0415
     from memlint.cuda.simulated import Simulated  # noqa: PLC0415
     from memlint.cuda.workspaces import Workspaces  # noqa: PLC0415
+    from memlint.memory.allocator.settings import AllocatorSettings  # noqa: PLC0415
 
     simulation = Simulated(ledger=Ledger(), device=device, allocator=AllocatorSettings(), workspaces=Workspaces(device))
     patches = [patch for patch in queries.patches(simulation) if patch[0] in _OWNERS]

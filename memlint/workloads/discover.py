@@ -21,15 +21,15 @@ from memlint.source.files import Unreadable
 from memlint.source.scripts import is_script, training_at_import
 from memlint.source.text import Source, dotted_name, source_at
 from memlint.source.values import shown_arguments
+from memlint.targets.declare import declared_workloads
+from memlint.targets.target import SEPARATOR, Target, parse_target
+from memlint.targets.workload import Workload
 from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.declare import declared_workloads
 from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
 from memlint.workloads.loading import load_file
-from memlint.workloads.spec import Workload
-from memlint.workloads.target import SEPARATOR, Target, parse_target
 
 __all__ = ["Discovery", "LeftOut", "build_program", "complete", "find_workloads"]
 

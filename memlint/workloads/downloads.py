@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from memlint.base.ownership import is_users
-from memlint.tracing.records import Assumption, Frame
+from memlint.memory.records import Assumption, Frame
 
 _COPIES = (
     ("torch.utils.model_zoo", "load_url"),

@@ -12,10 +12,10 @@ from types import ModuleType
 from memlint.base.errors import TargetError
 from memlint.base.patching import patched
 from memlint.source.imports import module_name
+from memlint.targets.target import Target
 from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
 from memlint.workloads.stand_ins import with_stand_ins
-from memlint.workloads.target import Target
 from memlint.workloads.user_errors import reported
 
 

@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from memlint.base.errors import MemlintError
+from memlint.memory.records import Assumption
 from memlint.source.values import Call, Name, Settings, Unseen
-from memlint.tracing.records import Assumption
+from memlint.targets.target import parse_target
+from memlint.targets.workload import CONSTANT, InputSpec, Workload
+from memlint.targets.workload_tables import render_declaration
 from memlint.workloads.build.construct import complete
 from memlint.workloads.constructor_values import parameters, plain_value
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
@@ -19,9 +22,6 @@ from memlint.workloads.guess.inputs import NoInputsError
 from memlint.workloads.guess.sketch import sketch
 from memlint.workloads.loading import load_object
 from memlint.workloads.model_sizes import ModelSizes
-from memlint.workloads.pyproject import render_declaration
-from memlint.workloads.spec import CONSTANT, InputSpec, Workload
-from memlint.workloads.target import parse_target
 
 _GUESSED = "The arguments and shapes below are guesses: put your own in their place."
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
-from memlint.tracing.records import Assumption, Frame
+from memlint.memory.records import Assumption, Frame
 from memlint.workloads.missing import remedy
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})

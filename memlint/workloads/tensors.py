@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import register_pytree_node
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.spec import CONSTANT, InputSpec
+from memlint.targets.workload import CONSTANT, InputSpec
 
 _STEP = re.compile(r"[^.\[\]]+|\[\]")
 

@@ -3,7 +3,7 @@
 from math import prod
 from typing import NamedTuple
 
-from memlint.tracing.records import Category, Node, Phase, Trace
+from memlint.memory.records import Category, Node, Phase, Trace
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, numel
 
 MIN_LENGTH = 32

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator, Sequence
 
+from memlint.memory.records import Frame, Trace
 from memlint.source.text import dotted_name, source_at
-from memlint.tracing.records import Frame, Trace
 from memlint.tracing.repeated_modules import CONTAINERS
 
 

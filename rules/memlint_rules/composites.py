@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memlint.tracing.records import Category, Geometry, Node, Phase
+from memlint.memory.records import Category, Geometry, Node, Phase
 from memlint_rules.flow import Flow, made, numel
 
 MUL, ADD, SUB, DIV = (f"aten.{op}.Tensor" for op in ("mul", "add", "sub", "div"))

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from memlint.lint.rule import Context
 from memlint.memory.liveness import dead_at, held, origin
+from memlint.memory.records import Buffer, Category
 from memlint.memory.timeline import peak_event
-from memlint.tracing.records import Buffer, Category
 from memlint.whatif.changes.drop_reference import drop_references
 from memlint_rules.flow import MIN_NBYTES, peak_change
 

@@ -10,8 +10,8 @@ from math import prod
 from typing import ClassVar
 
 from memlint.base.grouping import grouped as grouped  # noqa: PLC0414 -- rules take it from here
+from memlint.memory.records import Buffer, Frame, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import Timeline, live, without
-from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
 
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""

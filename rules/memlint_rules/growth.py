@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Severity, SourceRule, place_of
+from memlint.memory.records import Buffer, Frame
 from memlint.memory.retention import Growth, Keeper, growths, may_grow
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import Scope, differentiates, goes_over_batches, position, scopes, uses_torch
 from memlint.source.text import Source, dotted_name, source_at
-from memlint.tracing.records import Buffer, Frame
 from memlint_rules.dead_references import described
 
 FAR_AWAY = 100_000

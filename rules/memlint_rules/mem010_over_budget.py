@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
-from memlint.tracing.records import Category
+from memlint.memory.records import Category
 
 
 class OverBudget(TraceRule):

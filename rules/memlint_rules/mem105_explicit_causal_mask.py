@@ -3,10 +3,10 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Category, Geometry, Node
 from memlint.memory.timeline import without
 from memlint.source.calls import argument, called
 from memlint.source.text import dotted_name, source_at
-from memlint.tracing.records import Category, Geometry, Node
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
 
 MIN_LENGTH = 32

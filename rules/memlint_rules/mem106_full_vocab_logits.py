@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Geometry, Node, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Geometry, Node, Phase, Trace
 from memlint.whatif.changes import FusedCrossEntropy
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, most_alive, numel, peak_change
 
@@ -76,7 +76,7 @@ from torch.utils.checkpoint import checkpoint
         ),
         example.but(
             {
-                "import checkpoint\n": "import checkpoint\n\nfrom memlint.workloads.declare import Declaration\n",
+                "import checkpoint\n": "import checkpoint\n\nfrom memlint.targets.declare import Declaration\n",
                 "def memlint_workload():\n    return ": (
                     "def step(model, inputs, optimizer):\n"
                     "    for _ in range(2):\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 from memlint.base.ownership import is_memlint
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Buffer
 from memlint.memory.retention import Holder
 from memlint.memory.timeline import live
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-from memlint.tracing.records import Buffer
 from memlint_rules.dead_references import biggest_of, change_without, dead_at_peak, described, nbytes_of
 from memlint_rules.flow import grouped
 

@@ -2,8 +2,8 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Frame, Node, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Frame, Node, Phase, Trace
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
 

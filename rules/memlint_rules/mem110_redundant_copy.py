@@ -6,8 +6,8 @@ from math import prod
 from memlint.base.ownership import is_users
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Node, Phase
 from memlint.memory.timeline import Timeline, merge, resize, without
-from memlint.tracing.records import Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
 _BROADCASTS = frozenset(

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Category, Node
 from memlint.memory.timeline import merge
-from memlint.tracing.records import Category, Node
 from memlint_rules.flow import Flow, grouped, most_alive, peak_change
 
 SAVES_EITHER = {

@@ -2,8 +2,8 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Category, Node, Phase
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
 

@@ -2,8 +2,8 @@ from collections import defaultdict
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Category, Frame, Node, Phase, Trace
 from memlint.memory.timeline import end_at
-from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
 
 CONVOLUTION = "aten.convolution.default"

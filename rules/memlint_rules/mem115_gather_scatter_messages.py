@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Category, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Geometry, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_FACTOR = 2

@@ -2,8 +2,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Node
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Node
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_VOCABULARY = 8192

@@ -3,8 +3,8 @@ from math import prod
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.estimate import replay
+from memlint.memory.records import Category, Node, Phase, Trace
 from memlint.memory.timeline import Timeline, end_at, resize
-from memlint.tracing.records import Category, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, grouped, most_alive, numel, peak_change
 
 MIN_STEPS = 8

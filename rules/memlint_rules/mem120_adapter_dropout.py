@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Category, Node, Phase, Trace
 from memlint.memory.timeline import alive_at
-from memlint.tracing.records import Category, Node, Phase, Trace
 from memlint.whatif.changes import WithoutDropout
 from memlint_rules.flow import PRODUCTS, Flow
 

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category
 from memlint.memory.timeline import without
-from memlint.tracing.records import Buffer, Category
 from memlint.whatif.changes import FreezeParameters
 from memlint_rules.flow import made, most_alive, peak_change
 
@@ -36,7 +36,7 @@ class GradWithoutOptimizer(TraceRule):
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 class Model(nn.Module):
@@ -65,7 +65,7 @@ def memlint_workload():
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 def step(model, inputs, optimizer):

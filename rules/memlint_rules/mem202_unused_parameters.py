@@ -3,8 +3,8 @@ from collections.abc import Collection, Iterable
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category
 from memlint.memory.timeline import without
-from memlint.tracing.records import Buffer, Category
 from memlint_rules.dead_references import described
 from memlint_rules.flow import MIN_NBYTES, grouped, peak_change
 from memlint_rules.parameters import of_all_siblings

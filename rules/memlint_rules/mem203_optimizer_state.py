@@ -2,8 +2,8 @@ from math import ceil, prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Buffer, Category
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category
 from memlint.whatif.changes import EightBitOptimizer
 from memlint_rules.flow import peak_change
 
@@ -52,7 +52,7 @@ class OptimizerState(TraceRule):
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 def memlint_workload():

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Phase
 from memlint.memory.timeline import alive_at, peak_event, without
-from memlint.tracing.records import Buffer, Category, Phase
 from memlint.whatif.changes import OptimizerImplementation
 from memlint_rules.flow import peak_change
 
@@ -50,7 +50,7 @@ class OptimizerStepTemporaries(TraceRule):
     good = (
         bad[0].but(
             {
-                "from torch import nn": "from torch import nn\n\nfrom memlint.workloads.declare import Declaration",
+                "from torch import nn": "from torch import nn\n\nfrom memlint.targets.declare import Declaration",
                 'return Model(), {"x": torch.randn(2, 1024)}': """return Declaration(
         Model(),
         {"x": torch.randn(2, 1024)},

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node, Phase, Trace
 from memlint.memory.timeline import without
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import Flow, most_alive, peak_change
 
 MIN_SHARE = 0.25
@@ -43,7 +43,7 @@ import copy
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 best = {}
 

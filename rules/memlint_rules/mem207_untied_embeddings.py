@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node, Phase, Trace
 from memlint.memory.timeline import end_at, live, without
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import PRODUCTS, most_alive
 from memlint_rules.parameters import belonging, temporaries_of
 

@@ -3,8 +3,8 @@ from typing import TypeAlias
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node
 from memlint.memory.timeline import without
-from memlint.tracing.records import Buffer, Category, Node
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, peak_change
 from memlint_rules.parameters import of_all_siblings
 

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node, Phase, Trace
 from memlint.memory.timeline import without
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import peak_change
 from memlint_rules.parameters import belonging
 

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Category, Phase
 from memlint.memory.timeline import end_at, without
-from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerInBackward
 from memlint_rules.flow import peak_change
 from memlint_rules.parameters import gradients_read_by_loop
@@ -43,7 +43,7 @@ class StepInBackward(TraceRule):
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 def optimizer(parameters):

@@ -2,8 +2,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import most_alive, peak_change
 from memlint_rules.parameters import belonging, temporaries_of
 

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.memory.timeline import end_at
-from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import most_alive, peak_change
 
 
@@ -33,7 +33,7 @@ class LateZeroGrad(TraceRule):
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 def step(model, inputs, optimizer):

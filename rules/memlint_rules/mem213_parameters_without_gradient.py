@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
-from memlint.tracing.records import Buffer, Phase
+from memlint.memory.records import Buffer, Phase
 
 MIN_SHARE = 0.5
 """Least share of the bytes that an optimizer was given: a few parts of a model may go without on purpose."""

@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
-from memlint.tracing.records import Buffer, Category, Phase
+from memlint.memory.records import Buffer, Category, Phase
 from memlint.whatif.changes import AutocastTraining
 from memlint_rules.flow import HALF
 

@@ -2,8 +2,8 @@ from collections import defaultdict
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.memory.timeline import without
-from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import HALF, most_alive, peak_change
 
 

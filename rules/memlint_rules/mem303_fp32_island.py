@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Frame, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import HALF, Flow, most_alive, numel, peak_change
 
 _BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})

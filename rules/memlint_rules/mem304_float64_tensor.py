@@ -3,8 +3,8 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Category, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Trace
 from memlint_rules.flow import MIN_NBYTES, most_alive, numel, peak_change
 
 _DOUBLE = frozenset({"float64", "complex128"})

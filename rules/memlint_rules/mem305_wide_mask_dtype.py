@@ -2,8 +2,8 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import Flow, grouped, made, most_alive, peak_change
 
 MIN_NUMEL = 2**20

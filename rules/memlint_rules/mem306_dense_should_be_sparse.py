@@ -3,8 +3,8 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node, Trace
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Buffer, Category, Node, Trace
 
 _PRODUCTS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.mv.")
 _INDEX_NBYTES = 8

@@ -2,8 +2,8 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Geometry, Node, Phase
 from memlint.memory.timeline import without
-from memlint.tracing.records import Geometry, Node, Phase
 from memlint_rules.flow import PRODUCTS, Flow, grouped, most_alive, numel, peak_change
 
 MIN_NUMEL = 2**20

@@ -3,8 +3,8 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Node, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import most_alive, numel, peak_change
 from memlint_rules.parameters import gradients_read_by_loop, temporaries_of
 
@@ -53,7 +53,7 @@ class DenseEmbeddingGrad(TraceRule):
 import torch
 from torch import nn
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 class Model(nn.Module):

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Geometry, Node, Phase
 from memlint.memory.timeline import without
-from memlint.tracing.records import Geometry, Node, Phase
 from memlint_rules.flow import Flow, most_alive, numel, peak_change
 
 _NORM = "aten.native_group_norm.default"

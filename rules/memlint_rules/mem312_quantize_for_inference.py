@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import PRODUCTS, peak_change
 
 MIN_SHARE = 0.7

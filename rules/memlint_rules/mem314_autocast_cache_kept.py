@@ -2,8 +2,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Buffer, Category, Phase
 from memlint.memory.timeline import alive_at, live, without
-from memlint.tracing.records import Buffer, Category, Phase
 from memlint_rules.dead_references import biggest_of, nbytes_of
 from memlint_rules.flow import HALF, Flow
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, without_argument
 from memlint.lint.rule import Case, Confidence, Context, Edit, Finding, Findings, Severity, is_notable, place_of
+from memlint.memory.records import Frame, Trace
 from memlint.source.calls import argument, called, is_literal
 from memlint.source.scopes import Loop, Scope, calls, over_batches, position, under_condition, uses_torch
 from memlint.source.taint import Values
 from memlint.source.text import Source, dotted_name, source_at
-from memlint.tracing.records import Frame, Trace
 from memlint.whatif.changes import ResetGradientsWithGraph
 from memlint_rules.growth import GrowsBy, _GrowthRule
 

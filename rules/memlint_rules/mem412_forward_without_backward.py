@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Phase
 from memlint.source.text import source_at
-from memlint.tracing.records import Phase
 from memlint.whatif.changes import WithoutGraph
 from memlint_rules.dead_references import biggest_of, dead_at_peak, nbytes_of
 from memlint_rules.mem404_eval_without_no_grad import EvalWithoutNoGrad

@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import NOTABLE_NBYTES, Confidence, Context, Findings, Severity, TraceRule
-from memlint.tracing.records import Category
+from memlint.memory.records import Category
 from memlint_rules.ranks import BLOCKS, case
 
 _PER_NODE = 8

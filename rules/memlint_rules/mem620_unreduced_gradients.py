@@ -1,10 +1,10 @@
 import ast
 
 from memlint.lint.rule import Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Frame, Phase
 from memlint.source.calls import called
 from memlint.source.scopes import position
 from memlint.source.text import source_at
-from memlint.tracing.records import Frame, Phase
 from memlint.whatif.changes import ReduceInEveryBackward
 from memlint_rules.ranks import case
 

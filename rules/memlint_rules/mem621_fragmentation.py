@@ -3,11 +3,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.cuda.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.memory.estimate import peaks
+from memlint.memory.records import Buffer, Category
 from memlint.memory.step_order import Folded, Steps
-from memlint.tracing.records import Buffer, Category
 
 MIN_NBYTES = 256 * 2**20
 MIN_SHARE = 0.2

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 
-from memlint.tracing.records import Buffer, Category, Phase, Trace
+from memlint.memory.records import Buffer, Category, Phase, Trace
 
 
 def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:

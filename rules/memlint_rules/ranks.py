@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from memlint.lint.rule import Case, Confidence, Context, Findings, TraceRule, is_notable
+from memlint.memory.records import Frame, Trace
 from memlint.source.scopes import calls
 from memlint.source.text import source_at
-from memlint.tracing.records import Frame, Trace
 from memlint.whatif.change import Change
 
 _MODEL = """\

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 EXPERTS = 8
 GPU = device_named("a100-80gb")

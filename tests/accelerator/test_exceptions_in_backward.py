@@ -12,7 +12,7 @@ import sys
 import torch
 from torch.utils.checkpoint import checkpoint
 from memlint.cuda.session import virtual_device
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 
 class Stop(Exception):
     pass

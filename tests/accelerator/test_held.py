@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from memlint.accelerator import held
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 A100 = device_named("a100-80gb")
 

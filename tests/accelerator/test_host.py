@@ -299,7 +299,7 @@ def test_big_host_tensors_take_no_real_memory() -> None:
     program = """
 import resource, torch
 from memlint.cuda.session import virtual_device
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 with virtual_device(device_named("a100-80gb")):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for make in (

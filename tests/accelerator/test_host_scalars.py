@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import entry_of, is_virtual
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:

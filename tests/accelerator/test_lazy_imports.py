@@ -102,7 +102,7 @@ def test_whoever_uses_it_gets_the_real_one(really: str) -> None:
 def test_a_step_asks_about_symbols_and_imports_none() -> None:
     run("""
 import importlib.util, inspect, torch
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.GELU(), torch.nn.Flatten())
 with session.virtual_device(device_named("a100-80gb")):
     model.cuda()

@@ -321,7 +321,7 @@ def test_hooks_see_gradients_while_they_live(gpu: Ledger) -> None:
 _FIRST_BACKWARD = """
 import torch
 from torch.utils.checkpoint import checkpoint
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.cuda.session import virtual_device
 
 def moved(x):

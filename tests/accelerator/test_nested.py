@@ -11,8 +11,8 @@ from torch import nn
 
 from memlint.accelerator import state
 from memlint.base.errors import TraceError
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from tests.accelerator.bytes import live
 
 if TYPE_CHECKING:

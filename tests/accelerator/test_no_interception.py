@@ -9,7 +9,7 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:

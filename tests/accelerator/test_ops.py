@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from tests.accelerator.ops import CALLS, Applied, Call, operand
 
 if TYPE_CHECKING:

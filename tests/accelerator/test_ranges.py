@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from tests.libraries.events import simulated
 
 if TYPE_CHECKING:

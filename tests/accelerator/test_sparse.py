@@ -11,10 +11,10 @@ from torch import nn
 
 from memlint.accelerator import state
 from memlint.accelerator.sparse import parts_of
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
+from memlint.memory.records import Category, Phase, Trace
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Category, Phase, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -137,7 +137,7 @@ def test_a_directory_is_asked_only_for_what_is_declared(project):
     project.write("plain.py", "from torch import nn\nclass Model(nn.Module): pass\n")
     project.write("a/function.py", "def memlint_workload(batch): ...  # memlint\n")
     project.write("a/decorated.py", "import memlint\n@memlint.workload(batch=2)\ndef build(): ...\n")
-    project.write("a/renamed.py", "from memlint.workloads.declare import workload as w\n@w\ndef build(): ...\n")
+    project.write("a/renamed.py", "from memlint.targets.declare import workload as w\n@w\ndef build(): ...\n")
     project.write("a/mentions.py", "# memlint workload: none\ndef workload(): ...\n")
     project.write(".hidden/function.py", "def memlint_workload(): ...\n")
     project.write("configured.py", "")

@@ -34,7 +34,12 @@ def test_before_each_model_of_several_there_is_what_was_done_and_what_is_left(tm
     done = [[(each.name, each.estimate is not None) for each in result.workloads] for result in partial]
     large, small = ("Large", True), ("Small", True)
     assert done == [[("Large", False)], [large], [large, ("Small", False)], [large, small]]
-    assert [result.detail for result in partial] == [{"left": ["Small"]}, {"left": ["Small"]}, {"left": []}, {"left": []}]
+    assert [result.detail for result in partial] == [
+        {"left": ["Small"]},
+        {"left": ["Small"]},
+        {"left": []},
+        {"left": []},
+    ]
 
 
 def test_the_figure_is_there_before_the_rules_are_done(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from memlint.cuda.allocator.driver import Driver
-from memlint.cuda.allocator.reference import SMALL_SEGMENT, SMALL_SIZE, Allocator, AllocatorSettings, Block
+from memlint.memory.allocator.driver import Driver
+from memlint.memory.allocator.reference import SMALL_SEGMENT, SMALL_SIZE, Allocator, AllocatorSettings, Block
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "histories"
 

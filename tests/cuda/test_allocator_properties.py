@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
+from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 
 MIB = 2**20
 

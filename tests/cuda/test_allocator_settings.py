@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.memory.allocator.reference import AllocatorSettings
 
 MIB = 2**20
 

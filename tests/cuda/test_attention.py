@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.kernels.attention import accumulators
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
+from memlint.memory.records import Phase, Trace
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Phase, Trace
 
 NAMES = {
     "aten._scaled_dot_product_flash_attention.default": "flash",

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from memlint.cuda import autocast as autocast_module
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 pytest.importorskip("expecttest")  # PyTorch's test lists import it
 with patch("torch.backends.disable_global_flags"):  # it forbids the tests that follow to set flags

@@ -13,8 +13,8 @@ from torch._higher_order_ops.while_loop import while_loop
 
 from memlint.accelerator.lazy_imports import run_eagerly
 from memlint.base.patching import patched
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 
 def plain_loop(x: Tensor, w: Tensor) -> Tensor:

@@ -8,14 +8,14 @@ import torch
 
 from fixtures.scripts.resnet18 import ResNet18Training
 from memlint.base.patching import patched
-from memlint.cuda.devices import device_named
 from memlint.cuda.kernels import convolution
 from memlint.cuda.kernels.convolution import Problem, most_tried, workspace
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate, most_device
+from memlint.memory.records import Category
 from memlint.memory.timeline import Timeline, alive_at, peak_event
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Category
 
 V100, A100 = device_named("v100-16gb"), device_named("a100-80gb")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.cuda.context import with_context
-from memlint.cuda.devices import CATALOGUE, DEFAULT_DEVICE, device_named
+from memlint.memory.context import with_context
+from memlint.memory.devices import CATALOGUE, DEFAULT_DEVICE, device_named
 
 GPUS = [device for device in CATALOGUE.values() if device.is_cuda]
 

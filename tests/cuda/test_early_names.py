@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.facade import factories
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 EARLY = """
 from functools import partial

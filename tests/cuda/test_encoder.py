@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 from tests.oracles.single_ops import difference
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 A100 = device_named("a100-80gb")
 

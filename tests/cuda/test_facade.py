@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from memlint.base.errors import TraceError
-from memlint.cuda.devices import CATALOGUE, device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import CATALOGUE, device_named
 from tests.accelerator.bytes import live
 
 if TYPE_CHECKING:

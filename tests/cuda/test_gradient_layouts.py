@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import device_named
 
 if TYPE_CHECKING:
     from memlint.accelerator.kernel import Kernel

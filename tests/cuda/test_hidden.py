@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from memlint.cuda.devices import CATALOGUE, Device, device_named
 from memlint.cuda.hidden import ROWS, cub
 from memlint.cuda.hidden.iteration import walk
 from memlint.cuda.hidden.staging import Reduction, launches
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import CATALOGUE, Device, device_named
 from tests.cuda.versions import simulated_torch
 
 if TYPE_CHECKING:

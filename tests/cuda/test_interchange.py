@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.dlpack import from_dlpack
 
 from memlint.base.errors import TraceError
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import cudnn_text, cudnn_versions
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program

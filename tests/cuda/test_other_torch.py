@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from memlint.base.errors import UsageError
 from memlint.cli import main
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import device_named
+from memlint.targets.workload import Workload
+from memlint.targets.workload_tables import render_declaration, workload_from_table
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.pyproject import render_declaration, workload_from_table
-from memlint.workloads.spec import Workload
 
 A100 = device_named("a100-80gb")
 MIB = 2**20

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.validate.cpu import measure_cpu_step
 

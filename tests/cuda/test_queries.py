@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from memlint.accelerator import state
-from memlint.cuda.context import with_context
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.context import with_context
+from memlint.memory.devices import device_named
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger

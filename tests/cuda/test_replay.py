@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator.driver import Driver
-from memlint.cuda.allocator.fast import peaks
-from memlint.cuda.allocator.reference import Allocator
+from memlint.memory.allocator.driver import Driver
+from memlint.memory.allocator.fast import peaks
+from memlint.memory.allocator.reference import Allocator
 
 SIZES = st.one_of(
     st.integers(0, 1024),

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from memlint.accelerator.device import entry_of
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate, stream_peaks
 from memlint.memory.timeline import Timeline, end_at
 from memlint.tracing.recorder import trace_program

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.workspaces import configured_workspace, default_workspace
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.distributed.communicators import beside, communicators
 from memlint.distributed.group import become
 from memlint.distributed.rank import Rank
-from memlint.tracing.records import Collective
+from memlint.memory.communicators import beside, communicators
+from memlint.memory.devices import device_named
+from memlint.memory.records import Collective
 
 MIB = 1 << 20
 H100 = device_named("h100-80gb")

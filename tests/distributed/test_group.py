@@ -17,17 +17,17 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from memlint.base.errors import RankNeededError, TraceError
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.distributed.communicators import beside, symmetric
 from memlint.distributed.group import become
 from memlint.distributed.mailbox import Mailbox
 from memlint.distributed.rank import Rank
+from memlint.memory.communicators import beside, symmetric
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate, stream_peaks
+from memlint.memory.records import Category
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Category
 from tests.distributed.strategies import STRATEGIES, OfRank
 
 H100 = device_named("h100-80gb")

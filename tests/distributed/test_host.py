@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.distributed.rank import Rank
+from memlint.memory.devices import device_named
 from memlint.tracing.turns import in_turns
 from tests.distributed.real_processes import NUM_STEPS, least
 from tests.distributed.strategies import OfRank

@@ -6,14 +6,14 @@ import pytest
 
 from memlint.commands.comment.body import render_body
 from memlint.compare.changes import compare
-from memlint.cuda.devices import device_named
-from memlint.distributed.traffic import sent
+from memlint.memory.devices import device_named
+from memlint.memory.records import Collective
+from memlint.memory.traffic import sent
 from memlint.report.formats.markdown import render_markdown
 from memlint.report.model import Report
 from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
-from memlint.tracing.records import Collective
 from tests.script.running import run_script
 
 SCRIPT = Path(__file__).parent / "train_fsdp2.py"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import device_named
 from memlint.distributed.group import become
 from memlint.distributed.rank import Rank
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
 from tests.distributed.torchtitan import LLAMA_2_7B, LLAMA_8B, LLAMA_405B, OwnNorm, Torchtitan
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 H100 = replace(device_named("h100-80gb"), torch=(2, 6), total_nbytes=round(95.0396 * 2**30))
 """With 96 GB, of which torchtitan's log names 95.0396 GiB: a smaller GPU would give cached memory back."""

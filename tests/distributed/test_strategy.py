@@ -10,20 +10,20 @@ from memlint.commands.sweep.command import spread_of
 from memlint.commands.sweep.tables import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
-from memlint.cuda.devices import device_named
-from memlint.distributed.strategy import Strategy
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate
+from memlint.memory.records import Category, Trace
 from memlint.memory.timeline import Timeline
 from memlint.report.model import SweepRow
 from memlint.report.text_style import TextStyle
 from memlint.scaling.sizes import Sizes
-from memlint.tracing.records import Category, Trace
+from memlint.targets.strategy import Strategy
+from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
-from memlint.workloads.spec import Workload
 
 TEXT = """
 import torch

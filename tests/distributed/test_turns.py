@@ -11,13 +11,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from memlint.base.errors import MemlintError
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.distributed.copies import Uncopied
 from memlint.distributed.group import become
 from memlint.distributed.mailbox import Mailbox
 from memlint.distributed.rank import Rank
+from memlint.memory.devices import device_named
 from memlint.tracing.turns import in_turns
 from tests.script.running import run_script
 

@@ -13,10 +13,10 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.distributed.group import become
 from memlint.distributed.rank import Rank
+from memlint.memory.devices import device_named
 
 LOCAL, WRAPPED, BEFORE = 335.0, 656.0, 992.0
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from memlint.cuda.devices import device_named
 from memlint.libraries import installation
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import peaks
 from memlint.tracing.recorder import trace_program
 from memlint.validate.cpu import measure_cpu_step

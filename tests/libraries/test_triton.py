@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import custom_ops
 from memlint.libraries.triton import _names_and_written
+from memlint.memory.devices import device_named
 from tests.script.isolated import needs
 
 START = """
@@ -28,7 +28,7 @@ from memlint.workloads import torchvision_schemas
 torchvision_schemas.install()
 import torch
 from memlint.accelerator import lazy_imports, state
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import custom_ops, custom_ops, triton as ours
 lazy_imports.run_eagerly()

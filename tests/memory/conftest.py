@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.tracing.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
+from memlint.memory.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

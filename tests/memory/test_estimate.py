@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator.fast import peaks as replayed
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import device_named
+from memlint.memory.allocator.fast import peaks as replayed
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import CACHE_SPREAD, Interval, estimate, most_device, peaks, replay
+from memlint.memory.records import Category, Doubt, Frame, Phase, Trace
 from memlint.memory.timeline import Timeline, alive_at, live, without
-from memlint.tracing.records import Category, Doubt, Frame, Phase, Trace
 
 MIB = 2**20
 A100 = device_named("a100-80gb")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import CATALOGUE, device_named
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.devices import CATALOGUE, device_named
 from memlint.memory.fitting import fitting_gpus
 from memlint.memory.timeline import Timeline
 from tests.rules.records import Script
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 GIB = 2**30
 SETTINGS = AllocatorSettings()

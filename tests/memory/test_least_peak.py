@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.liveness import least_peak
+from memlint.memory.records import Category
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Category
 from memlint.workloads.discover import build_program, find_workloads
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 ROOT = Path(__file__).parents[2]
 STAY = {Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE, Category.INPUT}

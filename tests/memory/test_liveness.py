@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.memory.liveness import dead_at, held, least_peak
+from memlint.memory.records import Category, Trace
 from memlint.memory.timeline import Timeline, end_at, live
-from memlint.tracing.records import Category, Trace
 
 PROGRAMS = st.lists(
     st.tuples(st.lists(st.integers(0, 1000), max_size=3), st.integers(0, 50), st.integers(0, 50)), max_size=30

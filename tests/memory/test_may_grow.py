@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.retention import may_grow
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Peaks, peaks
 from memlint.memory.step_order import Steps
 from memlint.memory.timeline import Timeline
+from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.workloads.build.program import Construction, Program
-from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 A100 = device_named("a100-80gb")
 LENGTHS = (3000, 5000, 9000, 4000, 7000, 8000)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memlint.memory.records import Category
 from memlint.memory.timeline import (
     Timeline,
     alive_at,
@@ -16,7 +17,6 @@ from memlint.memory.timeline import (
     resize,
     without,
 )
-from memlint.tracing.records import Category
 
 PROGRAMS = st.lists(
     st.tuples(st.lists(st.integers(0, 1000), max_size=3), st.integers(0, 50), st.integers(0, 50)), max_size=30

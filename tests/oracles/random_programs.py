@@ -21,7 +21,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.optim import swa_utils
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import peaks
 from memlint.tracing.recorder import trace_program
 from memlint.validate.cpu import measure_cpu_step

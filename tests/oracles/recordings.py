@@ -22,8 +22,8 @@ from fixtures.scripts.linear_no_grad import LinearForwardNoGrad
 from fixtures.scripts.mlp_checkpoint import MLPCheckpoint
 from fixtures.scripts.nca import TwoAutomata
 from fixtures.scripts.resnet18 import ResNet18Training
-from memlint.cuda.allocator.reference import Allocator, Block
-from memlint.cuda.devices import device_named
+from memlint.memory.allocator.reference import Allocator, Block
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program, trace_program
@@ -32,7 +32,7 @@ from tests.cuda.versions import simulated_torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from memlint.cuda.devices import Device
+    from memlint.memory.devices import Device
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "histories"
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in DIRECTORY.glob("*.json.gz"))

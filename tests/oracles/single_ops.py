@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, peaks
 from memlint.tracing.recorder import trace_program
 from memlint.validate.cpu import measure_cpu_step

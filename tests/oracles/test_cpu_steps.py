@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard._fsdp_param import alloc_storage, free_storage
 from torch.distributed.utils import _alloc_storage, _free_storage
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, alive_at, live, peak_event
 from memlint.tracing.recorder import trace_program
 from tests.oracles.measure import CpuMeasurement, measure_cpu_step, measure_memtracker_without_computing

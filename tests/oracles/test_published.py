@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.published import FITTED, GOAL, HELD_OUT, NEAR, ROWS, WIDTH, compared, half_of
 from fixtures.published import programs
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 
 LIBRARIES = ("timm", "torchvision", "transformers")
 FAR = {

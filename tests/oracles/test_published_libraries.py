@@ -11,7 +11,7 @@ import pytest
 from benchmarks.claims import HELD
 from benchmarks.published_libraries import ROWS, UNITS, is_installed
 from fixtures.published import libraries
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 
 ROOT = Path(__file__).parents[2]
 

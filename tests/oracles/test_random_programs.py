@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, peaks
 from memlint.tracing.recorder import trace_program
 from memlint.validate.cpu import measure_cpu_step

@@ -5,9 +5,9 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memlint.memory.records import Frame, Phase
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report.from_trace import NUM_STRETCHES, course_of, timeline_of
-from memlint.tracing.records import Frame, Phase
 from tests.memory.conftest import trace_of
 
 

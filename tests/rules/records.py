@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from math import prod
 from types import SimpleNamespace
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate
+from memlint.memory.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import Timeline
-from memlint.tracing.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
 MIB = 2**20

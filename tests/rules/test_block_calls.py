@@ -3,7 +3,7 @@
 import pytest
 from memlint_rules.block_calls import call_of_blocks
 
-from memlint.tracing.records import Frame
+from memlint.memory.records import Frame
 from tests.rules.records import MIB, Script
 
 MODEL = """\

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.tracing.recorder import trace_program
 

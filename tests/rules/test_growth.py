@@ -10,7 +10,7 @@ from memlint_rules.mem409_batch_too_large import BatchTooLarge
 
 from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.worker.protocol import Request
 from memlint.workloads.discover import build_program, find_workloads

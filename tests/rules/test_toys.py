@@ -30,7 +30,11 @@ WORKLOAD = 'memlint.Declaration(MLP(), {{"x": torch.randn(8, {width})}}, optimiz
 
 def severities(tmp_path, width: int) -> dict[int, Severity]:
     """Severities of the findings of MEM204, by the MiB that each saves, rounded."""
-    findings = analysed(tmp_path / "model.py", RULE, Case.of_model(MLP.format(width=width), WORKLOAD.format(width=width), imports="import memlint\n")).findings
+    findings = analysed(
+        tmp_path / "model.py",
+        RULE,
+        Case.of_model(MLP.format(width=width), WORKLOAD.format(width=width), imports="import memlint\n"),
+    ).findings
     return {round(-finding.peak_change / 2**20): finding.severity for finding in findings}
 
 

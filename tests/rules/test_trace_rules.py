@@ -13,8 +13,8 @@ from memlint_rules.mem310_nchw_conv_on_tensor_cores import NchwConvOnTensorCores
 
 import memlint
 from memlint.lint.rule import Confidence, Severity, place_of
+from memlint.memory.records import Category, Frame, Phase
 from memlint.memory.retention import Holder
-from memlint.tracing.records import Category, Frame, Phase
 from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
 from tests.rules.records import MIB, FakeContext, Script, at, channels_last
 

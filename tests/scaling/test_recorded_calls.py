@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from memlint.scaling.recorded_calls import TooLongError, can_be_made_alone, make_alone, recorded
 
 GPU = device_named("a100-80gb")

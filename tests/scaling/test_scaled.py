@@ -11,19 +11,19 @@ import pytest
 
 pytest.importorskip("torch")
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import peaks
+from memlint.memory.records import Storages
 from memlint.scaling.polynomials import Grid
 from memlint.scaling.recorded_calls import can_be_made_alone, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
-from memlint.tracing.records import Storages
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete, find_workloads
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 ROOT = Path(__file__).parents[2]
 GPU = "a100-80gb"

@@ -11,9 +11,9 @@ import traceback
 from pathlib import Path
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import installation
+from memlint.memory.devices import device_named
 from memlint.script import confinement
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import device_named
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.run import ScriptRun, run_script
-from memlint.script.spec import Script
 from memlint.script.writes import scratch_writes
+from memlint.targets.script import Script
 from memlint.tracing.recorder import without_collector
 from memlint.workloads import torchvision_schemas
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.run.command import run
-from memlint.script.spec import Script
+from memlint.targets.script import Script
 
 if TYPE_CHECKING:
     from memlint.commands.check.command import Checked

@@ -159,7 +159,7 @@ def test_output_into_a_file_that_is_gone_is_stopped(tmp_path: Path) -> None:
 LEFT_BEHIND = {
     "a folder of 6,000 levels": (
         "import sys\nsubprocess.run([sys.executable, '-c', "
-        "'import os\\nfor _ in range(6000): os.mkdir(\"d\"); os.chdir(\"d\")'], check=True)"
+        '\'import os\\nfor _ in range(6000): os.mkdir("d"); os.chdir("d")\'], check=True)'
     ),
     "a file that nobody may change": "open('f', 'w').close(); subprocess.run(['chattr', '+i', 'f'])",
     "a folder that nobody may change": "os.mkdir('d'); open('d/f', 'w').close(); subprocess.run(['chattr', '+i', 'd'])",

@@ -10,7 +10,7 @@ from memlint.commands.check.targets import CheckOptions
 from memlint.commands.exit_status import exit_status
 from memlint.commands.run.command import run
 from memlint.lint import rule
-from memlint.script.spec import Script
+from memlint.targets.script import Script
 from tests.script.running import write
 
 HEADINGS = "\n\n".join(f"    ## {heading}\n\n    It says so." for heading in rule.HEADINGS)

@@ -552,7 +552,7 @@ def test_a_script_of_the_shape_that_was_recorded_gives_the_recorded_peaks(
 PLACED = """
     import json, runpy, sys
     import torch
-    from memlint.cuda.allocator.driver import Driver
+    from memlint.memory.allocator.driver import Driver
 
     segments = json.loads(SEGMENTS)
     num_asked = 0

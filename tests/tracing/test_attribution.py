@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
+from memlint.memory.records import Node, Phase, Trace
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Node, Phase, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

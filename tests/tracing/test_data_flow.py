@@ -8,7 +8,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.tracing.records import Flow, Geometry, data_flow
+from memlint.memory.records import Flow, Geometry, data_flow
 from tests.memory.conftest import random_trace, trace_of
 
 PROGRAMS = st.lists(

@@ -13,9 +13,9 @@ from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
+from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.tracing.recorder import Recorded, trace_program
-from memlint.tracing.records import Buffer, Category, Phase, Trace
 from tests.oracles.programs import PROGRAMS
 
 A100 = device_named("a100-80gb")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
+from memlint.memory.records import Category
 from memlint.tracing.recorder import trace_program
-from memlint.tracing.records import Category
 from memlint.tracing.workload_errors import storages_of_workload
 from tests.oracles.programs import PROGRAMS
 from tests.tracing.test_recorder import Remade

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 
 NUM_THREADS = 8

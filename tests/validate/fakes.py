@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.cuda.allocator.reference import Allocator, Block
+from memlint.memory.allocator.reference import Allocator, Block
 
 if TYPE_CHECKING:
     import pytest

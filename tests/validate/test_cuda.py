@@ -16,7 +16,7 @@ import torch
 from memlint.base.errors import UsageError
 from memlint.commands.validate import child as run
 from memlint.config import Settings
-from memlint.tracing.records import Phase
+from memlint.memory.records import Phase
 from memlint.validate import cuda as module
 from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.measurement import Measurement, MeasureRequest, Subject

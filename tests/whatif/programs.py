@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, live
+from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.workloads.build.program import Construction, Program
-from memlint.workloads.spec import Workload
 
 A100 = device_named("a100-80gb")
 

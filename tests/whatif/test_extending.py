@@ -19,7 +19,7 @@ IMPORTS = """
 from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
-from memlint.tracing.records import Category
+from memlint.memory.records import Category
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation
 """
 

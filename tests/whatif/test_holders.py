@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from memlint.accelerator import state
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, peak_event
 from memlint.tracing.recorder import trace_program
 from memlint.whatif.holders import find_holders

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fixtures.models.llama import Llama, LlamaConfig
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 class Checkpointed(Llama):

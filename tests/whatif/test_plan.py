@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memlint.workloads.declare import Declaration
+from memlint.targets.declare import Declaration
 
 
 class Block(nn.Module):

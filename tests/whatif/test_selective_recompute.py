@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import device_named
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
+from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.whatif.change import ChangedProgram, Names
 from memlint.whatif.changes import CheckpointModules, CheckpointSelectively
@@ -21,14 +22,13 @@ from memlint.whatif.changes.selective_recompute import cheaper_checkpoints
 from memlint.whatif.plan import Planner
 from memlint.whatif.repeated_blocks import Blocks, blocks_that_save, granularities
 from memlint.whatif.simulation import Simulation
-from memlint.workloads.spec import Workload
 from tests.oracles.measure import measure_cpu_step
 from tests.oracles.programs import PROGRAMS, TrainingProgram, image_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlint.cuda.devices import Device
+    from memlint.memory.devices import Device
     from memlint.whatif.change import Change
 
 CPU, A100 = device_named("cpu"), device_named("a100-80gb")

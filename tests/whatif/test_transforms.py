@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memlint.cuda.devices import device_named
 from memlint.cuda.versions import torch_version
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
@@ -20,7 +20,7 @@ from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImp
 from tests.oracles.programs import resnet50
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 A100 = device_named("a100-80gb")
 

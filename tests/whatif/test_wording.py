@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.tracing.records import Frame, Phase
+from memlint.memory.records import Frame, Phase
 from memlint.whatif import changes as c
 from memlint.whatif.change import Change, Names
 from memlint.whatif.changes.selective_checkpoint import KeptOutput

@@ -157,7 +157,11 @@ def test_what_holds_the_token_neither_checks_out_nor_runs_anything_of_the_pull_r
     assert [step["name"] for step in steps if "github.token" in json.dumps(step.get("env", {}))] == ["Comment"]
 
 
-TEXTS = {**FILES, **{file.name: file.read_text() for file in WORKFLOWS}, "action.yml": (ROOT / "action.yml").read_text()}
+TEXTS = {
+    **FILES,
+    **{file.name: file.read_text() for file in WORKFLOWS},
+    "action.yml": (ROOT / "action.yml").read_text(),
+}
 TEXTS |= {f"recipe {number} for {kind}": text for number, (kind, text) in enumerate(RECIPES)}
 
 
@@ -183,7 +187,14 @@ TRUSTED = {f"{name}: {key}": job for name, key, job in _jobs_with_a_token()}
 
 
 def test_there_are_jobs_that_hold_a_token():
-    assert {key.partition(": ")[2] for key in TRUSTED} == {"comment", "build", "attest", "publish", "memlint-note", "upload"}
+    assert {key.partition(": ")[2] for key in TRUSTED} == {
+        "comment",
+        "build",
+        "attest",
+        "publish",
+        "memlint-note",
+        "upload",
+    }
 
 
 def _lines(job):

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from memlint.workloads.pyproject import workloads_from_tables
-from memlint.workloads.spec import Workload
+from memlint.targets.workload import Workload
+from memlint.targets.workload_tables import workloads_from_tables
 
 
 def read_workloads(pyproject: Path) -> tuple[Workload, ...]:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.base.errors import UsageError
-from memlint.tracing.records import Assumption
-from memlint.workloads.pyproject import render_declaration
-from memlint.workloads.spec import DTYPES, InputSpec, Workload
+from memlint.memory.records import Assumption
+from memlint.targets.workload import DTYPES, InputSpec, Workload
+from memlint.targets.workload_tables import render_declaration
 from tests.workloads.tables import read_workloads
 
 names = st.text(min_size=1, max_size=12)
@@ -167,5 +167,5 @@ def test_two_workloads_of_one_name_are_refused(tmp_path):
 
 
 def test_declaring_and_reading_workloads_does_not_import_torch():
-    code = "import sys, memlint.workloads.declare, memlint.workloads.pyproject; sys.exit('torch' in sys.modules)"
+    code = "import sys, memlint.targets.declare, memlint.targets.workload_tables; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from memlint.targets.workload import InputSpec
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.trial import Stage
 from memlint.workloads.loading import prepare_imports
-from memlint.workloads.spec import InputSpec
 from memlint.workloads.takers import taker
 
 SMALL = {"sample_height": 8, "sample_width": 8, "num_frames": 3}

@@ -22,15 +22,15 @@ from memlint.commands.analyse.child import find_requested
 from memlint.commands.check.command import Checked
 from memlint.config import Settings, override
 from memlint.report.model import Report
+from memlint.targets.workload_tables import render_declaration
 from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build, completed_program
 from memlint.workloads.build.dimensions import resized
 from memlint.workloads.discover import build_program, complete, find_workloads
-from memlint.workloads.pyproject import render_declaration
 from tests.workloads.tables import read_workloads
 
 if TYPE_CHECKING:
-    from memlint.workloads.spec import Workload
+    from memlint.targets.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 NET = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import TargetError, UsageError, WorkloadError
-from memlint.cuda.devices import device_named
+from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.tracing.recorder import trace_program
 from memlint.workloads.build.construct import build
@@ -334,9 +334,9 @@ def test_a_file_named_like_an_imported_module_is_imported_all_the_same(write):
 )
 def test_functions_may_return_a_model_alone_or_with_inputs_and_loss(write, expression, has_inputs, has_loss):
     path = write(
-        f"import memlint.workloads.declare as memlint_declare\n{LINEAR}\ndef make(batch):\n    return {expression}\n".replace(
-            "import memlint.workloads.declare as memlint_declare",
-            "import importlib\nmemlint_declare = importlib.import_module('memlint.workloads.declare')",
+        f"import memlint.targets.declare as memlint_declare\n{LINEAR}\ndef make(batch):\n    return {expression}\n".replace(
+            "import memlint.targets.declare as memlint_declare",
+            "import importlib\nmemlint_declare = importlib.import_module('memlint.targets.declare')",
         )
     )
     result = built(path, "make")
@@ -363,7 +363,7 @@ def test_each_build_of_a_module_instance_is_a_copy(write):
 def test_declared_functions_win_over_discovery_and_keep_their_settings(write):
     path = write(f"""
 import importlib
-workload = importlib.import_module("memlint.workloads.declare").workload
+workload = importlib.import_module("memlint.targets.declare").workload
 {LINEAR}
 @workload(batch=3, dtype="bf16-amp", name="tiny")
 def build():

@@ -9,7 +9,7 @@ import pytest
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described
-from memlint.tracing.records import Phase
+from memlint.memory.records import Phase
 from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:

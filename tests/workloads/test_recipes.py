@@ -13,10 +13,10 @@ from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import scopes
 from memlint.source.text import Source
 from memlint.source.training_loop import sole_loop
+from memlint.targets.workload import InputSpec
 from memlint.workloads import downloads
 from memlint.workloads.build.construct import complete, settings_of
 from memlint.workloads.discover import build_program, find_workloads
-from memlint.workloads.spec import InputSpec
 
 NET = """
 import torch

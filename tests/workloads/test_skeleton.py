@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memlint.base.errors import WorkloadError
+from memlint.targets.workload import Workload
 from memlint.workloads.skeleton import skeleton
-from memlint.workloads.spec import Workload
 
 MODEL = """
 VOCABULARY = 300

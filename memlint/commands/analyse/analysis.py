@@ -8,16 +8,17 @@ from typing import Self
 
 from memlint.accelerator import lazy_imports
 from memlint.base.units import format_nbytes
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.context import VARIABLE, loads_everything
-from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
-from memlint.distributed.communicators import beside
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.communicators import beside
+from memlint.memory.context import VARIABLE, loads_everything
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.records import Assumption, Phase, Trace, computes_on_gpu, has_parameters
 from memlint.memory.retention import Holder, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.script.run import ScriptRun
-from memlint.tracing.records import Assumption, Phase, Trace, computes_on_gpu, has_parameters
+from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.whatif.holders import find_holders
@@ -29,7 +30,6 @@ from memlint.workloads.build.construct import completed_program, settings_of
 from memlint.workloads.build.program import Program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
-from memlint.workloads.spec import Workload
 from memlint.workloads.user_errors import command_with
 
 _UNCOMPILED = Assumption(

@@ -17,23 +17,23 @@ from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, fitting_of, identity, plan
 from memlint.config import Settings
-from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
 from memlint.lint.rule import Finding, Rule, Severity
 from memlint.lint.runner import trace_findings
+from memlint.memory.devices import device_named
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
 from memlint.report.model import RunFinding
+from memlint.targets.workload import DEFAULT_GPU, Workload
+from memlint.targets.workload_tables import workloads_from_tables
 from memlint.whatif.flops import node_flops
 from memlint.worker.child import rules_begin, write_partial
 from memlint.worker.protocol import LEFT, Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas, user_errors
 from memlint.workloads.discover import Discovery, LeftOut, find_workloads
-from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.skeleton import declaration, skeleton
-from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 OVER_BUDGET = "MEM010"
 _TOLD_SECONDS = 1.0

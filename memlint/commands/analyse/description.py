@@ -8,20 +8,20 @@ from memlint.base.grouping import grouped
 from memlint.base.units import format_count, outcome
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.context import loads_everything, with_context
-from memlint.cuda.devices import Device
-from memlint.distributed.communicators import SYMMETRIC, communicators, symmetric
-from memlint.distributed.traffic import traffic
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.communicators import SYMMETRIC, communicators, symmetric
+from memlint.memory.context import loads_everything, with_context
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Cause, stream_peaks
 from memlint.memory.fitting import fitting_gpus
 from memlint.memory.liveness import dead_at, least_peak
+from memlint.memory.records import Buffer, Category, Trace
+from memlint.memory.traffic import traffic
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, moment_of, place_of, plan_of, what_ifs_of
 from memlint.source.values import shown_arguments
-from memlint.tracing.records import Buffer, Category, Trace
+from memlint.targets.workload import Workload
 from memlint.whatif.plan import Planner
-from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""

@@ -14,7 +14,7 @@ from memlint.lint.suppression import unsuppressed
 from memlint.report.escaping import visible
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
 from memlint.report.workloads import moved
-from memlint.script.spec import Script
+from memlint.targets.script import Script
 from memlint.worker import answer_cache
 from memlint.worker.protocol import ANALYSE, LEFT, Answer, Extent, Request, Result, Task
 

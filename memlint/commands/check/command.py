@@ -14,8 +14,8 @@ from memlint.commands.check.answers import Output, answers_of_workers
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
-from memlint.cuda.devices import device_named
 from memlint.lint.rule import Applicability
+from memlint.memory.devices import device_named
 from memlint.report.model import CodeCount, Finding, Report, Settings
 from memlint.report.paths import relative
 

@@ -8,8 +8,8 @@ from memlint.base.errors import MemlintError, TargetError
 from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
 from memlint.report.from_rules import error_of, failed_target
 from memlint.report.model import Skipped, Workload
+from memlint.targets.target import SEPARATOR
 from memlint.worker.protocol import Extent
-from memlint.workloads.target import SEPARATOR
 
 
 class CheckOptions(Extent):

@@ -22,7 +22,7 @@ from memlint.compare.changes import compare
 from memlint.compare.comparison import Comparison
 from memlint.report.model import Report
 from memlint.report.reading import read_report
-from memlint.workloads.target import SEPARATOR
+from memlint.targets.target import SEPARATOR
 
 WORKING_TREE = "the working tree"
 _LAST_LINES = 20

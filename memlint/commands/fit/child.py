@@ -11,13 +11,14 @@ from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.child import answered
 from memlint.commands.sweep.tables import BatchParts, Fit, Way, row_of, subject
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.distributed.communicators import beside
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
+from memlint.memory.records import Trace
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
-from memlint.tracing.records import Trace
+from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
@@ -26,7 +27,6 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
-from memlint.workloads.spec import Workload
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""

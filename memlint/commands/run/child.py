@@ -15,16 +15,17 @@ from memlint.base.units import format_count
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import described_with_findings, details
 from memlint.commands.analyse.description import described
-from memlint.cuda.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
+from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
+from memlint.memory.records import Phase, computes_on_gpu, has_parameters
 from memlint.memory.timeline import live
 from memlint.report import model as report
 from memlint.report.from_trace import place_of
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
-from memlint.script.spec import Script
-from memlint.tracing.records import Phase, computes_on_gpu, has_parameters
+from memlint.targets.script import Script
+from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
     answer_now,
     exchange_folder,
@@ -36,7 +37,6 @@ from memlint.worker.child import (
 )
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import stand_ins, torchvision_schemas
-from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 _UNGUARDED_RULES = "rules in rule-paths: nothing is kept from them, as it is from the script"
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")

@@ -9,8 +9,8 @@ from memlint.commands.check.command import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
-from memlint.script.spec import Script
-from memlint.workloads.target import refuse_notebook
+from memlint.targets.script import Script
+from memlint.targets.target import refuse_notebook
 
 
 def run(

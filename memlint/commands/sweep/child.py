@@ -13,12 +13,13 @@ from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.tables import Order, row_of, subject
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.distributed.communicators import beside
 from memlint.lint.rule import MANY_NODES
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.communicators import beside
 from memlint.report.model import Record, Sweep, SweepRow
 from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.sizes import Sizes
+from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
@@ -26,7 +27,6 @@ from memlint.workloads.build.construct import build, completed_program, simulate
 from memlint.workloads.build.program import AUTOCASTS
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
-from memlint.workloads.spec import Workload
 
 MOST_CALLS, MOST_CALLS_OF_OTHER = 5 * MANY_NODES, MANY_NODES
 """Kernels in a trace up to which there is a table around its batch size, and one with another dtype.

@@ -10,9 +10,9 @@ from memlint.base.errors import UsageError
 from memlint.base.units import DTYPES, LARGEST_SIZE, dtype_named
 from memlint.commands.sweep.gather import Executor, Gathered, gather
 from memlint.commands.sweep.tables import Order, Spread, Tables, on_ranks
-from memlint.cuda.devices import device_named
-from memlint.distributed.strategy import Strategy
+from memlint.memory.devices import device_named
 from memlint.report.model import Sweep
+from memlint.targets.strategy import Strategy
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Request, Task
 

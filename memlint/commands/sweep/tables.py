@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.units import format_count, outcome
-from memlint.cuda.devices import Device
+from memlint.memory.devices import Device
 from memlint.report.model import Interval, OnGpu, Peak, Record, Sweep, SweepRow
-from memlint.workloads.spec import Workload
+from memlint.targets.workload import Workload
 
 if TYPE_CHECKING:
     from memlint.scaling.sizes import SizePeaks

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from memlint.tracing.records import Phase
+from memlint.memory.records import Phase
 from memlint.validate.cpu import CpuMeasurement, measure_cpu_step
 from memlint.validate.cuda import CudaMeasurement, driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.history import write_history

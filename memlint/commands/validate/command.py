@@ -10,7 +10,7 @@ from typing import NamedTuple
 from memlint.base.errors import MemlintError, UsageError
 from memlint.commands.validate.measuring import Outcome, Session, find_subjects, require_torch
 from memlint.config import Settings, find_settings, override
-from memlint.cuda.allocator.settings import VARIABLES
+from memlint.memory.allocator.settings import VARIABLES
 from memlint.report.text_style import TextStyle
 from memlint.validate.comparison import Comparison
 from memlint.validate.measurement import DeviceKind, Subject

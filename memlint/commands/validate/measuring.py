@@ -11,7 +11,7 @@ from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.base.version import install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.config import Settings
-from memlint.cuda.allocator.settings import VARIABLES
+from memlint.memory.allocator.settings import VARIABLES
 from memlint.validate.comparison import Cap, Comparison, Prediction
 from memlint.validate.measurement import DeviceKind, Machine, Measurement, MeasureRequest, Subject, known_gpu
 from memlint.validate.store import Store

@@ -10,8 +10,8 @@ from memlint.base.errors import MemlintError
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_requested
 from memlint.libraries import installation
+from memlint.memory.records import Category, Phase
 from memlint.memory.timeline import Timeline, by_category, live, without
-from memlint.tracing.records import Category, Phase
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.measurement import Allocation, Subject, plain_table
 from memlint.validate.real_run import under

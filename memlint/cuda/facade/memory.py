@@ -12,10 +12,10 @@ from typing import Any
 
 from memlint.accelerator.ledger import Entry, Ledger
 from memlint.base.ownership import is_memlint
-from memlint.cuda.allocator.reference import SMALL_SEGMENT, AllocatorSettings, Block, OutOfMemory
-from memlint.cuda.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
-from memlint.cuda.context import with_context
 from memlint.cuda.simulated import Simulated
+from memlint.memory.allocator.reference import SMALL_SEGMENT, AllocatorSettings, Block, OutOfMemory
+from memlint.memory.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
+from memlint.memory.context import with_context
 
 _POOLS = ("all", "small_pool", "large_pool")
 _COUNTED = (

@@ -16,7 +16,7 @@ from torch.utils import swap_tensors
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, NAME, adopt, alias, allocate, is_virtual, real, real_device_of
 from memlint.accelerator.sparse import is_host, parts_of
-from memlint.cuda.devices import Device
+from memlint.memory.devices import Device
 
 Tensor = torch.Tensor
 CUDA = torch.device("cuda", 0)

@@ -9,9 +9,9 @@ import pickle
 from collections.abc import Sequence
 
 from memlint.base.errors import UsageError
-from memlint.cuda.allocator.reference import AllocatorSettings, OutOfMemory
-from memlint.cuda.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
-from memlint.cuda.devices import device_named
+from memlint.memory.allocator.reference import AllocatorSettings, OutOfMemory
+from memlint.memory.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
+from memlint.memory.devices import device_named
 from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.phrases import NO_MODULE, tensor_text
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from memlint.tracing.records import Trace
+from memlint.memory.records import Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 _HALF = {"float16", "bfloat16"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from memlint.tracing.records import Trace
+from memlint.memory.records import Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memlint.memory.liveness import Origin, held, origin
+from memlint.memory.records import Buffer, Category, Trace
 from memlint.memory.timeline import Timeline, end_at
-from memlint.tracing.records import Buffer, Category, Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError
 
 MIN_NBYTES = 2**20

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
-from memlint.tracing.records import Category
+from memlint.memory.records import Category
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation
 
 _PACKAGES = ("bitsandbytes", "torchao")

@@ -18,7 +18,7 @@ import torch
 
 from memlint.base.grouping import grouped
 from memlint.memory.recompute import Value, trade_off
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
+from memlint.memory.records import Buffer, Category, Node, Phase, Trace
 from memlint.tracing.repeated_modules import is_inside
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
 from memlint.whatif.flops import node_flops, step_flops

@@ -13,14 +13,16 @@ from torch import distributed as dist
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.cuda.devices import Device
+from memlint.memory.devices import Device
+from memlint.memory.records import Assumption
 from memlint.source.values import Settings, shown_arguments
-from memlint.tracing.records import Assumption
+from memlint.targets.declare import Declaration
+from memlint.targets.target import SEPARATOR, Target, parse_target
+from memlint.targets.workload import SEQUENCE, Workload
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.build.training_step import assumption, calls_training_step, own_optimizer
-from memlint.workloads.declare import Declaration
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
 from memlint.workloads.huggingface.adapters import with_adapter
@@ -28,8 +30,6 @@ from memlint.workloads.huggingface.configs import config_from_json, is_config, i
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
 from memlint.workloads.loss import NamedLoss
-from memlint.workloads.spec import SEQUENCE, Workload
-from memlint.workloads.target import SEPARATOR, Target, parse_target
 from memlint.workloads.tensors import make_inputs
 from memlint.workloads.user_errors import reported
 

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 
 from memlint.base.errors import UsageError
+from memlint.targets.workload import BATCH, Workload, is_size
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.huggingface.configs import is_config
-from memlint.workloads.spec import BATCH, Workload, is_size
 
 
 def resized(workload: Workload, sizes: Mapping[str, int]) -> Workload:

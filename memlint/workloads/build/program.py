@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from memlint.base.errors import WorkloadError
-from memlint.distributed.strategy import Strategy
-from memlint.tracing.records import Assumption
+from memlint.memory.records import Assumption
+from memlint.targets.strategy import Strategy
+from memlint.targets.workload import Workload
 from memlint.workloads.build.optimizers import OptimizerFactory
 from memlint.workloads.loss import NamedLoss, mean_of, own_loss
-from memlint.workloads.spec import Workload
 from memlint.workloads.tensors import positional_and_named
 from memlint.workloads.user_errors import reported
 

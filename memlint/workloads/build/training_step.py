@@ -12,7 +12,7 @@ from torch import nn
 
 from memlint.base.ownership import is_installed
 from memlint.base.signatures import signature_of
-from memlint.tracing.records import Assumption
+from memlint.memory.records import Assumption
 
 _STEP, _OPTIMIZERS = "training_step", "configure_optimizers"
 

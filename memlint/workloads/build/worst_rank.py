@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.distributed.communicators import beside
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.communicators import beside
 from memlint.memory.estimate import estimate
+from memlint.memory.records import Assumption
 from memlint.memory.timeline import Timeline
-from memlint.tracing.records import Assumption
+from memlint.targets.workload import WORST, Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.workloads.build.construct import complete, completed_program
-from memlint.workloads.spec import WORST, Workload
 
 
 class Ranked(NamedTuple):

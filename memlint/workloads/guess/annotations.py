@@ -3,8 +3,8 @@
 import re
 from dataclasses import replace
 
+from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
-from memlint.workloads.spec import BATCH, InputSpec
 
 _ANNOTATION = re.compile(
     r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped)\d*\[.*?,\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import WorkloadError
+from memlint.targets.workload import BATCH, Workload
+from memlint.targets.workload_tables import toml
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.made import made
 from memlint.workloads.model_sizes import CONFIG_NAMES, annotation_class
-from memlint.workloads.pyproject import toml
-from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe, reported
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")

@@ -3,9 +3,9 @@
 from torch import nn
 
 from memlint.source.shown_inputs import ShownCall, ShownTensor
+from memlint.targets.workload import BATCH, DTYPES, InputSpec
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.repair import Specs
-from memlint.workloads.spec import BATCH, DTYPES, InputSpec
 
 
 def as_shown(model: nn.Module, shown: ShownCall) -> Specs:

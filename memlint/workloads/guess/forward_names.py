@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.guess.annotations import annotated
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
-from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

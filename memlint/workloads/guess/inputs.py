@@ -25,8 +25,10 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import line_of, text_of
+from memlint.memory.records import Assumption, Frame
 from memlint.source.shown_inputs import ShownCall
-from memlint.tracing.records import Assumption, Frame
+from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
+from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.examples import as_shown
 from memlint.workloads.guess.forward_names import (
@@ -48,8 +50,6 @@ from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multi
 from memlint.workloads.huggingface.wholes import inputs_of_part, wholes
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
-from memlint.workloads.pyproject import inputs_as_toml
-from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.workloads.user_errors import describe, what_to_do
 
 _SHORTEST = 8

@@ -5,8 +5,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, is_position_name
-from memlint.workloads.spec import BATCH, InputSpec
 from memlint.workloads.takers import ENTRIES
 
 AUDIO_LENGTH = 16_000

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from memlint.memory.records import Assumption, Frame
 from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
@@ -18,10 +19,9 @@ from memlint.source.scripts import is_script
 from memlint.source.shown_inputs import ShownCall, shown_call
 from memlint.source.training_loop import LoopSetting, sizes_in_config, sole_loop, training_loop
 from memlint.source.values import Call, Name, shown_arguments
-from memlint.tracing.records import Assumption, Frame
+from memlint.targets.workload import Workload
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.model_sizes import annotation_class
-from memlint.workloads.spec import Workload
 
 _MOST = 4
 """Call sites tried of one class or function."""

@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from memlint.base.frames import line_of, text_of
+from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.trial import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
-from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 Specs = tuple[InputSpec, ...]
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memlint.libraries.lacking import lacked
-from memlint.workloads.spec import InputSpec
+from memlint.targets.workload import InputSpec
 from memlint.workloads.takers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 

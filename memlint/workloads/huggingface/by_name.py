@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from memlint.base.signatures import signature_of
+from memlint.targets.workload import BATCH, SEQUENCE, InputSpec
 from memlint.workloads.huggingface.configs import image_size, main_input, number
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH
-from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
 
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "encoder_hidden_dim", "dim")
 _OTHER_WIDTHS = ("encoder_hidden_size", "cross_attention_hidden_size", "cross_hidden_size", "kv_dim", "vision_dim")

@@ -16,6 +16,7 @@ from torch import nn
 
 from memlint.base.frames import line_of, text_of
 from memlint.base.signatures import signature_of
+from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.huggingface.diffusion_inputs import inputs_beside, inputs_for, required_of
 from memlint.workloads.huggingface.diffusion_sizes import (
     LATENT_NAMES,
@@ -28,7 +29,6 @@ from memlint.workloads.huggingface.diffusion_sizes import (
     spatial,
 )
 from memlint.workloads.huggingface.documented import documented_shape, documented_sizes
-from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 MOST_ADDED = 4
 """Channels that a model adds to a latent itself: masks of what is given and of what is padding."""

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from memlint.base.signatures import signature_of
+from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.huggingface.diffusion_sizes import (
     COLOURS,
     FRAMES_IN_ONE,
@@ -27,7 +28,6 @@ from memlint.workloads.huggingface.diffusion_sizes import (
     spatial,
 )
 from memlint.workloads.huggingface.documented import documented, documented_shape, documented_sizes
-from memlint.workloads.spec import BATCH, InputSpec
 from memlint.workloads.takers import first_taker, taker, takers_of_entries
 
 TIMES = 1000

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from memlint.base.signatures import signature_of
+from memlint.targets.workload import BATCH
 from memlint.workloads.huggingface.documented import documented_sizes, solved
-from memlint.workloads.spec import BATCH
 
 IMAGE, LATENTS = 512, 64
 """Height and width of an image, and of its latents where the config does not say how much a VAE shrinks it: 8 times."""

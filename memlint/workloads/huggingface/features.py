@@ -9,8 +9,8 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memlint.base.signatures import signature_of
+from memlint.targets.workload import InputSpec
 from memlint.workloads.huggingface.configs import parts
-from memlint.workloads.spec import InputSpec
 from memlint.workloads.tensors import make_inputs
 
 KINDS = ("image", "video", "audio")

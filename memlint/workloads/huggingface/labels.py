@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.huggingface.texts import CHOICES, vocabulary
-from memlint.workloads.spec import BATCH, InputSpec
 
 TRANSCRIPT = 128
 """Tokens of a transcript, and of the text a sequence-to-sequence model writes from something else."""

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.huggingface.configs import image_size, number, parts
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
-from memlint.workloads.spec import BATCH, InputSpec
 
 SECONDS = 10
 """Length of a recording."""

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from memlint.targets.workload import BATCH, SEQUENCE, InputSpec
 from memlint.workloads.huggingface.features import special_tokens
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, LONGEST
-from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
 
 CHOICES = 4
 """Answers of a multiple choice."""

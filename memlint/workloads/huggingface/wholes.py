@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from memlint.base.signatures import signature_of
+from memlint.targets.workload import BATCH, DTYPES, InputSpec
 from memlint.workloads.huggingface.models import classes_of, configs_with
-from memlint.workloads.spec import BATCH, DTYPES, InputSpec
 
 BATCHES = 2, 4
 """What is twice as large at the second follows the batch."""

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import device_named
+from memlint.memory.allocator.reference import AllocatorSettings
+from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate
+from memlint.memory.records import Category, Phase
 from memlint.memory.timeline import Timeline
 from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.from_trace import timeline_of
 from memlint.report.model import Estimate, Peak, Workload
-from memlint.tracing.records import Category, Phase
 from tests.memory.conftest import trace_of
 from tests.report.sample import exactly
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 MIB = 2**20
 SIZES = (0, 1, 511, 512, 513, 5_000, MIB - 1, MIB, MIB + 1, 3 * MIB, 11 * MIB, 40 * MIB)

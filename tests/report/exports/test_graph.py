@@ -27,7 +27,7 @@ from tests.memory.conftest import trace_of
 from tests.report.exports.samples import step, traces, workload_of
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+    from memlint.memory.records import Trace
 
 MODELS = Path(__file__).parents[3] / "fixtures" / "models"
 STATEMENT = re.compile(r'\w+(?: -> \w+)? \[label="(?:[^"\\]|\\.)*", tooltip="(?:[^"\\]|\\.)*"(?:, [\w=#",]+)*\];')
@@ -55,7 +55,7 @@ def read_by_graphviz(dot: bytes) -> tuple[int, int]:
 @pytest.fixture(scope="module")
 def gpt2() -> tuple[Trace, Workload]:
     pytest.importorskip("torch")
-    from memlint.cuda.devices import device_named
+    from memlint.memory.devices import device_named
     from memlint.tracing.recorder import trace_program
     from memlint.whatif.flops import node_flops
     from memlint.workloads.discover import build_program, find_workloads

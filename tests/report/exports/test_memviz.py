@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlint.base.errors import UsageError
-from memlint.cuda.allocator.reference import Allocator, AllocatorSettings
+from memlint.memory.allocator.reference import Allocator, AllocatorSettings
 from memlint.report.exports.memviz import render_memviz
 from tests.report.exports.samples import MIB, SETTINGS, lifetimes_of, step, traces, workload_of
 

@@ -10,9 +10,9 @@ from typing import Any, TypeGuard
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.units import parse_context
-from memlint.tracing.records import Assumption
-from memlint.workloads.spec import CONSTANT, InputSpec, Origin, Workload
-from memlint.workloads.target import parse_target
+from memlint.memory.records import Assumption
+from memlint.targets.target import parse_target
+from memlint.targets.workload import CONSTANT, InputSpec, Origin, Workload
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch", "context"),
@@ -21,7 +21,7 @@ KEYS = (
 """Keys of a table, in the order they are written."""
 
 SCRIPT_KEYS = frozenset(("script", "module"))
-"""One of them makes a table one of a script, which `memlint.script.tables` reads."""
+"""One of them makes a table one of a script, which `memlint.targets.script_tables` reads."""
 
 _INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "name")
 

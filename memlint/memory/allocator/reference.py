@@ -3,7 +3,7 @@
 The allocator asks the driver for segments and cuts them into blocks. Free blocks stay in one of two pools, small and
 large, and serve later requests. `allocated` counts whole blocks, as `torch.cuda.memory_allocated` does; `reserved`
 counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for. Its fast twin for peaks
-under default settings is `memlint.cuda.allocator.fast`; tests/cuda/test_replay.py holds one against the other.
+under default settings is `memlint.memory.allocator.fast`; tests/cuda/test_replay.py holds one against the other.
 
 Not modelled, because it needs a CUDA graph: private pools. What `record_stream` holds back is freed later by whoever
 asks (memlint.memory.estimate).
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from memlint.base.units import format_nbytes
-from memlint.cuda.allocator.driver import Driver
-from memlint.cuda.allocator.pools import Block, Pool
-from memlint.cuda.allocator.settings import MIB, MIN_LARGE_ALLOCATION, AllocatorSettings
+from memlint.memory.allocator.driver import Driver
+from memlint.memory.allocator.pools import Block, Pool
+from memlint.memory.allocator.settings import MIB, MIN_LARGE_ALLOCATION, AllocatorSettings
 
 __all__ = ["Allocator", "AllocatorSettings", "Block", "OutOfMemory"]
 

@@ -34,11 +34,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memlint.base.grouping import grouped
-from memlint.cuda.context import with_context
-from memlint.cuda.devices import Device
-from memlint.cuda.versions import torch_version
+from memlint.base.version import installed_torch
+from memlint.memory.context import with_context
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Interval
-from memlint.tracing.records import Collective
+from memlint.memory.records import Collective
 
 SYMMETRIC = "symmetric memory"
 """The backend of what says how much of it a rank has (`memlint.distributed.symmetric`)."""
@@ -86,7 +86,7 @@ class _Use(NamedTuple):
 
     @property
     def is_lazy(self) -> bool:
-        return (self.device.torch or torch_version()) >= _LAZY_SINCE
+        return (self.device.torch or installed_torch()) >= _LAZY_SINCE
 
     @property
     def channels(self) -> int:

@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from memlint.base.errors import UsageError
-from memlint.workloads.pyproject import KEYS, workload_from_table
-from memlint.workloads.spec import Workload
+from memlint.targets.workload import Workload
+from memlint.targets.workload_tables import KEYS, workload_from_table
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 

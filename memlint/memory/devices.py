@@ -17,8 +17,8 @@ Its bounds are 0.8 and 1.275 times that. Of 42 such messages in files on GitHub 
 GPU, torch 2.1 to 2.11) 36 lie within: 13 of an A100 say 422 to 543 MiB and one 860, four of an H100 510 to 666, four of
 a V100 379 to 399, three of an L40S 512 to 522, three of an RTX 4090 452 to 473, seven of an RTX 3090 260 to 488 and
 one, of audio, 1,669. Above are processes on several GPUs, whose communicators are counted apart
-(memlint.distributed.communicators), and those that have all modules loaded at once: what it is then, and when that is,
-is in memlint.cuda.context. Where a GPU's own was not seen, it is that of another of its generation.
+(memlint.memory.communicators), and those that have all modules loaded at once: what it is then, and when that is,
+is in memlint.memory.context. Where a GPU's own was not seen, it is that of another of its generation.
 
 Numbers of multiprocessors are printed with the properties, or NVIDIA's: CUDA cores by 128 (by 64 on an A30). Linux
 keeps more of the memory than Windows: a GPU is left out where only what Windows prints is known (RTX 4070 SUPER 12,282
@@ -27,7 +27,7 @@ their sizes are printed (MI300X 196,592 MiB, MI250 65,520 for each of its two di
 same source: what hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not known here.
 
 What libraries beside these three hold is not in it: plans of cuFFT, other frameworks. NCCL's communicators are added
-where a program has some (memlint.distributed.communicators).
+where a program has some (memlint.memory.communicators).
 """
 
 import difflib
@@ -44,7 +44,7 @@ _MIB = 2**20
 _LAZILY = Fraction(4, 5), Fraction(51, 40)
 """At least and at most, as multiples of what is likely: nine of ten of those that were seen."""
 _MEASURED_SPREAD = 0.02
-"""By how much a context differs from one program to another on the same machine: memlint.cuda.context."""
+"""By how much a context differs from one program to another on the same machine: memlint.memory.context."""
 
 
 @dataclass(frozen=True, slots=True)

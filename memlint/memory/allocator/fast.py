@@ -1,7 +1,7 @@
 """The allocator with its default options over a whole sequence of events, for its peaks alone.
 
-Its twin `memlint.cuda.allocator.reference` takes requests one by one and shows what it does; this gives the same peaks
-in a fraction of the time, for whoever asks for many sizes of one program. tests/cuda/test_replay.py holds one against
+Its twin `memlint.memory.allocator.reference` takes requests one by one and shows what it does; this gives the same
+peaks in a fraction of the time, for many sizes of one program. tests/cuda/test_replay.py holds one against
 the other. Small and large blocks lie in segments of their own, so that neither depends on the others; and small ones,
 most of which belong to parameters, are often the same at many sizes.
 """
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.garbage import uncollected
-from memlint.cuda.allocator.driver import BELOW_THE_FIRST
-from memlint.cuda.allocator.reference import MIN_BLOCK, SMALL_SIZE, Allocator
+from memlint.memory.allocator.driver import BELOW_THE_FIRST
+from memlint.memory.allocator.reference import MIN_BLOCK, SMALL_SIZE, Allocator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ def peaks(
     smalls, sizes_of_blocks = np.where(is_small, blocks, 0).astype(np.int64).tobytes(), blocks.tolist()
     reserved = 0
     opening = order == first_after_index if first_after_index is not None and not descending else None
-    for own in _by_stream(order, storages, streams):  # no segment is given back, and none serves two streams
+    for own in _by_stream(storages, streams):  # no segment is given back, and none serves two streams
         of_storage = storages[own]
         small = _marked(order[own][is_small[of_storage] & (blocks[of_storage] > 0)], len(blocks))
         is_large = ~is_small[of_storage]
@@ -76,7 +76,7 @@ def peaks(
     return most(requested), most(blocks), reserved
 
 
-def _by_stream(order: np.ndarray, storages: np.ndarray, streams: Mapping[int, int] | None) -> Iterator[Any]:
+def _by_stream(storages: np.ndarray, streams: Mapping[int, int] | None) -> Iterator[Any]:
     """For each stream what selects its events out of `order`."""
     import numpy as np  # noqa: PLC0415
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from memlint.base.errors import TargetError, UsageError
-from memlint.script.spec import Script
-from memlint.workloads.pyproject import SCRIPT_KEYS
+from memlint.targets.script import Script
+from memlint.targets.workload_tables import SCRIPT_KEYS
 
 _FIELDS = {"script": "path", "args": "arguments", "fake-data": "fake_data"}
 _KEYS = (

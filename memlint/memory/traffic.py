@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from memlint.base.grouping import grouped
-from memlint.distributed.communicators import SYMMETRIC
-from memlint.tracing.records import Collective, Phase, Trace
+from memlint.memory.communicators import SYMMETRIC
+from memlint.memory.records import Collective, Phase, Trace
 
 _ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
 """Of those in which each rank passes on all parts but its own so often: doc/PERFORMANCE.md of NVIDIA/nccl-tests."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from memlint.cuda.allocator.driver import Driver
-from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block
+from memlint.memory.allocator.driver import Driver
+from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block
 
 Frames = list[dict[str, Any]]
 """Innermost first: `filename`, `line` and `name` of each."""

@@ -8,11 +8,11 @@ from typing import Literal, Self, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Dtype, Mode, dtype_named, tensor_dtype_name
-from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import Device, device_named
-from memlint.distributed.strategy import Strategy
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device, device_named
+from memlint.memory.records import Assumption
 from memlint.source.shown_inputs import ShownCall
-from memlint.tracing.records import Assumption
+from memlint.targets.strategy import Strategy
 
 WORST = "worst"
 """The rank that takes the most memory."""
@@ -183,7 +183,7 @@ class Workload:
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
     strategy: str = ""
-    """How the model is spread over ranks, as in memlint.distributed.strategy; empty: as the target does it itself."""
+    """How the model is spread over ranks, as in memlint.targets.strategy; empty: as the target does it itself."""
     world_size: int = 1
     """How many ranks there are."""
     rank: int | Literal["worst"] = 0

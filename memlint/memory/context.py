@@ -21,8 +21,8 @@ import os
 from dataclasses import replace
 from typing import Final
 
-from memlint.cuda.devices import Device
-from memlint.cuda.versions import torch_version
+from memlint.base.version import installed_torch
+from memlint.memory.devices import Device
 
 VARIABLE: Final = "CUDA_MODULE_LOADING"
 _ASKED_FOR_SINCE = (1, 13)
@@ -38,7 +38,7 @@ _ALL_OF_OLDEST = 3.0, 5.0, 5.7
 
 def loads_everything(device: Device) -> bool:
     """Whether all modules are on the GPU, by its PyTorch and by the environment as it is now."""
-    torch = device.torch or torch_version()
+    torch = device.torch or installed_torch()
     asked = os.environ.get(VARIABLE, "LAZY")
     return torch < _ASKED_FOR_SINCE or asked == "EAGER" or (asked != "LAZY" and torch < _BY_ITSELF_SINCE)
 
@@ -47,7 +47,7 @@ def with_context(device: Device) -> Device:
     """`device` with the context of a process that has these modules loaded; one that was measured stays."""
     if not device.is_cuda or device.context_is_measured or not loads_everything(device):
         return device
-    torch = device.torch or torch_version()
+    torch = device.torch or installed_torch()
     of_torch = _ALL_OF_OLDEST if torch < _SMALLER_SINCE else _ALL_BEFORE if torch < _ASKED_FOR_SINCE else _ALL
     low, likely, high = of_torch
     lazily = device.context_nbytes

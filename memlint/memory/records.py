@@ -195,7 +195,7 @@ class Streams(NamedTuple):
     """By Buffer that another stream used as well (`Tensor.record_stream`), the position in the events at which its
     bytes can be taken again at the latest."""
     first_after_index: int | None = None
-    """The first Buffer born after a kernel that reads at an index; see `memlint.cuda.allocator.driver`."""
+    """The first Buffer born after a kernel that reads at an index; see `memlint.memory.allocator.driver`."""
 
 
 ONE_STREAM = Streams({}, {})
