@@ -7,7 +7,7 @@ import pytest
 from memlint.base.errors import UsageError
 from memlint.commands.fit.child import fit
 from memlint.commands.sweep.command import spread_of
-from memlint.commands.sweep.tables import Fit, Fits, Way
+from memlint.report.tables import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.memory.devices import device_named

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.cli import main
-from memlint.commands.sweep.tables import BatchParts, Fit, Fits, Way
+from memlint.report.tables import BatchParts, Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.report.model import Interval, SweepRow

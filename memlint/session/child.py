@@ -1,0 +1,99 @@
+"""The child's beginning: within its limits it loads what its request names, and answers jobs about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from memlint.worker.child import answer_jobs, run
+from memlint.worker.dependencies import Watch
+
+if TYPE_CHECKING:
+    from memlint.session.target import Target
+    from memlint.worker.jobs import Job
+    from memlint.worker.protocol import Request
+
+
+def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoReturn:
+    """Serve the request in the directory `exchange`.
+
+    `parent` is the process to die with, `memory_limit` in bytes; with `bytecode` the compiled modules of memlint and
+    PyTorch are kept, as Python does, but never those of user code.
+    """
+    begin(Path(exchange), int(parent), int(memory_limit), bytecode=bool(bytecode))
+
+
+def begin(
+    directory: Path,
+    parent: int,
+    nbytes: int,
+    watch: Watch | None = None,
+    *,
+    bytecode: bool,
+    ready: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """As `main`; in a copy of another process, with its `watch`, `ready` is called within the limits."""
+    run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready)
+
+
+def _serve(request: Request) -> NoReturn:
+    if request.script is not None:
+        from memlint.session.script import run_request  # noqa: PLC0415  (limits first)
+
+        run_request(request)
+    from memlint.session.target import Target  # noqa: PLC0415
+
+    answer_jobs(partial(_answer, Target(request)))
+
+
+def _answer(target: Target, job: Job) -> Any:
+    """Do one job; those that few ask for are imported when they are asked for."""
+    from memlint.validate import jobs as validating  # noqa: PLC0415
+    from memlint.worker import jobs  # noqa: PLC0415
+
+    match job:
+        case jobs.FindWorkloads():
+            return target.find()
+        case jobs.TraceWorkload(workload):
+            return target.trace(workload)
+        case jobs.Retrace(workload, changes):
+            return target.retrace(workload, changes)
+        case jobs.FindHolders(workload, changes, event, buffers):
+            return target.holders(workload, changes, event, buffers)
+        case jobs.RunLonger(workload):
+            return target.run_longer(workload)
+        case jobs.Declare(workload):
+            return target.declare(workload)
+        case jobs.DeclareByHand(name, kind, message, hint):
+            return target.declare_by_hand(name, kind, message, hint)
+        case jobs.EstimateAround(workload):
+            from memlint.session.tables import around  # noqa: PLC0415
+
+            return around(target, workload)
+        case jobs.SweepSizes(order):
+            from memlint.session.tables import sweep  # noqa: PLC0415
+
+            return sweep(target, order)
+        case jobs.FitWorkloads(order):
+            from memlint.session.fits import fit  # noqa: PLC0415
+
+            return fit(target, order)
+        case validating.FindSubjects(is_on_host):
+            from memlint.session.predicting import find  # noqa: PLC0415
+
+            return find(target, is_on_host=is_on_host)
+        case validating.PredictSubjects(order):
+            from memlint.session.predicting import predict  # noqa: PLC0415
+
+            return predict(target, order)
+        case validating.DescribeMachine(device):
+            from memlint.session.measuring import describe  # noqa: PLC0415
+
+            return describe(device)
+        case validating.MeasureSubject(order):
+            from memlint.session.measuring import measure  # noqa: PLC0415
+
+            return measure(target, order)
+    raise AssertionError(f"no child does {job!r}")
