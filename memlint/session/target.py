@@ -145,7 +145,9 @@ class Traced:
 class Target:
     """Answers the jobs about one Request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, discovery: Discovery | None = None) -> None:
+        """`discovery` takes the place of loading what the request names."""
+        self._discovery = discovery
         self.request = request
         self.root = Path(request.root)
         self._traced: dict[int, Traced] = {}
@@ -156,7 +158,7 @@ class Target:
 
         Raises MemlintError where it cannot be loaded.
         """
-        return find_requested(self.request)
+        return self._discovery or find_requested(self.request)
 
     @property
     def workloads(self) -> Sequence[Workload]:

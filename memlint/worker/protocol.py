@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from memlint.worker.session import Session
 
 
+CHILD = "memlint.session.child"
+"""Named and not imported: it needs torch."""
+
+
 class Request(Record):
     """A target, and the settings under which a child answers about it."""
 
@@ -155,6 +159,8 @@ class Task(NamedTuple):
     """Picklable: it may be called in another process."""
     cache: bool = False
     """True if answers of earlier children count, and new ones are kept for later."""
+    child: str = CHILD
+    """The module whose `main` its child runs."""
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import NoReturn
 from memlint.base.own_process import die_with
 from memlint.worker.dependencies import Watch
 
-CHILD = "memlint.session.child"
-"""The module whose `main` a child runs; nothing here imports it, as it needs torch."""
+_NEEDED = ("memlint.session.child", "memlint.session.target", "memlint.worker.protocol")
+"""Named and not imported above: they need torch."""
 
 
 def main(place: str, handle: str, parent: str, bytecode: str) -> NoReturn:
@@ -23,7 +23,7 @@ def main(place: str, handle: str, parent: str, bytecode: str) -> NoReturn:
     os.set_inheritable(int(handle), False)
     watch = Watch(Path(place))
     sys.dont_write_bytecode = not bytecode
-    for module in (CHILD, "memlint.session.target", "memlint.worker.protocol"):
+    for module in _NEEDED:
         importlib.import_module(module)
     watch.paused = True
     sys.dont_write_bytecode = True

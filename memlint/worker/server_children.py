@@ -13,7 +13,6 @@ from typing import IO, NamedTuple, NoReturn
 from memlint.worker.dependencies import Watch
 from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.server import CHILD
 from memlint.worker.session import Session
 from memlint.worker.supervise import answered
 from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor, store_of
@@ -102,7 +101,7 @@ def _become_child(
     _close_others(snapshot.descriptors)
     for name in sys.modules.keys() - snapshot.modules:
         del sys.modules[name]
-    child = importlib.import_module(CHILD)
+    child = importlib.import_module(task.child)
     child.begin(exchange, parent, task.limits.nbytes, snapshot.watch, bytecode=snapshot.bytecode, ready=_renew)
     raise AssertionError("a child ends by itself")
 

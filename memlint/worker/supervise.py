@@ -13,7 +13,6 @@ from memlint.worker.capture_store import Store
 from memlint.worker.dependencies import child_environment
 from memlint.worker.endings import OutOfMemoryError
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.server import CHILD
 from memlint.worker.session import EndedError, JobError, Session
 
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
@@ -43,7 +42,7 @@ def carry_out(
 
     def start(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         arguments = (str(exchange), str(os.getpid()), str(task.limits.nbytes))
-        return start_python(CHILD, *arguments, stdout=stdout, stderr=stderr, environment=environment)
+        return start_python(task.child, *arguments, stdout=stdout, stderr=stderr, environment=environment)
 
     with Session(task.request, task.limits, start, store=store, on_wait=on_wait) as session:
         return answered(task, session)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.commands.analyse.child import Analysis
+from memlint.session.target import Analysis
 from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:

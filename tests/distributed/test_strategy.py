@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.commands.fit.child import fit
 from memlint.commands.sweep.command import spread_of
-from memlint.report.tables import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.memory.devices import device_named
@@ -15,8 +13,10 @@ from memlint.memory.estimate import estimate
 from memlint.memory.records import Category, Trace
 from memlint.memory.timeline import Timeline
 from memlint.report.model import SweepRow
+from memlint.report.tables import Fit, Fits, Way
 from memlint.report.text_style import TextStyle
 from memlint.scaling.sizes import Sizes
+from memlint.session.fits import fit
 from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.memory.estimate import CACHE_SPREAD
+from memlint.session.target import analyse
 from memlint.worker.protocol import Request
 from memlint.workloads.discover import find_workloads
 

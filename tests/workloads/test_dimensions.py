@@ -18,10 +18,10 @@ import memlint.commands.check.command
 from memlint import cli
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import find_requested
 from memlint.commands.check.command import Checked
 from memlint.config import Settings, override
 from memlint.report.model import Report
+from memlint.session.target import find_requested
 from memlint.targets.workload_tables import render_declaration
 from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build, completed_program
