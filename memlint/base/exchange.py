@@ -73,7 +73,7 @@ class Exchange:
         return self.since(name, 0, most)
 
     def since(self, name: str, offset: int, most: int | None = None) -> bytes:
-        """Read what stands behind the first `offset` bytes: `most` of it, or all. Raises ValueError if it is too large."""
+        """Read what stands behind the first `offset` bytes, or `most` of it. Raises ValueError for far too much."""
         nbytes = self.nbytes(name) - offset
         if most is None and nbytes > MOST_NBYTES:
             raise ValueError(f"it has {nbytes:,} bytes")

@@ -20,7 +20,8 @@ class WrittenFile:
     """A file that a script would have written or removed."""
 
     path: str
-    nbytes: int
+    nbytes: int | None
+    """None where it is not known, or the file would be gone."""
     frame: Frame | None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from memlint.base.errors import TargetError
 from memlint.base.garbage import uncollected
@@ -42,7 +42,8 @@ _MAGIC: Final = b"MEMLINT\n"
 _LENGTH_NBYTES: Final = 8
 _ALIGNMENT: Final = 8
 _MOST_HEADER: Final = 2**29
-_CODES: Final = (("b", 1), ("h", 2), ("i", 4), ("q", 8))
+_Code: TypeAlias = Literal["b", "h", "i", "q"]
+_CODES: Final[tuple[tuple[_Code, int], ...]] = (("b", 1), ("h", 2), ("i", 4), ("q", 8))
 _PHASES: Final = tuple(Phase)
 _CATEGORIES: Final = tuple(Category)
 _NONE: Final = -1
@@ -249,8 +250,8 @@ class _Column(NamedTuple):
     """Where a column stands behind the header, how many numbers it has, and their type as in `array`."""
 
     offset: int
-    count: int
-    code: str
+    length: int
+    code: _Code
 
 
 def _assembled(header: dict[str, Any], columns: Mapping[str, Sequence[int]]) -> bytes:
@@ -272,7 +273,7 @@ def _assembled(header: dict[str, Any], columns: Mapping[str, Sequence[int]]) -> 
     return b"".join((_MAGIC, len(text).to_bytes(_LENGTH_NBYTES, "little"), text, *parts))
 
 
-def _code(values: Sequence[int]) -> str:
+def _code(values: Sequence[int]) -> _Code:
     """The narrowest type that holds all values."""
     least, most = (min(values), max(values)) if values else (0, 0)
     for code, nbytes in _CODES:
@@ -325,7 +326,7 @@ class _Decoder:
             with part.cast(code) as column:
                 if len(column) != count:
                     raise ValueError(f"column {name} is not whole")
-                return column.tolist()
+                return list(column)
 
     def _of_texts(self, name: str) -> list[str]:
         return _picked(self._texts, self._column(name))
@@ -350,7 +351,7 @@ class _Decoder:
         return tuple(
             map(
                 Node,
-                range(self._places["node_op"].count),
+                range(self._places["node_op"].length),
                 self._of_texts("node_op"),
                 _picked(_PHASES, self._column("node_phase")),
                 self._column("node_step"),
@@ -368,7 +369,7 @@ class _Decoder:
         return tuple(
             map(
                 Buffer,
-                range(self._places["buffer_nbytes"].count),
+                range(self._places["buffer_nbytes"].length),
                 self._column("buffer_nbytes"),
                 _picked(shapes, self._column("buffer_shape")),
                 self._of_texts("buffer_dtype"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from memlint.capture.capture import Capture
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.capture.capture import Capture
+
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline

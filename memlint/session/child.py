@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memlint.worker.child import answer_jobs, run
-from memlint.worker.dependencies import Watch
 
 if TYPE_CHECKING:
     from memlint.session.target import Target
+    from memlint.worker.dependencies import Watch
     from memlint.worker.jobs import Job
     from memlint.worker.protocol import Request
 
@@ -49,8 +49,7 @@ def _serve(request: Request) -> NoReturn:
 
 
 def _answer(target: Target, job: Job) -> Any:
-    """Do one job; those that few ask for are imported when they are asked for."""
-    from memlint.validate import jobs as validating  # noqa: PLC0415
+    """Do one job."""
     from memlint.worker import jobs  # noqa: PLC0415
 
     match job:
@@ -68,32 +67,35 @@ def _answer(target: Target, job: Job) -> Any:
             return target.declare(workload)
         case jobs.DeclareByHand(name, kind, message, hint):
             return target.declare_by_hand(name, kind, message, hint)
+    return _answer_rarer(target, job)
+
+
+def _answer_rarer(target: Target, job: Job) -> Any:
+    """Do a job for which more is imported."""
+    from memlint.session import fits, tables  # noqa: PLC0415
+    from memlint.worker import jobs  # noqa: PLC0415
+
+    match job:
         case jobs.EstimateAround(workload):
-            from memlint.session.tables import around  # noqa: PLC0415
-
-            return around(target, workload)
+            return tables.around(target, workload)
         case jobs.SweepSizes(order):
-            from memlint.session.tables import sweep  # noqa: PLC0415
-
-            return sweep(target, order)
+            return tables.sweep(target, order)
         case jobs.FitWorkloads(order):
-            from memlint.session.fits import fit  # noqa: PLC0415
+            return fits.fit(target, order)
+    return _answer_validator(target, job)
 
-            return fit(target, order)
-        case validating.FindSubjects(is_on_host):
-            from memlint.session.predicting import find  # noqa: PLC0415
 
-            return find(target, is_on_host=is_on_host)
-        case validating.PredictSubjects(order):
-            from memlint.session.predicting import predict  # noqa: PLC0415
+def _answer_validator(target: Target, job: Job) -> Any:
+    from memlint.session import measuring, predicting  # noqa: PLC0415
+    from memlint.validate import jobs  # noqa: PLC0415
 
-            return predict(target, order)
-        case validating.DescribeMachine(device):
-            from memlint.session.measuring import describe  # noqa: PLC0415
-
-            return describe(device)
-        case validating.MeasureSubject(order):
-            from memlint.session.measuring import measure  # noqa: PLC0415
-
-            return measure(target, order)
+    match job:
+        case jobs.FindSubjects(is_on_host):
+            return predicting.find(target, is_on_host=is_on_host)
+        case jobs.PredictSubjects(order):
+            return predicting.predict(target, order)
+        case jobs.DescribeMachine(device):
+            return measuring.describe(device)
+        case jobs.MeasureSubject(order):
+            return measuring.measure(target, order)
     raise AssertionError(f"no child does {job!r}")

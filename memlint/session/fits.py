@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -12,7 +12,6 @@ from memlint.base.units import LARGEST_SIZE
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
-from memlint.memory.records import Trace
 from memlint.report.model import Interval
 from memlint.report.tables import BatchParts, Fit, FitOrder, Way, row_of, subject
 from memlint.scaling.scaled import lives_of
@@ -29,6 +28,9 @@ from memlint.worker.jobs import FitsSoFar
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
+
+if TYPE_CHECKING:
+    from memlint.memory.records import Trace
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -34,14 +34,16 @@ from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
-from memlint.worker.protocol import Request
 from memlint.workloads import availability, downloads, stand_ins, torchvision_schemas, user_errors
 from memlint.workloads.build.construct import completed_program, settings_of
-from memlint.workloads.build.program import Program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import Discovery, complete, find_workloads
 from memlint.workloads.skeleton import declaration, skeleton
 from memlint.workloads.user_errors import command_with
+
+if TYPE_CHECKING:
+    from memlint.worker.protocol import Request
+    from memlint.workloads.build.program import Program
 
 _UNCOMPILED = Assumption(
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None

@@ -134,7 +134,7 @@ def reported(failure: Failure, limits: Limits) -> MemlintError:
 
 
 def is_of_child(failure: Failure) -> bool:
-    """Say whether a failure is the end of a child, and not of a job: what its code raised that memlint does not know."""
+    """Say whether a failure ends a child, and not only a job: memlint does not know what its code raised."""
     kind = getattr(errors, failure.kind, None)
     return failure.memory or not (isinstance(kind, type) and issubclass(kind, MemlintError))
 

@@ -94,7 +94,7 @@ class Failure(Record):
 
 
 class Reply(Record):
-    """What a child answers to one job: a record, a Capture, both, or a failure; nothing where a Change means nothing."""
+    """The answer to one job: a record, a Capture, both, or a failure; nothing where a Change means nothing."""
 
     number: int
     """Of the job, from 1."""

@@ -290,15 +290,20 @@ class Session(AbstractContextManager["Session"]):
                 continue
             measured = now
             self._on_wait(now - self._begin)
-            if now > self._deadline:
-                return "seconds"
-            processes, nbytes = self._tree.usage()
-            if processes > limits.processes:
-                return "processes"
-            if nbytes > limits.nbytes:
-                return "nbytes"
-            if self._exchange.nbytes(STDOUT) + self._exchange.nbytes(STDERR) > limits.output_nbytes:
-                return "output_nbytes"
+            broken = self._broken(limits)
+            if broken is not None:
+                return broken
+
+    def _broken(self, limits: Limits) -> Limit | None:
+        if time.monotonic() > self._deadline:
+            return "seconds"
+        processes, nbytes = self._tree.usage()
+        if processes > limits.processes:
+            return "processes"
+        if nbytes > limits.nbytes:
+            return "nbytes"
+        written = self._exchange.nbytes(STDOUT) + self._exchange.nbytes(STDERR)
+        return "output_nbytes" if written > limits.output_nbytes else None
 
     def _next_reply(self) -> Reply | None:
         """Give the reply to the last job, if it is there; what stands before it is read over."""

@@ -10,10 +10,10 @@ from memlint_rules.mem409_batch_too_large import BatchTooLarge
 
 from memlint.config import Settings
 from memlint.memory.devices import device_named
-from memlint.session.target import analyse
 from memlint.tracing.recorder import trace_program
 from memlint.worker.protocol import Request
 from memlint.workloads.discover import build_program, find_workloads
+from tests.in_process import analyse
 from tests.rules.test_cases import analysed, peak
 
 SOURCE = """\

@@ -38,10 +38,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def around(folder: Path, **options: object) -> list[Sweep]:
     from memlint.session.tables import around
+    from memlint.session.target import Target
 
     settings = Settings.model_validate({"select": ["MEM010"], **options})
     request = Request(target="model.py", path=str(folder / "model.py"), root=str(folder), settings=settings)
-    return [Sweep.model_validate(each) for each in around(request).detail["sweeps"]]
+    target = Target(request)
+    return [sweep for number in range(len(target.workloads)) for sweep in around(target, number).sweeps]
 
 
 def test_half_twice_and_four_times_the_batch_with_its_dtype_and_another(folder: Path) -> None:

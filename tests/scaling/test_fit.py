@@ -12,7 +12,7 @@ from memlint.cli import main
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.report.model import Interval, SweepRow
-from memlint.report.tables import BatchParts, Fit, Fits, Way
+from memlint.report.tables import BatchParts, Fit, FitOrder, Fits, Way
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
@@ -88,13 +88,14 @@ def request(folder: Path, name: str, **options: object) -> Request:
 
 def fitted(folder: Path, name: str, **options: object) -> Fit:
     from memlint.session.fits import fit
+    from memlint.session.target import Target
 
-    (found,) = fit(request(folder, name, **options)).detail["fits"]
-    return Fit.model_validate(found)
+    (found,) = fit(Target(request(folder, name, **options)), FitOrder()).fits
+    return found
 
 
 def outcome(folder: Path, name: str, batch: int) -> str:
-    from memlint.session.target import analyse
+    from tests.in_process import analyse
 
     (workload,) = analyse(request(folder, name, batch=batch)).workloads
     assert workload.verdict is not None

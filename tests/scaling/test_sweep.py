@@ -74,6 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def swept(folder: Path, name: str, *batches: int, **asked: object):
     from memlint.session.tables import sweep
+    from memlint.session.target import Target
 
     order = Order.model_validate({"batches": batches, "dtypes": (), "gpus": (), **asked})
     request = Request(
@@ -82,14 +83,12 @@ def swept(folder: Path, name: str, *batches: int, **asked: object):
         qualname=name,
         root=str(folder),
         settings=Settings(),
-        detail=order.model_dump(mode="json"),
     )
-    sweeps = sweep(request).detail["sweeps"]
-    return [Sweep.model_validate(each) for each in sweeps]
+    return sweep(Target(request), order).sweeps
 
 
 def checked(folder: Path, name: str, batch: int, **options: object):
-    from memlint.session.target import analyse
+    from tests.in_process import analyse
 
     settings = Settings.model_validate({"select": ["MEM010"], "batch": batch, **options})
     path = str(folder / "model.py")

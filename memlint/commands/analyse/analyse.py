@@ -117,7 +117,7 @@ class _Conversation:
         findings: list[RunFinding] = []
         try:
             for each in self._findings(analysis):
-                findings.append(finding_of(each, analysis.workload.name, position))
+                findings.append(finding_of(each, analysis.workload.name, position))  # noqa: PERF401 -- kept if it is stopped
             record = described(analysis, budget)  # with what the rules have simulated
             added = {
                 "fitting": fitting_of(analysis, self._settings.gpu_prices),

@@ -189,7 +189,7 @@ def _answers(
     answers: dict[int, Answer | None] = dict.fromkeys(range(len(tasks)))
     try:
         for number, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
-            answers[number] = answer
+            answers[number] = answer  # noqa: PERF403 -- what there is when it is interrupted
     except KeyboardInterrupt:  # scripts say what was seen until then
         if any(answer is None or answer.result is None for answer in answers.values()):
             raise
