@@ -1,7 +1,7 @@
-"""Sparse kernels that PyTorch writes once for each device: what CUDA allocates in them.
+"""Sparse kernels that PyTorch writes once for each device: the memory that CUDA allocates in them.
 
-From aten/src/ATen/native/sparse/cuda/{SparseCUDATensor,SparseCUDATensorMath,SoftMax}.cu. How many elements a result has
-is exact where the indices are known, else an upper bound.
+From aten/src/ATen/native/sparse/cuda/{SparseCUDATensor,SparseCUDATensorMath,SoftMax}.cu. The number of a result's
+elements is exact if the indices are known, else an upper bound.
 """
 
 import math
@@ -32,24 +32,24 @@ DispatchKey = torch._C.DispatchKey
 
 
 def int64s(count: int) -> Tensor:
-    """A new tensor of indices."""
+    """Make a new tensor of indices."""
     return allocate((count,), (1,), torch.int64)
 
 
 def written(op: OpOverload, out: Tensor, *inputs: Tensor) -> Tensor:
-    """A kernel that writes `out`, a strided tensor, and takes nothing."""
+    """Run a kernel that writes `out`, a strided tensor, and allocates nothing."""
     with launched(op, *inputs) as made:
         values.forget(out)
         return made(out)
 
 
 def num_elements(x: Tensor) -> int:
-    """How many elements a sparse tensor stores."""
+    """Return the number of elements that a sparse tensor stores."""
     return parts_of(x)[1].shape[-1] if x.layout is not torch.sparse_coo else parts_of(x)[0].shape[1]
 
 
 def pattern(x: Tensor) -> Tensor | None:
-    """`x` with ones for values as a real CPU tensor, where its indices are known and small."""
+    """Return `x` with ones for values as a real CPU tensor, if its indices are known and small."""
     parts = [values.content(p) for p in parts_of(x)[:-1]]
     first, last = parts[0], parts[-1]
     if first is None or last is None or math.prod(parts_of(x)[-1].shape[1:]) != 1:
@@ -62,7 +62,7 @@ def pattern(x: Tensor) -> Tensor | None:
 
 
 def _flatten(indices: Tensor) -> None:
-    """The one number per element that stands for its indices; its making takes a product of the size of them all."""
+    """Make the one number per element that encodes its indices; this needs a product of the sizes."""
     if indices.shape[0] > 1:
         contiguous(indices.shape, torch.int64)
 
@@ -80,7 +80,7 @@ def _coalesce(x: Tensor) -> Tensor:
         kept = merged._nnz()
     else:
         state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
-        kept = min(count, math.prod(x.shape[: indices.shape[0]]))  # as many different indices as there can be
+        kept = min(count, math.prod(x.shape[: indices.shape[0]]))  # at most as many different indices as exist
     with launched(aten._coalesce.default, x) as made:
         _flatten(indices)
         flat, order, first = int64s(count), int64s(count), int64s(count)
@@ -97,7 +97,7 @@ def _coalesce(x: Tensor) -> Tensor:
 
 
 def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor | None:
-    """The coalesced tensor, for real, where the indices are known; with zeros for values that are not."""
+    """Coalesce real values if the indices are known, with zeros for unknown values."""
     if indices is None:
         return None
     if elements is None:
@@ -108,7 +108,7 @@ def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor
 
 
 def coalesced_form(x: Tensor) -> Tensor:
-    """A COO tensor as it is if it is coalesced, else a new one."""
+    """Return a COO tensor itself if it is coalesced, else a coalesced one."""
     return x if aten.is_coalesced.default(x) else _coalesce(x)
 
 
@@ -186,7 +186,7 @@ def _add_compressed_out(x: Tensor, y: Tensor, *, alpha: Any = 1, out: Tensor) ->
 
 
 def compressed_of(like: Tensor, size: Sequence[int], count: int, dtype: torch.dtype) -> Tensor:
-    """A new tensor of `count` elements in the layout of `like`."""
+    """Make a new tensor of `count` elements in the layout of `like`."""
     first, second, elements = parts_of(like)
     by_rows = like.layout in ROW_COMPRESSED
     block = elements.shape[first.dim() :]
@@ -198,7 +198,7 @@ def compressed_of(like: Tensor, size: Sequence[int], count: int, dtype: torch.dt
 
 
 def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | None = None) -> Tensor:
-    """`x` compressed by the other dimension: its elements in another order."""
+    """Compress `x` by the other dimension: its elements in another order."""
     first, second, elements = parts_of(x)
     if x.layout is layout:
         return x
@@ -209,7 +209,7 @@ def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | No
     with launched(op, x) as made:
         parts = [contiguous((*first.shape[:-1], lines + 1), first.dtype)]
         parts += [contiguous(p.shape, p.dtype) for p in (second, elements)]
-        int64s(2 * second.numel())  # the order of its elements, and what sorts them
+        int64s(2 * second.numel())  # the order of its elements, and the memory that sorts them
         if known is not None:
             ordered = known.to_sparse_csc() if layout is torch.sparse_csc else known.to_sparse_csr()
             for part, value in zip(parts[:2], parts_of(ordered)[:2], strict=True):

@@ -1,7 +1,7 @@
-"""Products of sparse matrices: what CUDA allocates around cuSPARSE.
+"""Products of sparse matrices: the memory that CUDA allocates around cuSPARSE.
 
 From aten/src/ATen/native/sparse/cuda/{SparseCUDATensorMath,SparseBlasImpl}.cu and SparseMatMul.cu. The buffers that
-cuSPARSE asks for are not known.
+cuSPARSE asks for are not modelled.
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ def _check_product(x: Tensor, y: Tensor) -> None:
 def _sparse_times_dense(
     op: OpOverload, added: Tensor, sparse: Tensor, dense: Tensor, *, out: Tensor | None = None, **_: Any
 ) -> Tensor:
-    """COO times dense: the indices go to cuSPARSE as CSR of int32, the product is made column by column."""
+    """COO times dense: cuSPARSE gets the indices as CSR of int32, and the product is made column by column."""
     out = added if op is aten.addmm_.default else out
     if sparse.layout is not torch.sparse_coo or dense.layout is not torch.strided:
         raise RuntimeError(
@@ -89,7 +89,7 @@ def _bmm(sparse: Tensor, dense: Tensor) -> Tensor:
 
 
 def _product_nnz(x: Tensor, y: Tensor) -> int:
-    """Elements of the product of two sparse matrices."""
+    """Return the number of elements of the product of two sparse matrices."""
     known_x, known_y = pattern(x), pattern(y)
     if known_x is not None and known_y is not None:
         return (known_x @ known_y)._nnz()

@@ -332,8 +332,7 @@ def _native_batch_norm(*args: Any) -> Any:
 
 @kernel("native_layer_norm")
 def _native_layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, *rest: Any) -> Any:
-    """Layer norm; on the host mean and deviation of halves are halves unless the weight is not (`param_scalar_type`).
-    """
+    """Layer norm; on the host, moments of halves are halves, unless the weight is wide (`param_scalar_type`)."""
     out, *saved = infer(kernel_of(aten.native_layer_norm.default), (x, shape, weight, *rest), {})
     if not state.current.cuda and (weight is None or weight.dtype is x.dtype):
         saved = [replace(each, dtype=x.dtype) for each in saved]

@@ -55,8 +55,7 @@ def _as_half(x: Tensor) -> Tensor:
 
 
 def _flattened_as_half(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
-    """Flatten the weights to a chunk of float16, as autocast does at each call, whatever its dtype (AutocastRNN.cpp).
-    """
+    """Flatten the weights to one float16 chunk, as autocast does at each call, whatever its dtype (AutocastRNN.cpp)."""
     if params[0].dtype in (torch.float16, torch.float64):
         return params, None
     buffer = torch.zeros(sum(w.numel() for w in params), dtype=torch.float16, device=params[0].device)
