@@ -10,8 +10,7 @@ CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
 def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of each class that repeats among siblings and has children, without those inside another of it.
-    """
+    """Yield the paths of each class that repeats among siblings and has children, without those nested in another."""
     children = children_of(modules)
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for path, kind in modules:

@@ -1,4 +1,4 @@
-"""More steps in a row than a Trace has, and the variables that keep what these leave behind."""
+"""A run of more steps than a Trace has, and the variables that keep what these steps leave behind."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -21,28 +21,31 @@ from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
 
 NUM_STEPS = 4
 _DEPTH = 4
-"""How far into containers and objects a variable is searched."""
+"""Depth of containers and objects to which a variable is searched."""
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSteps(Change):
-    """Let a script take as many steps before it is ended."""
+    """Let a script take this many steps before it is ended."""
 
     num: int
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
-        """As every Change."""
+        """Describe the Change."""
         return f"take {self.num} steps"
 
     def after_setup(self, program: Any) -> None:
-        """Tell the script."""
+        """Set the script's number of steps."""
         program.take_steps(self.num)
 
 
 def run_longer(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> LongRun:
-    """Run NUM_STEPS steps of a fresh `program`, and search what outlives them. Raises what the program raises."""
+    """Run NUM_STEPS steps of a fresh `program`, and search the variables that outlive them.
+
+    Raises what the program raises.
+    """
     keepers: dict[int, Keeper] = {}
 
     def after_step(step: int) -> None:
@@ -58,7 +61,7 @@ def run_longer(program: Program, device: Device, allocator: AllocatorSettings | 
 
 
 def _variables(program: Any) -> Iterator[tuple[str, Any, Frame]]:
-    """Yield what the step's own function and hooks can reach, and what modules hold: name, value, who knows it."""
+    """Yield variables that the step's own function and hooks can reach, and modules' attributes: name, value, owner."""
     functions = [getattr(program, "own_step", None), getattr(program, "loss", None)]
     model = getattr(program, "model", None)
     if isinstance(model, torch.nn.Module):
@@ -117,9 +120,9 @@ def _may_be_users(function: Any) -> bool:
 
 
 def _numbers(tensor: torch.Tensor) -> Iterator[int]:
-    """Yield the Buffers that a tensor keeps, by itself and through what its graph saved."""
+    """Yield the Buffers that a tensor keeps, by itself and through saved tensors of its graph."""
     for each in (tensor, *_saved(tensor)):
-        # Lists of the user's modules still hold what earlier runs left there.
+        # Lists of the user's modules still hold tensors of earlier runs.
         yield from (entry.number for entry in entries_of(each) if entry.ledger is state.current.ledger)
 
 

@@ -1,4 +1,4 @@
-"""The outermost unit of FSDP2, which keeps its parameters gathered unless it is told otherwise."""
+"""The outermost unit of FSDP2, which keeps its parameters gathered by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ReshardRoot(Change):
     """Free the gathered parameters of outermost units after their forward too."""
 
     only_frozen: bool = False
-    """True to leave models alone of which anything is trained."""
+    """True to skip models with any trained parameter."""
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
