@@ -392,7 +392,7 @@ def _like_input(grad: Tensor, x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 @kernel("_cummax_helper", "_cummin_helper")
 def _writes_outputs(*_: Any) -> None:
-    """Return the two given outputs, resized to their shape."""
+    """Resize the two given outputs to their shape."""
 
 
 @kernel(

@@ -43,7 +43,7 @@ def line_of(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Return the exception, its cause and so on, each once; `raise error from error` is legal Python."""
+    """Yield the exception, its cause and so on, each once; `raise error from error` is legal Python."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:

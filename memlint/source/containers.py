@@ -1,4 +1,4 @@
-"""What the rounds of a loop put into lists and dictionaries that outlive them."""
+"""Values that the iterations of a loop put into lists and dictionaries that outlive them."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ _DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward"})
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A loss or an output that a round of `loop` leaves in `container`."""
+    """A loss or an output that an iteration of `loop` leaves in `container`."""
 
     node: ast.expr | ast.stmt
     container: str
@@ -41,7 +41,7 @@ def kept_values(scope: Scope) -> Iterator[Kept]:
 
 
 def returned(scope: Scope, container: str) -> bool:
-    """Whether the function gives the container, or what it makes of it, to its caller."""
+    """Return True if the function returns the container, or a value made from it."""
     derived = {container}
     for node in scope.nodes:
         if isinstance(node, ast.Assign) and any(dotted_name(part) in derived for part in ast.walk(node.value)):
@@ -55,7 +55,7 @@ def returned(scope: Scope, container: str) -> bool:
 
 
 def joined(scope: Scope, container: str) -> bool:
-    """Whether the function gives the container to `torch.cat` or the like, so that tensors alone are in it."""
+    """Return True if the function passes the container to `torch.cat` or the like, so that it holds only tensors."""
     return any(
         _JOINS.fullmatch(scope.source.qualified_name(call.func) or "") and dotted_name(call.args[0]) == container
         for call in scope.calls
@@ -64,13 +64,13 @@ def joined(scope: Scope, container: str) -> bool:
 
 
 def read_before_backward(scope: Scope, container: str) -> bool:
-    """Whether something is differentiated after the container was read, so that its graphs may be needed."""
+    """Return True if something is differentiated after the container was read, so that its graphs may be needed."""
     last = max((position(call) for call in scope.calls if called(call) in _DIFFERENTIATES), default=None)
     return last is not None and any(place < last for place in _reads(scope, container))
 
 
 def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.expr]]]:
-    """Yield each statement or call that puts something somewhere, the container, and what it puts."""
+    """Yield each statement or call that stores a value, the container, and the value."""
     made = _containers(scope)
     for node in scope.nodes:
         container, put = "", node
@@ -87,7 +87,7 @@ def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.exp
 
 
 def _containers(scope: Scope) -> set[str]:
-    """Names that start as a list or dictionary."""
+    """Return names that start as a list or dictionary."""
     names: set[str] = set()
     for node in scope.nodes:
         if isinstance(node, ast.Assign):

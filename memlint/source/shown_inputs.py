@@ -1,4 +1,4 @@
-"""What an example of the project calls its model with: `img = torch.randn(1, 3, 224, 224)` and then `model(img)`."""
+"""Inputs with which an example of the project calls its model: `img = torch.randn(1, 3, 224, 224)`, `model(img)`."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class ShownTensor:
     shape: tuple[int, ...]
     dtype: str = "float32"
     high: int | None = None
-    """Its values are whole numbers below it, as of `torch.randint`."""
+    """Exclusive upper bound of its integer values, as in `torch.randint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """The call of a model in an example."""
+    """A call of the model in an example."""
 
     inputs: Mapping[str, object]
-    """ShownTensors and plain values; positional ones under digits."""
+    """ShownTensors and plain values; the keys of positional inputs are digits."""
     path: str
     line: int
     builds_so: bool = True
-    """Whether it is a call of the model as it is built here, and not of one that other code builds in another way."""
+    """True if the called model is built as here, False if other code builds it in another way."""
 
 
 def shown_call(site: CallSite, project: Project) -> ShownCall | None:
-    """How the code around `site` calls the model that it makes there; None where that does not show."""
+    """Return the call of the model that the code around `site` makes; None if it is not shown."""
     if site.source is None:
         return None
     values = _Tensors(site.source, project)
@@ -65,7 +65,7 @@ def shown_call(site: CallSite, project: Project) -> ShownCall | None:
 
 
 def _calls_of(made: ast.Call, scope: Scope) -> Iterator[ast.Call]:
-    """Calls of the name that stands for what is `made`, until it stands for something else."""
+    """Yield the calls of the name bound to `made`, until the name is rebound."""
     statement = next((node for node in scope.around(made) if isinstance(node, ast.Assign | ast.AnnAssign)), None)
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     if statement is None or len(targets) != 1 or not isinstance(targets[0], ast.Name):
@@ -81,13 +81,13 @@ def _calls_of(made: ast.Call, scope: Scope) -> Iterator[ast.Call]:
 
 
 def _keeps(node: ast.AST, name: str) -> bool:
-    """Whether it is `name = name.to(...)`."""
+    """Return True if it is `name = name.to(...)`."""
     value = getattr(node, "value", None)
     return isinstance(value, ast.Call) and dotted_name(value.func).startswith(f"{name}.")
 
 
 class _Tensors(Values):
-    """Of examples, in which calls make tensors."""
+    """Evaluator of examples, in which calls make tensors."""
 
     def _call(self, node: ast.Call, scope: Scope | None) -> object:
         name = called(node)

@@ -94,7 +94,7 @@ class Roles:
 
 
 def _numbered(tensor: Any) -> Iterator[int]:
-    """Return the Buffers that a tensor lies in."""
+    """Yield the Buffers that a tensor lies in."""
     tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
     parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
     yield from (entry_of(part).number for part in filter(is_virtual, parts))

@@ -91,7 +91,7 @@ class Change(ABC):
 
     @classmethod
     def candidates(cls, _situation: Situation) -> Iterable[Self]:
-        """Yield Changes of this kind that could lower the peak; each costs a trace, so hopeless ones are left out."""
+        """Return Changes of this kind that could lower the peak; each costs a trace, so hopeless ones are left out."""
         return ()
 
     def snippet(self, _names: Names) -> list[str]:
@@ -99,7 +99,7 @@ class Change(ABC):
         return []
 
     def cheaper(self, _estimate: Estimate, _trace: Callable[[], Trace]) -> Sequence[Change]:
-        """Yield Changes that save less and recompute less, the least first.
+        """Return Changes that save less and recompute less, the least first.
 
         Estimate and Trace are without the Change.
         """

@@ -121,7 +121,7 @@ class _Search:
 
 
 def _editable(frame: FrameType | None) -> Iterator[FrameType]:
-    """Return the running functions of the user and of memlint, from this one outwards."""
+    """Yield the running functions of the user and of memlint, from this one outwards."""
     while frame is not None:
         if is_users(frame.f_code.co_filename) or is_memlint(frame.f_code.co_filename):
             yield frame

@@ -111,7 +111,7 @@ class Planner:
         return min(lower, key=lambda each: (self._peak(each), each.effect.severity, each.recompute_flops), default=None)
 
     def _candidates(self, situation: Situation) -> Iterator[Change]:
-        """Return the Changes to try next, except releases of variables."""
+        """Yield the Changes to try next, except releases of variables."""
         kinds = {type(change) for change in situation.chosen}
         for kind in CHANGES:
             if kind in kinds and not kind.can_follow_itself:

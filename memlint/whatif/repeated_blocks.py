@@ -48,7 +48,7 @@ def granularities(candidates: Sequence[Blocks]) -> tuple[Blocks, ...]:
 
 
 def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
-    """Yield cheaper choices than all of `blocks`: every second one, and each part that all have, such as attention.
+    """Return cheaper choices than all of `blocks`: every second one, and each part that all have, such as attention.
 
     A part has children of its own or saves within itself; parts that save little are left out.
     """

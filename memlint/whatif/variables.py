@@ -52,7 +52,7 @@ def attributes_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def entries_of(tensor: torch.Tensor) -> list[Entry]:
-    """Yield the ledger's entries of the storages that a tensor lies in; none for a host tensor."""
+    """Return the ledger's entries of the storages that a tensor lies in; none for a host tensor."""
     return [entry_of(part) for part in parts_of(tensor)] if is_virtual(tensor) else []
 
 

@@ -170,7 +170,7 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 
 
 def _names_in(function: Any) -> Iterator[str]:
-    """Return every name in the code of a function, nested functions included."""
+    """Yield every name in the code of a function, nested functions included."""
     codes: list[CodeType] = [function.__code__] if hasattr(function, "__code__") else []
     for code in codes:
         yield from code.co_names
