@@ -82,10 +82,10 @@ def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: to
 
 def alias(tensor: torch.Tensor) -> torch.Tensor:
     """Make a tensor of the same storage and geometry that autograd does not see."""
-    made = _create_empty((0,), tensor.dtype)
+    tensor_alias = _create_empty((0,), tensor.dtype)
     storage: Any = tensor.untyped_storage()
-    set_geometry(META_KEYS, made, storage, tensor.storage_offset(), tensor.shape, tensor.stride())
-    return made
+    set_geometry(META_KEYS, tensor_alias, storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return tensor_alias
 
 
 def strides(shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> tuple[int, ...]:

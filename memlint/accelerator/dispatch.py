@@ -127,8 +127,8 @@ def _take(
     steps = None
     temporaries = kernel.temporaries if now.cuda else kernel.host_temporaries
     if temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
-        given = {n: value for n, value in kwargs.items() if n not in kernel.results} if kernel.results else kwargs
-        steps = temporaries(*args, **given)
+        keywords = {n: value for n, value in kwargs.items() if n not in kernel.results} if kernel.results else kwargs
+        steps = temporaries(*args, **keywords)
         next(steps)
     if kernel.hand_written is not None:
         result = kernel.hand_written(*args, **kwargs)

@@ -107,10 +107,10 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         known = values.content(x)
         if known is not None:
             results = op(known, *args, **kwargs)
-            made = tuple(allocate(r.shape, r.stride(), r.dtype) for r in results)
-            for t, value in zip(made, results, strict=True):
+            tensors = tuple(allocate(r.shape, r.stride(), r.dtype) for r in results)
+            for t, value in zip(tensors, results, strict=True):
                 values.remember(t, value)
-            return made
+            return tensors
         dim = None if dimension is None else args[dimension - 1] if len(args) >= dimension else kwargs.get("dim")
         most = None if dim is not None else largest(x)
         count = x.shape[dim] if dim is not None else x.numel() if most is None else min(x.numel(), most + 1)

@@ -26,7 +26,7 @@ _VALUES = ("uniform", "uniform_dtype", "nonzeros", "likely", "num_choices", "lar
 
 
 @dataclass(eq=False)
-class _Held:
+class _HeldTensor:
     """A tensor, and the known values of its storage."""
 
     tensor: weakref.ref[Tensor]
@@ -39,7 +39,7 @@ class _Held:
     """True if the running simulation has it; False if the simulation makes a replacement itself."""
 
 
-_held: list[_Held] = []
+_held: list[_HeldTensor] = []
 
 
 @contextmanager
@@ -55,14 +55,14 @@ def holding(place: Callable[[], Any]) -> Iterator[None]:
         yield
     finally:
         observers.remove(places)
-    made = [tensor for tensor in _virtual() if id(tensor) not in known]
-    for tensor in sorted(made, key=lambda each: entry_of(each).number):
+    tensors = [tensor for tensor in _virtual() if id(tensor) not in known]
+    for tensor in sorted(tensors, key=lambda each: entry_of(each).number):
         entry = entry_of(tensor)
         values = {name: getattr(entry, name) for name in _VALUES}
         shadow = None if entry.shadow is None else entry.shadow.clone()
         has_gradient = tensor.is_leaf and tensor.grad is not None
         at = places.of_number.get(entry.number)
-        _held.append(_Held(weakref.ref(tensor), values, shadow, at, has_gradient))
+        _held.append(_HeldTensor(weakref.ref(tensor), values, shadow, at, has_gradient))
 
 
 def begin() -> None:
@@ -118,7 +118,7 @@ def forget() -> None:
     _held.clear()
 
 
-def _alive() -> Iterator[tuple[_Held, Tensor]]:
+def _alive() -> Iterator[tuple[_HeldTensor, Tensor]]:
     for held in list(_held):
         tensor = held.tensor()
         if tensor is None:

@@ -58,20 +58,20 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
     """Update the known values after `kernel` has read `inputs` and made or written `outputs`."""
     if kernel.packet in _KEEPS or kernel.packet.startswith(("empty", "new_empty")):
         return
-    made = [t for t in outputs if is_known_kind(t)]
-    if not made:
+    results = [t for t in outputs if is_known_kind(t)]
+    if not results:
         return
-    follow_routing(kernel, args, inputs, made)
-    follow_ranges(kernel, args, inputs, made)
+    follow_routing(kernel, args, inputs, results)
+    follow_ranges(kernel, args, inputs, results)
     written = bool(kernel.written) or kernel.packet == "_copy_from"
     if kernel.is_random:
         if written:
-            for t in made:
+            for t in results:
                 forget(t)
                 entry_of(t).nonzeros = None
         return
-    partly = written and not covers_storage(made[0])
-    target = made[0]
+    partly = written and not covers_storage(results[0])
+    target = results[0]
     if partly:
         before = nonzero_bound(target)
         bound = None if before is None else before + target.numel()
@@ -81,24 +81,24 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
         entry_of(target).nonzeros = bound
     elif written:
         entry_of(target).nonzeros = None
-    value = _shared_value(kernel, args, kwargs, inputs, made)
+    value = _shared_value(kernel, args, kwargs, inputs, results)
     if value is not None:
-        if partly and value != uniform_value(made[0]):
-            _spell_out(made[0])
-        make_uniform(made[0], value)
+        if partly and value != uniform_value(results[0]):
+            _spell_out(results[0])
+        make_uniform(results[0], value)
         return
-    computable = _may_compute(kernel, args, kwargs, made)
+    computable = _may_compute(kernel, args, kwargs, results)
     if computable and written:
-        for t in made:
+        for t in results:
             _spell_out(t)
-    if not (computable and _compute(kernel, args, kwargs, made)):
+    if not (computable and _compute(kernel, args, kwargs, results)):
         if written:
-            for t in made:
+            for t in results:
                 forget(t)
         if kernel.packet == "all":  # programs check this and stop where it is false
-            entry_of(made[0]).likely = True
-        elif not made[0].dim() and _is_of_norms(kernel.packet, inputs):  # programs divide by these
-            entry_of(made[0]).likely = 1.0
+            entry_of(results[0]).likely = True
+        elif not results[0].dim() and _is_of_norms(kernel.packet, inputs):  # programs divide by these
+            entry_of(results[0]).likely = 1.0
 
 
 def _is_of_norms(packet: str, inputs: list[Tensor]) -> bool:
@@ -120,7 +120,7 @@ def _spell_out(tensor: Tensor) -> None:
 
 
 def _shared_value(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], made: list[Tensor]
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], results: list[Tensor]
 ) -> Any:
     """Return the value that all elements of the one output have now, or None."""
     packet = kernel.packet
@@ -132,25 +132,27 @@ def _shared_value(
         return _MADE_OF[packet]
     if packet in ("fill_", "fill"):
         return uniform_value(args[1]) if isinstance(args[1], Tensor) else args[1]
-    if len(made) != 1 or not (kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"):
+    if len(results) != 1 or not (
+        kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"
+    ):
         return None
     reads = inputs[1:] if packet == "copy_" else inputs[:1] if packet in _READ_FIRST_ONLY else inputs
     shared = [uniform_value(t) for t in reads]
     if not shared or None in shared:
-        return _decided(packet, shared, made[0])
+        return _decided(packet, shared, results[0])
     if packet in _MOVES_VALUES:
         return shared[0] if all(v == shared[0] for v in shared) else None
     if packet == "sum":
-        return shared[0] * (reads[0].numel() // max(made[0].numel(), 1))
+        return shared[0] * (reads[0].numel() // max(results[0].numel(), 1))
     if packet in _SUMMARIES:
-        return bool(shared[0]) if made[0].dtype is torch.bool else shared[0]
+        return bool(shared[0]) if results[0].dtype is torch.bool else shared[0]
     return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), shared, strict=True)))
 
 
-def _decided(packet: str, values: list[Any], made: Tensor) -> bool | None:
+def _decided(packet: str, values: list[Any], result: Tensor) -> bool | None:
     """Return the result if one operand alone decides it; `values` are the operands' values, some of them unknown."""
     deciding = _DECIDING.get(packet)
-    if deciding is None or made.is_floating_point() or (deciding and made.dtype is not torch.bool):
+    if deciding is None or result.is_floating_point() or (deciding and result.dtype is not torch.bool):
         return None
     return deciding if any(value is not None and value == deciding for value in values) else None
 
@@ -181,13 +183,13 @@ class _UnknownError(Exception):
     """The value of an operand is not known."""
 
 
-def _may_compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[Tensor]) -> bool:
+def _may_compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor]) -> bool:
     """Return True if the results are small and something is known of every operand: a quick check before any copy."""
     blank = _overwritten(kernel)
     return (
         all(index in blank or _may_be_known(value) for index, value in enumerate(args))
         and all(name in blank or _may_be_known(value) for name, value in kwargs.items())
-        and all(entry_of(t).nbytes <= MAX_SHADOW for t in made)
+        and all(entry_of(t).nbytes <= MAX_SHADOW for t in results)
     )
 
 
@@ -212,7 +214,7 @@ def _overwritten(kernel: Kernel) -> frozenset[int | str]:
     return frozenset()
 
 
-def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[Tensor]) -> bool:
+def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor]) -> bool:
     """Run the op on known operands and remember the result; return False if that is impossible."""
     if kernel.name == _SCATTER and content(args[0]) is None and not _is_permutation(*args[:3]):
         return False
@@ -225,14 +227,14 @@ def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made
         host_args = [on_host(index, value) for index, value in enumerate(args)]
         host_kwargs = {name: on_host(name, value) for name, value in kwargs.items()}
         if kernel.packet == "_copy_from":
-            result: Any = [host_args[0].to(made[0].dtype)]
+            result: Any = [host_args[0].to(results[0].dtype)]
         else:
             result = kernel.op(*host_args, **host_kwargs)
     except (_UnknownError, RuntimeError, NotImplementedError):
         return False  # unknown operands, no CPU kernel, or data that an earlier assumption made impossible
     if kernel.written and kernel.packet != "_copy_from":
         result = kernel.written_of(host_args, host_kwargs)
-    for t, value in zip(made, tensors_in(result), strict=False):
+    for t, value in zip(results, tensors_in(result), strict=False):
         if t.shape == value.shape:
             remember(t, value)
         else:

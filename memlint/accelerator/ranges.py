@@ -96,9 +96,9 @@ def num_true(mask: Tensor) -> int | None:
     return min(-(-count * mask.numel() // max(total, 1)), mask.numel())
 
 
-def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
+def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], results: list[Tensor]) -> None:
     """Update the bound of the elements of the first result."""
-    target = made[0]
+    target = results[0]
     entry = entry_of(target)
     packet = kernel.packet
     if packet == "random_":

@@ -26,13 +26,13 @@ _KEEPS_MASK = frozenset(("clone", "_to_copy", "ne", "gt", "any"))
 _NEGATES = frozenset(("bitwise_not", "logical_not"))
 
 
-def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
+def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], results: list[Tensor]) -> None:
     """Update the number of values that indices have, and the share of them that masks select."""
     packet = kernel.packet
-    target = made[-1]
+    target = results[-1]
     entry = entry_of(target)
     entry.negation = None
-    gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(made) > 1)
+    gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(results) > 1)
     if gives_indices and inputs and target.dtype is torch.int64 and inputs[0].dim():
         dim = _dimension(packet, args)
         entry.num_choices = inputs[0].numel() if dim is None else inputs[0].shape[dim]

@@ -150,7 +150,7 @@ def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Ten
     kernel, observers = _kernel_of(op), state.current.observers
     outputs: list[Tensor] = []
 
-    def made(result: Tensor) -> Tensor:
+    def finish(result: Tensor) -> Tensor:
         outputs.extend(parts_of(result))
         return result
 
@@ -158,7 +158,7 @@ def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Ten
         for observer in observers:
             observer.started(kernel)
         try:
-            yield made
+            yield finish
         except BaseException:
             for observer in observers:
                 observer.failed()

@@ -38,9 +38,9 @@ def int64s(count: int) -> Tensor:
 
 def written(op: OpOverload, out: Tensor, *inputs: Tensor) -> Tensor:
     """Run a kernel that writes `out`, a strided tensor, and allocates nothing."""
-    with launched(op, *inputs) as made:
+    with launched(op, *inputs) as finish:
         values.forget(out)
-        return made(out)
+        return finish(out)
 
 
 def num_elements(x: Tensor) -> int:
@@ -77,23 +77,23 @@ def _coalesce(x: Tensor) -> Tensor:
     known = values.content(indices)
     merged = _merge(x, known, values.content(elements))
     if merged is not None:
-        kept = merged._nnz()
+        nnz = merged._nnz()
     else:
         state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
-        kept = min(count, math.prod(x.shape[: indices.shape[0]]))  # at most as many different indices as exist
-    with launched(aten._coalesce.default, x) as made:
+        nnz = min(count, math.prod(x.shape[: indices.shape[0]]))  # at most as many different indices as exist
+    with launched(aten._coalesce.default, x) as finish:
         _flatten(indices)
         flat, order, first = int64s(count), int64s(count), int64s(count)
         int64s(2 * count)  # thrust::sort_by_key with an order of its own is a merge sort: a second copy of both arrays
-        new_values = contiguous((kept, *elements.shape[1:]), elements.dtype)
+        new_values = contiguous((nnz, *elements.shape[1:]), elements.dtype)
         # With one sparse dimension the sorted numbers are the indices, in the storage of all of them.
-        new_indices = contiguous((indices.shape[0], kept), torch.int64) if indices.shape[0] > 1 else flat[None, :kept]
+        new_indices = contiguous((indices.shape[0], nnz), torch.int64) if indices.shape[0] > 1 else flat[None, :nnz]
         del flat, order, first
         if merged is not None:
             values.remember(new_indices, merged.indices())
             if values.content(elements) is not None:
                 values.remember(new_values, merged.values())
-        return made(coo(new_indices, new_values, x.shape, coalesced=True))
+        return finish(coo(new_indices, new_values, x.shape, coalesced=True))
 
 
 def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor | None:
@@ -148,11 +148,11 @@ def _add_to_dense(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
         aten.copy_.default(out, x)
     if not elements.numel():
         return out
-    with launched(aten.add.out, x, y) as made:
+    with launched(aten.add.out, x, y) as finish:
         if not aten.is_coalesced.default(y):
             _flatten(indices)
         values.forget(out)
-        made(out)
+        finish(out)
     if before is not None and before + elements.numel() < out.numel():
         entry_of(out).nonzeros = before + elements.numel()
     return out
@@ -171,8 +171,8 @@ def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Any:
         state.assume(f"the sum of two sparse tensors of shape {list(x.shape)} is taken to have the elements of both")
         count = min(num_elements(x) + num_elements(y), x.numel())
     dtype = torch.result_type(x, y)
-    with launched(aten.add.Tensor, x, y) as made:
-        return made(compressed_of(x, x.shape, count, dtype))
+    with launched(aten.add.Tensor, x, y) as finish:
+        return finish(compressed_of(x, x.shape, count, dtype))
 
 
 @sparse_kernel(COMPRESSED, "add.out")
@@ -206,7 +206,7 @@ def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | No
         raise NotImplementedError(f"{op.name()} of a tensor of layout {x.layout} cannot be traced")
     known = pattern(x)
     lines = x.shape[-1 if layout is torch.sparse_csc else -2]
-    with launched(op, x) as made:
+    with launched(op, x) as finish:
         parts = [contiguous((*first.shape[:-1], lines + 1), first.dtype)]
         parts += [contiguous(p.shape, p.dtype) for p in (second, elements)]
         int64s(2 * second.numel())  # the order of its elements, and the memory that sorts them
@@ -214,7 +214,7 @@ def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | No
             ordered = known.to_sparse_csc() if layout is torch.sparse_csc else known.to_sparse_csr()
             for part, value in zip(parts[:2], parts_of(ordered)[:2], strict=True):
                 values.remember(part, value)
-        return made(compressed(layout, parts, x.shape))
+        return finish(compressed(layout, parts, x.shape))
 
 
 sparse_kernel(COMPRESSED, "_to_sparse_csr")(partial(_turned, aten._to_sparse_csr.default, torch.sparse_csr))
@@ -235,11 +235,11 @@ def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
         count = min(num_elements(x), num_elements(y))
     indices, elements = parts_of(x)
     dtype = torch.result_type(x, y)
-    with launched(aten.mul.out, x, y) as made:
+    with launched(aten.mul.out, x, y) as finish:
         # CUDA searches the shorter in the longer and makes the result at the size of the shorter, then narrows it.
         new_indices = contiguous((indices.shape[0], min(num_elements(x), num_elements(y))), torch.int64)
         new_values = contiguous((min(num_elements(x), num_elements(y)), *elements.shape[1:]), dtype)
-        product = made(coo(new_indices[:, :count], new_values[:count], x.shape, coalesced=True))
+        product = finish(coo(new_indices[:, :count], new_values[:count], x.shape, coalesced=True))
     del new_indices, new_values
     return become(out, product)
 
@@ -251,9 +251,11 @@ def _sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     x = coalesced_form(x)
     indices, elements = parts_of(mask)
     chosen = parts_of(x)[1].dtype
-    with launched(aten.sparse_mask.default, x, mask) as made:
+    with launched(aten.sparse_mask.default, x, mask) as finish:
         copied = contiguous(indices.shape, torch.int64)
-        return made(coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask)))
+        return finish(
+            coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask))
+        )
 
 
 def _softmax(x: Tensor, dim: int) -> Tensor:
@@ -269,15 +271,15 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
 @sparse_kernel(COO, "_sparse_softmax", "_sparse_log_softmax")
 def _sparse_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     x = coalesced_form(x)
-    with launched(aten._sparse_softmax.default, x) as made:
-        return made(_softmax(x, dim))
+    with launched(aten._sparse_softmax.default, x) as finish:
+        return finish(_softmax(x, dim))
 
 
 @sparse_kernel(COO, "_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data")
 def _sparse_softmax_backward(grad: Tensor, output: Tensor, dim: int, x: Tensor) -> Tensor:
     grad, output = coalesced_form(grad), coalesced_form(output)
-    with launched(aten._sparse_softmax_backward_data.default, grad, output) as made:
-        return made(_softmax(output, dim))
+    with launched(aten._sparse_softmax_backward_data.default, grad, output) as finish:
+        return finish(_softmax(output, dim))
 
 
 @sparse_kernel(COO, "_sparse_sum_backward")
@@ -287,9 +289,9 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor
         grad = coalesced_form(grad)
     indices, elements = parts_of(x)
     dtype = parts_of(grad)[-1].dtype
-    with launched(aten._sparse_sum_backward.default, grad, x) as made:
+    with launched(aten._sparse_sum_backward.default, grad, x) as finish:
         new_values, new_indices = contiguous(elements.shape, dtype), contiguous(indices.shape, torch.int64)
-        return made(coo(new_indices, new_values, x.shape, coalesced=aten.is_coalesced.default(x)))
+        return finish(coo(new_indices, new_values, x.shape, coalesced=aten.is_coalesced.default(x)))
 
 
 @sparse_kernel(COO, "index_select")
@@ -305,7 +307,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
         else:
             text = f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
             state.assume(text)
-    with launched(aten.index_select.default, x, index) as made:
+    with launched(aten.index_select.default, x, index) as finish:
         of_element = elements.shape[1:] if dim < indices.shape[0] else size[indices.shape[0] :]
         new_indices = contiguous((indices.shape[0], count), torch.int64)
-        return made(coo(new_indices, contiguous((count, *of_element), elements.dtype), size, coalesced=False))
+        return finish(coo(new_indices, contiguous((count, *of_element), elements.dtype), size, coalesced=False))

@@ -23,10 +23,10 @@ MAX_SHADOW = 1 << 18
 def to_host(tensor: Tensor) -> Tensor:
     """Make a virtual tensor of the host with the geometry of a real CPU tensor, and its values if small."""
     with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
-        made = allocate(tensor.shape, tensor.stride(), tensor.dtype)
+        virtual = allocate(tensor.shape, tensor.stride(), tensor.dtype)
     if tensor.numel():
-        remember(made, tensor.detach())
-    return made
+        remember(virtual, tensor.detach())
+    return virtual
 
 
 def is_known_kind(tensor: Tensor) -> bool:

@@ -103,9 +103,9 @@ class Exchange:
             if _fstat(handle).st_size > _RENEWED_NBYTES:
                 _truncate(handle, 0)
             before = b"" if self.is_said(name) or not _fstat(handle).st_size else b"\n"  # a partial message
-            left = memoryview(before + message + b"\n")
-            while left:
-                left = left[_write(handle, left) :]
+            rest = memoryview(before + message + b"\n")
+            while rest:
+                rest = rest[_write(handle, rest) :]
 
     def _handle(self, name: str) -> int:
         """Return a handle of the file that was opened at first. Raises OSError if it can no longer be opened."""

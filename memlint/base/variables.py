@@ -23,12 +23,12 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
         return dict(frame.f_locals)  # a proxy, or the namespace of a module or class itself
     interpreter = ctypes.c_void_p.from_address(id(frame) + _FRAME).value
     assert interpreter is not None, "every frame has one"
-    kept = ctypes.c_void_p.from_address(interpreter + _PLACE)
-    before, kept.value = kept.value, None  # a dictionary that `locals()` has left there belongs to the program
+    pointer = ctypes.c_void_p.from_address(interpreter + _PLACE)
+    before, pointer.value = pointer.value, None  # a dictionary that `locals()` has left there belongs to the program
     try:
         variables = frame.f_locals
     finally:
-        is_new, kept.value = kept.value is not None, before
+        is_new, pointer.value = pointer.value is not None, before
     if is_new:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(variables))  # the frame's reference
     return variables

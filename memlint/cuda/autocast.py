@@ -115,11 +115,11 @@ def lower(value: Any) -> Any:
     )
     if not cacheable:
         return value.to(dtype)
-    kept = _cache.get(id(value))
-    if kept is None or kept[0]() is not value:
-        kept = _cache[id(value)] = (weakref.ref(value), value.to(dtype))
-        _casts.append(kept[1])
-    return kept[1]
+    cached = _cache.get(id(value))
+    if cached is None or cached[0]() is not value:
+        cached = _cache[id(value)] = (weakref.ref(value), value.to(dtype))
+        _casts.append(cached[1])
+    return cached[1]
 
 
 @_lists_too

@@ -193,8 +193,8 @@ _of_wrapper = inspect.signature(init_wrapper)
 def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
     """Replace `DistributedDataParallel.__init__`: allocate the reducer's table of used parameters on the GPU."""
     init_wrapper(module, *args, **kwargs)
-    given = _of_wrapper.bind(module, *args, **kwargs).arguments
-    vars(module)["wrapped_with"] = {name: value for name, value in given.items() if name not in ("self", "module")}
+    arguments = _of_wrapper.bind(module, *args, **kwargs).arguments
+    vars(module)["wrapped_with"] = {name: value for name, value in arguments.items() if name not in ("self", "module")}
     if module.find_unused_parameters or module.static_graph:
         num_parameters = sum(parameter.requires_grad for parameter in module.parameters())
         num_tables = 1 if state.current.cuda else 2  # the host has both, the reducer's and that for the exchange
@@ -203,13 +203,13 @@ def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
 
 def wrap_again(module: DistributedDataParallel, **options: Any) -> None:
     """Wrap a used wrapper again, as if it had been made with these options besides its own; its hooks stay."""
-    kept = {name: value for name, value in vars(module).items() if name.endswith("_hooks") or "_hooks_" in name}
+    hooks = {name: value for name, value in vars(module).items() if name.endswith("_hooks") or "_hooks_" in name}
     own, training = vars(module)["wrapped_with"], module.training
     for name in ("reducer", "logger", "_tables_of_used"):  # they would otherwise exist beside the new ones
         vars(module).pop(name, None)
     module.__init__(module.module, **{**own, **options})  # type: ignore[misc]
     module.train(training)
-    vars(module).update(kept)
+    vars(module).update(hooks)
 
 
 def _beside_parameters(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -82,7 +82,7 @@ def growths(run: LongRun) -> tuple[Growth, ...]:
         return ()
     added = _added_by_all(timeline)
     groups: defaultdict[str, list[Buffer]] = defaultdict(list)
-    for buffer in _left(timeline, timeline.num_steps - 2):
+    for buffer in _left_behind(timeline, timeline.num_steps - 2):
         if added[origin(buffer)]:
             added[origin(buffer)] -= 1
             keeper = run.keepers.get(buffer.id)
@@ -96,12 +96,12 @@ def growths(run: LongRun) -> tuple[Growth, ...]:
 
 def _added_by_all(timeline: Timeline) -> Counter[Origin]:
     """Count, by origin, the Buffers that each of the steps has added and none has released."""
-    steps = [Counter(map(origin, _left(timeline, step))) for step in range(timeline.num_steps)]
+    steps = [Counter(map(origin, _left_behind(timeline, step))) for step in range(timeline.num_steps)]
     return reduce(and_, steps) if steps else Counter()
 
 
-def _left(timeline: Timeline, step: int) -> Iterator[Buffer]:
+def _left_behind(timeline: Timeline, step: int) -> Iterator[Buffer]:
     """Yield a step's Buffers on the device that are alive after the last step."""
     opened = {event for event in timeline.events if event >= 0}  # Buffers of the host are in no event
-    left = (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened)
-    return (b for b in left if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD and not b.is_in_cycle)
+    alive = (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened)
+    return (b for b in alive if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD and not b.is_in_cycle)

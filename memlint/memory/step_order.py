@@ -136,15 +136,15 @@ class Steps:
         opens = [position for position, (_, event) in enumerate(last) if event is not None and event >= 0]
         closed = {~event for _, event in last[: opens[-1]] if event is not None and event < 0} if opens else set()
         open_ = dict.fromkeys(event for _, event in last if event is not None and event >= 0 and event not in closed)
-        found: list[int] = []
+        buffers: list[int] = []
         for kind in kinds:
             buffer = next((each for each in open_ if _kind(self._buffers[each]) == kind), None)
             if buffer is None:
                 raise ValueError("the last step leaves something else")
             del open_[buffer]
-            found.append(buffer)
-        self._steps[-1] = [each for each in last if each.event is None or ~each.event not in found]
-        return found
+            buffers.append(buffer)
+        self._steps[-1] = [each for each in last if each.event is None or ~each.event not in buffers]
+        return buffers
 
     def _with_closings(self, first: list[_Event]) -> list[_Event]:
         """Return the first step with closings where the second has them; its inputs are made in the setup."""

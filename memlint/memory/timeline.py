@@ -139,6 +139,6 @@ def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dr
         buffer if (buffer.born, buffer.died) == (start, end) else buffer._replace(born=start, died=end)
         for buffer, start, end in zip(timeline.buffers, born, died, strict=True)
     )
-    held = {buffer: moved_to[position] for buffer, position in timeline.streams.held.items()}
-    streams = timeline.streams._replace(held=held)
+    positions = {buffer: moved_to[position] for buffer, position in timeline.streams.held.items()}
+    streams = timeline.streams._replace(held=positions)
     return replace(timeline, buffers=buffers, events=tuple(events), event_nodes=tuple(event_nodes), streams=streams)

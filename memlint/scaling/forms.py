@@ -32,11 +32,11 @@ def form_of(value: Any, numbers: list[int], others: list[Any] | None = None) -> 
         numbers.append(value)
         return _INT
     if isinstance(value, (list, tuple)):
-        made = kind if kind in (list, torch.Size) else tuple
+        sequence_type = kind if kind in (list, torch.Size) else tuple
         if all(part.__class__ is int for part in value):
             numbers += value
-            return (_SEQUENCE, made, (_INT,) * len(value))
-        return (_SEQUENCE, made, tuple([form_of(part, numbers, others) for part in value]))
+            return (_SEQUENCE, sequence_type, (_INT,) * len(value))
+        return (_SEQUENCE, sequence_type, tuple([form_of(part, numbers, others) for part in value]))
     if kind is Shape:
         numbers += value.shape
         numbers += value.stride

@@ -37,19 +37,19 @@ class Group:
     def of(cls, calls: Sequence[Call], patterns: dict[object, tuple[Pattern | None, Remembered]]) -> Self:
         """Learn from one call at each point; `patterns` caches the patterns of calls of this form, by their numbers."""
         alone = can_be_made_alone(calls[0])
-        seen = [_made(call, patterns) if alone else (None, Remembered()) for call in calls]
-        made = tuple(pattern for pattern, _inferred in seen)
+        seen = [_cached(call, patterns) if alone else (None, Remembered()) for call in calls]
+        alone_patterns = tuple(pattern for pattern, _inferred in seen)
         kernel = calls[0].kernel
         plain = kernel.hand_written is None and kernel.temporaries is None
         constant = all(call.numbers == calls[0].numbers for call in calls)
-        structures = {(pattern.events, pattern.kept) for pattern in made if pattern is not None}
-        is_steady = None not in made and len(structures) == 1 and (plain or constant)
+        structures = {(pattern.events, pattern.kept) for pattern in alone_patterns if pattern is not None}
+        is_steady = None not in alone_patterns and len(structures) == 1 and (plain or constant)
         flat = [_flattened({} if is_steady else inferred) for _pattern, inferred in seen]
         alike = all(forms == flat[0][0] for forms, _numbers in flat)
         numbers = [[*call.numbers, *(more if alike else ())] for call, (_forms, more) in zip(calls, flat, strict=True)]
         return cls(
             calls[0],
-            made,
+            alone_patterns,
             is_steady=is_steady,
             numbers=np.array(numbers, dtype=np.int64).reshape(len(calls), -1),
             inferred=flat[0][0] if alike else (),
@@ -73,20 +73,22 @@ class Group:
             len(self.patterns), -1, len(Born._fields)
         )
 
-    def made(self, numbers: Sequence[int]) -> Pattern | None:
+    def pattern_at(self, numbers: Sequence[int]) -> Pattern | None:
         """Return the pattern of a call with these numbers, as in `Group.numbers`; None if it cannot be made alone."""
         split = len(self.call.numbers)
         remembered = Remembered((key(numbers, ()), value(numbers, ())) for key, value in self._makers)
         return _alone(self.call, tuple(numbers[:split]), remembered)
 
-    def is_as_made(self, numbers: Sequence[int], births: Sequence[Sequence[int]]) -> bool:
+    def has_births(self, numbers: Sequence[int], births: Sequence[Sequence[int]]) -> bool:
         """Return True if a call that infers everything again makes these births."""
         first = self.patterns[0]
-        made = _alone(self.call, tuple(numbers[: len(self.call.numbers)]), Remembered())
-        return made is not None and first is not None and made == first._replace(births=tuple(map(Born._make, births)))
+        alone = _alone(self.call, tuple(numbers[: len(self.call.numbers)]), Remembered())
+        return (
+            alone is not None and first is not None and alone == first._replace(births=tuple(map(Born._make, births)))
+        )
 
 
-def _made(call: Call, patterns: dict[object, tuple[Pattern | None, Remembered]]) -> tuple[Pattern | None, Remembered]:
+def _cached(call: Call, patterns: dict[object, tuple[Pattern | None, Remembered]]) -> tuple[Pattern | None, Remembered]:
     if call.numbers not in patterns:
         inferred = Remembered()
         patterns[call.numbers] = _alone(call, call.numbers, inferred), inferred

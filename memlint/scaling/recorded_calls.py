@@ -37,7 +37,7 @@ class Call(NamedTuple):
     """Value of `State.placement` at the call."""
 
 
-class Made(NamedTuple):
+class RecordedCall(NamedTuple):
     """A Call that was made at top level, not inside another."""
 
     call: Call
@@ -66,7 +66,7 @@ class Pattern(NamedTuple):
     """Births that the call leaves open."""
 
 
-class Calls(list[Made]):
+class Calls(list[RecordedCall]):
     """Recorder of calls while it is `State.calls`, up to the number that the caller has time for."""
 
     def __init__(self, most: int | None = None) -> None:
@@ -100,7 +100,7 @@ class Calls(list[Made]):
             return
         known: Any = None
         if key is not None:
-            known = (*key, state.current.placement, *map(_place, tensors))
+            known = (*key, state.current.placement, *map(_location, tensors))
             try:
                 self._call = self._known.get(known)
             except TypeError:  # an argument is not hashable
@@ -115,10 +115,10 @@ class Calls(list[Made]):
         self._inside -= 1
         if not self._inside and self._call is not None:
             ledger = state.current.ledger
-            self.append(Made(self._call, self._first, len(ledger.events), ledger.stream))
+            self.append(RecordedCall(self._call, self._first, len(ledger.events), ledger.stream))
 
 
-def _place(tensor: Tensor) -> Any:
+def _location(tensor: Tensor) -> Any:
     if tensor.layout is not torch.strided:
         return tensor.layout
     storage: Any = tensor.untyped_storage()
@@ -168,10 +168,10 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
         args, kwargs = _arguments_of(call.form)(numbers, call.others)
         start = len(scratch.events)
         alone.placement = call.placement
-        kept = dispatch.run_alone(call.kernel, args, kwargs)  # its storages stay open as long as a reference exists
+        results = dispatch.run_alone(call.kernel, args, kwargs)  # its storages stay open as long as a reference exists
         events = scratch.events[start:]
         scratch.freeze()
-        del kept
+        del results
     return pattern_of(events, scratch.size)
 
 
@@ -182,7 +182,7 @@ _copies: list[Simulated] = []
 def _alone_in(running: Simulated) -> Simulated:
     """Return a simulation for one call: like the running one, without libraries' workspaces."""
     if not _copies or _copies[0] is not running:
-        _copies[:] = [running, replace(running, workspaces=_TAKEN)]
+        _copies[:] = [running, replace(running, workspaces=_OPEN)]
         running.exits.callback(_copies.clear)
     alone = _copies[1]
     alone.meets_unknown_sizes, alone.calls = running.meets_unknown_sizes, running.calls
@@ -202,11 +202,11 @@ def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]
         else:
             return None
     closed = {~event for event in numbered if event < 0}
-    kept = tuple(birth for birth in range(len(order)) if birth not in closed)
-    return Pattern(tuple(map(Born._make, map(size, order))), tuple(numbered), kept)
+    left_open = tuple(birth for birth in range(len(order)) if birth not in closed)
+    return Pattern(tuple(map(Born._make, map(size, order))), tuple(numbered), left_open)
 
 
-class _Taken(Workspaces):
+class _OpenWorkspaces(Workspaces):
     """Workspaces that are all allocated already."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class _Taken(Workspaces):
         return False
 
 
-_TAKEN = _Taken()
+_OPEN = _OpenWorkspaces()
 
 
 @functools.cache

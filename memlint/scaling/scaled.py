@@ -22,7 +22,7 @@ from memlint.memory.allocator.fast import integers
 from memlint.memory.records import ONE_STREAM, Doubt, Storages, Streams
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
-from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
+from memlint.scaling.recorded_calls import Born, Pattern, RecordedCall, pattern_of
 
 
 class NotScalableError(Exception):
@@ -35,7 +35,7 @@ class Sample:
 
     point: Point
     storages: Storages
-    calls: tuple[Made, ...]
+    calls: tuple[RecordedCall, ...]
 
     def born(self, buffer: int) -> Born:
         """Bytes of a Buffer, with their bounds."""
@@ -200,7 +200,7 @@ class Scaled:
             group = self._groups[number]
             numbers = self.grid.at(group.numbers, point).tolist()
             if group.is_steady:
-                group.is_steady = group.is_as_made(numbers, self.grid.at(group.births, point).tolist())
+                group.is_steady = group.has_births(numbers, self.grid.at(group.births, point).tolist())
             if not group.is_steady:
                 group.infer_anew()
         self._sort()
@@ -229,7 +229,7 @@ class Scaled:
         spans = pairwise(accumulate((self._groups[n].numbers.shape[1] for n in self._remade), initial=0))
         for number, (first, end) in zip(self._remade, spans, strict=True):
             group = self._groups[number]
-            pattern = group.made(numbers[first:end])
+            pattern = group.pattern_at(numbers[first:end])
             if pattern is None:
                 raise NotScalableError(f"at {size_name(point)} {group.call.kernel.name} fails")
             patterns.append(pattern)
@@ -243,8 +243,8 @@ class Scaled:
             assert known is not None
             patterns[number] = row, known.events, known.kept
             row += len(known.births)
-        for number, (events, kept) in zip(self._remade, structure, strict=True):
-            patterns[number] = row, events, kept
+        for number, (events, left_open) in zip(self._remade, structure, strict=True):
+            patterns[number] = row, events, left_open
             row += sum(event >= 0 for event in events)
         writer = _Writer()
         for step in self._script:
@@ -254,11 +254,11 @@ class Scaled:
                 if step.closes is not None:
                     writer.close(step.closes)
                 continue
-            first, events, kept = patterns[self._group_of[step.call]]
-            if len(kept) != len(step.opens):
+            first, events, left_open = patterns[self._group_of[step.call]]
+            if len(left_open) != len(step.opens):
                 name = self.samples[0].calls[step.call].call.kernel.name
                 raise NotScalableError(f"at {size_name(point)} {name} leaves another number of tensors behind")
-            writer.call(step, first, events, dict(zip(kept, step.opens, strict=True)))
+            writer.call(step, first, events, dict(zip(left_open, step.opens, strict=True)))
         return _Template(np.array(writer.events), np.array(writer.rows, dtype=np.intp), writer.own)
 
 
@@ -275,8 +275,10 @@ def lives_of(storages: Storages) -> Lives:
     doubtful = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
     known = [Doubt(n, doubt.low, doubt.high) for n, doubt in doubtful if not doubt.low == sizes[n] == doubt.high]
     own = {n: stream for n, buffer in enumerate(writer.rows) if (stream := storages.streams.own.get(buffer))}
-    held = {n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held}
-    streams = Streams(own, held, _first_after_index(storages))
+    reusable_at = {
+        n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held
+    }
+    streams = Streams(own, reusable_at, _first_after_index(storages))
     return Lives(integers(sizes), np.array(writer.events), known, streams)
 
 
@@ -305,7 +307,7 @@ class _Writer:
     def close(self, name: object) -> None:
         self.events.append(~self._ids[name])
 
-    def call(self, step: _Step, first: int, events: Sequence[int], kept: dict[int, int]) -> None:
+    def call(self, step: _Step, first: int, events: Sequence[int], open_slots: dict[int, int]) -> None:
         """Write a call whose births begin at row `first`; `kept` gives the slots of those it leaves open."""
         last = len(events)
         for place, event in enumerate((*events, None)):
@@ -315,7 +317,7 @@ class _Writer:
             if event is None:
                 return
             birth = event if event >= 0 else ~event
-            slot = kept.get(birth, -1)
+            slot = open_slots.get(birth, -1)
             name: object = slot if slot >= 0 else (step.call, birth)
             if event >= 0:
                 self.open(name, slot if step.fitted and slot >= 0 else first + birth, step.stream)
@@ -330,8 +332,8 @@ def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     numbers: dict[object, int] = {}
     seen: dict[tuple[int, ...], int] = {}
     group_of: list[int] = []
-    for made in zip(*(sample.calls for sample in samples), strict=True):
-        calls = tuple(each.call for each in made)
+    for recorded in zip(*(sample.calls for sample in samples), strict=True):
+        calls = tuple(each.call for each in recorded)
         one = tuple(map(id, calls))
         if one not in seen:
             form = calls[0].kernel, calls[0].form, calls[0].placement
@@ -344,7 +346,7 @@ def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     return groups, group_of
 
 
-def _is_fitted(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -> bool | None:
+def _is_fitted(calls: Sequence[RecordedCall], samples: Sequence[Sample], group: Group) -> bool | None:
     """Return True if the sizes of the storages a call leaves open depend on more than its arguments.
 
     None if its pattern at some size differs from its Group's: then its storages are polynomials. The check makes a call
@@ -363,7 +365,7 @@ def _is_fitted(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -
     return is_fitted
 
 
-def _traced(call: Made, sample: Sample) -> Pattern | None:
+def _traced(call: RecordedCall, sample: Sample) -> Pattern | None:
     """Return the pattern of the call in its trace, without workspaces."""
     storages = sample.storages
     if call.first == call.end:
@@ -412,8 +414,8 @@ def _script_of(sample: Sample, fitted: Sequence[bool | None]) -> tuple[list[_Ste
         events = storages.events[call.first : call.end]
         closed = {~event for event in events if event < 0}
         workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in storages.workspaces)
-        kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
-        script.append(_Step(kept, call=number, fitted=is_fitted, workspaces=workspaces, stream=call.stream))
+        open_slots = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
+        script.append(_Step(open_slots, call=number, fitted=is_fitted, workspaces=workspaces, stream=call.stream))
     script += by_themselves(position, len(storages.events))
     return script, born
 

@@ -114,8 +114,8 @@ def function_name(call: ast.Call, values: Values, scope: Scope) -> str:
     try:
         if isinstance(function, ast.Subscript):
             value = values.of(function.slice, scope)
-            held = values.of(function.value, scope) if isinstance(function.value, ast.Name | ast.Attribute) else None
-            item = held.get(value) if isinstance(held, Mapping) else None
+            table = values.of(function.value, scope) if isinstance(function.value, ast.Name | ast.Attribute) else None
+            item = table.get(value) if isinstance(table, Mapping) else None
             return item.text.rpartition(".")[2] if isinstance(item, Name) else str(value)
         if isinstance(function, ast.Call) and called(function) == "getattr" and len(function.args) > 1:
             return str(values.of(function.args[1], scope))
@@ -187,8 +187,8 @@ def _by_name(call: ast.Call, scope: Scope, values: Values, target: Path) -> bool
     holder = call.func.value if isinstance(call.func, ast.Attribute) else None
     if not isinstance(holder, ast.Name):
         return False
-    made = (each.value for each in scope.nodes if assigns(each, holder.id) and isinstance(each, ast.Assign))
-    for value in made:
+    assigned = (each.value for each in scope.nodes if assigns(each, holder.id) and isinstance(each, ast.Assign))
+    for value in assigned:
         if called(value) in ("import_module", "__import__") and isinstance(value, ast.Call) and value.args:
             try:
                 name = str(values.of(value.args[0], scope))

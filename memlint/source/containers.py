@@ -17,7 +17,7 @@ _DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredValue:
     """A loss or an output that an iteration of `loop` leaves in `container`."""
 
     node: ast.expr | ast.stmt
@@ -27,7 +27,7 @@ class Kept:
     loop: Loop
 
 
-def kept_values(scope: Scope) -> Iterator[Kept]:
+def stored_values(scope: Scope) -> Iterator[StoredValue]:
     """Yield every loss and output put into a container that the innermost loop does not make anew."""
     puts = [put for put in _puts(scope) if scope.loops(put[0])]
     values = Values(scope) if puts else None
@@ -37,7 +37,7 @@ def kept_values(scope: Scope) -> Iterator[Kept]:
             continue
         pairs = ((expression, values.of(expression)) for expression in expressions)
         if known := next(((expression, value) for expression, value in pairs if value), None):
-            yield Kept(node, container, *known, loop)
+            yield StoredValue(node, container, *known, loop)
 
 
 def returned(scope: Scope, container: str) -> bool:
@@ -71,17 +71,17 @@ def read_before_backward(scope: Scope, container: str) -> bool:
 
 def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.expr]]]:
     """Yield each statement or call that stores a value, the container, and the value."""
-    made = _containers(scope)
+    containers = _containers(scope)
     for node in scope.nodes:
         container, put = "", node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in _PUTS and node.args:
-            held = node.func.value
-            container, put = dotted_name(held.value if isinstance(held, ast.Subscript) else held), node.args[0]
+            target = node.func.value
+            container, put = dotted_name(target.value if isinstance(target, ast.Subscript) else target), node.args[0]
         elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List):
             container, put = dotted_name(node.target), node.value
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             name = dotted_name(node.targets[0].value)
-            container, put = name if name in made else "", node.value
+            container, put = name if name in containers else "", node.value
         if container and isinstance(node, ast.expr | ast.stmt) and isinstance(put, ast.expr):
             yield node, container, _parts(put)
 

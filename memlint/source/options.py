@@ -76,11 +76,11 @@ def _tree(source: Source, values: Values) -> dict[str, Option]:
             branch = {} if isinstance(value, Call) else value
             if not inner:
                 options.setdefault(first, Option(branch, node.lineno))
-            held = options[first].value if first in options else None
+            branch_of = options[first].value if first in options else None
             for name in inner[:-1]:
-                held = held.get(name) if isinstance(held, dict) else None
-            if inner and isinstance(held, dict):
-                held[inner[-1]] = branch
+                branch_of = branch_of.get(name) if isinstance(branch_of, dict) else None
+            if inner and isinstance(branch_of, dict):
+                branch_of[inner[-1]] = branch
     return options
 
 

@@ -47,11 +47,11 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
         if host is not None and node.index in from_host:
             arguments.append(host)
         name = f"{op._schema.name.split('::')[-1]}_{node.index}"
-        made = makers[node.index] = graph.create_node("call_function", op, tuple(arguments), {}, name=name)
-        made.meta["memlint"] = node
-        made.meta["memlint_buffers"] = tuple(opened[node.index])
+        graph_node = makers[node.index] = graph.create_node("call_function", op, tuple(arguments), {}, name=name)
+        graph_node.meta["memlint"] = node
+        graph_node.meta["memlint_buffers"] = tuple(opened[node.index])
         if node.frame is not None:
-            made.meta["stack_trace"] = "\n".join(map(_quoted, filter(None, (node.frame.caller, node.frame))))
+            graph_node.meta["stack_trace"] = "\n".join(map(_quoted, filter(None, (node.frame.caller, node.frame))))
     graph.output(tuple(makers[index] for index in _last_writers(trace) if index >= first))
     return graph
 

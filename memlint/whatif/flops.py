@@ -40,8 +40,8 @@ def _convolution(node: Node) -> int:
 def _convolution_backward(node: Node) -> int:
     """Gradients of input and weight, each with the work of the forward."""
     grad, x, weight = (geometry.shape for geometry in node.inputs[:3])
-    made = [geometry.shape for geometry in node.outputs]
-    return _of_convolution(x, weight, grad) * sum(shape in made for shape in {x, weight})
+    output_shapes = [geometry.shape for geometry in node.outputs]
+    return _of_convolution(x, weight, grad) * sum(shape in output_shapes for shape in {x, weight})
 
 
 def _of_convolution(x: Shape, weight: Shape, out: Shape) -> int:

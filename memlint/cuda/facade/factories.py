@@ -47,9 +47,9 @@ def _finished(make: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(make)
     def call(*args: Any, pin_memory: bool = False, requires_grad: bool = False, **kwargs: Any) -> Any:
-        made = make(*args, **kwargs)
-        made = pin(made) if pin_memory else made
-        return made.requires_grad_() if requires_grad else made
+        tensor = make(*args, **kwargs)
+        tensor = pin(tensor) if pin_memory else tensor
+        return tensor.requires_grad_() if requires_grad else tensor
 
     return call
 
@@ -145,15 +145,15 @@ def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
         if device is not None and not is_gpu(device) and not is_cpu(device):
             return function(data, *args, device=device, **kwargs)
         if is_virtual(data):
-            made = data.detach().clone() if function is _real_tensor else data
-            made = to(made, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(made, device)
+            tensor = data.detach().clone() if function is _real_tensor else data
+            tensor = to(tensor, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(tensor, device)
         else:
-            made = function(data, *args, device=CPU, **kwargs)
+            tensor = function(data, *args, device=CPU, **kwargs)
             if not state.current.cuda:
-                made = values.to_host(made)
+                tensor = values.to_host(tensor)
             elif is_gpu(device):
-                made = to(made, CUDA)
-        return made
+                tensor = to(tensor, CUDA)
+        return tensor
 
     return make
 

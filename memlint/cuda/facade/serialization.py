@@ -26,11 +26,11 @@ def clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     if entry is None:
         return _clone(storage)
     with state.current.placed(on_host=entry.host):
-        made: Any = allocate((entry.nbytes,), (1,), torch.uint8).untyped_storage()
-    made.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
+        clone: Any = allocate((entry.nbytes,), (1,), torch.uint8).untyped_storage()
+    clone.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
     for name in ("uniform", "uniform_dtype", "nonzeros"):
-        setattr(made.entry, name, getattr(entry, name))
-    return made  # type: ignore[no-any-return]
+        setattr(clone.entry, name, getattr(entry, name))
+    return clone  # type: ignore[no-any-return]
 
 
 def copy_storage(storage: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: bool = False) -> Any:
@@ -75,12 +75,12 @@ def rebuild(
 ) -> torch.Tensor:
     """Rebuild a tensor that `reduce_tensor` has written."""
     with state.current.placed(on_host=_placements[-1](host) if _placements else host), torch._C.DisableTorchFunction():
-        made = allocate(shape, stride, getattr(torch, dtype))
+        tensor = allocate(shape, stride, getattr(torch, dtype))
     if known is not None:
-        values.remember(made, torch.tensor(known, dtype=made.dtype, device=_CPU))
+        values.remember(tensor, torch.tensor(known, dtype=tensor.dtype, device=_CPU))
     elif uniform is not None:
-        values.make_uniform(made, uniform)
-    return made.requires_grad_(requires_grad)
+        values.make_uniform(tensor, uniform)
+    return tensor.requires_grad_(requires_grad)
 
 
 def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -44,9 +44,9 @@ class Stream:
 
     def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
         level = min(max(-priority, 0), _HIGHEST_PRIORITY)
-        made = simulated().streams_made
-        self._be(1 + level * _STREAMS_PER_POOL + made[level] % _STREAMS_PER_POOL)
-        made[level] += 1
+        counts = simulated().streams_made
+        self._be(1 + level * _STREAMS_PER_POOL + counts[level] % _STREAMS_PER_POOL)
+        counts[level] += 1
 
     def _be(self, number: int) -> None:
         self.cuda_stream = self.native_handle = self.stream_id = number

@@ -116,13 +116,13 @@ def _unfold_backward(grad: Tensor, size: Sequence[int], dim: int, *_: Any) -> St
 def _isin(elements: Any, tests: Any, *, assume_unique: bool = False, **_: Any) -> Steps:
     """For many test elements: the unique values of both operands, sorted together."""
     tensors = isinstance(elements, torch.Tensor) and isinstance(tests, torch.Tensor)
-    held: list[Entry] = []
+    entries: list[Entry] = []
     if tensors and tests.numel() >= 10 * elements.numel() ** 0.145:
         most, size = elements.numel() + tests.numel(), elements.element_size()
         inverse = 0 if assume_unique else INDEX * elements.numel()
         highest = inverse + most * (2 * size + 2 * INDEX)
-        held.append(scratch(highest, (inverse, highest)))
-    held.clear()
+        entries.append(scratch(highest, (inverse, highest)))
+    entries.clear()
     yield
 
 
@@ -407,9 +407,9 @@ def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Steps:
     most = 2 * (_blocked(x.shape, x, (1,)) + _blocked(weight.shape, weight, (0, 1))) + _blocked(out.shape, x, (1,))
     if rest[4]:
         most += (weight[:1].numel() * x[:1, :1].numel() + out.shape[1] * math.prod(out.shape[2:])) * x.element_size()
-    held = scratch(0, (0, most))
+    entry = scratch(0, (0, most))
     yield
-    del held
+    del entry
 
 
 @hidden("convolution_backward", source="mkldnn/Conv.cpp, NaiveConvolutionTranspose2d.cpp; measured", devices="host")
@@ -420,6 +420,6 @@ def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -
         most += weight[:1].numel() * x[:1, :1].numel() * x.element_size()
     if _is_half(x):  # the gradient of the weight is summed in float32, from operands in another layout
         most += 2 * _blocked(weight.shape, weight, (0, 1)) + _blocked(x.shape, x, (1,)) + _blocked(grad.shape, x, (1,))
-    held = scratch(0, (0, most))
+    entry = scratch(0, (0, most))
     yield
-    del held
+    del entry

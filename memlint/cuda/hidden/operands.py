@@ -88,10 +88,10 @@ def _nanmedian(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
 
 def _sorted(x: Tensor) -> list[Entry]:
     """A copy of all elements in order: the dense input, the indices and the memory of sorting are freed."""
-    dense, made, indices = _copies(x), copy_of(x), scratch(8 * x.numel())
+    dense, sorted_copy, indices = _copies(x), copy_of(x), scratch(8 * x.numel())
     take_to_sort(x.numel(), x.numel(), x.element_size(), is_dense=True)
     del dense, indices
-    return [made]
+    return [sorted_copy]
 
 
 @_hidden("rrelu_with_noise", "rrelu_with_noise_", source="RreluWithNoise.cu")

@@ -44,11 +44,11 @@ def stage(
     )
     if not taken and not across:
         return
-    kept = scratch(across)
+    accumulator_entry = scratch(across)
     for partials, semaphores in taken:
         staged = scratch(partials), scratch(semaphores)
         del staged
-    del kept
+    del accumulator_entry
 
 
 def _wrapped(dims: Dims, ndim: int) -> tuple[int, ...]:

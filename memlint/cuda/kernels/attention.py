@@ -339,8 +339,8 @@ def _sdpa_efficient_forward(
 
     def of_chunk(rows: slice) -> tuple[Tensor, ...]:
         bias = None if mask is None else mask[rows]
-        made = _efficient_forward(q[rows], k[rows], v[rows], bias, None, None, None, None, 0.0, 0, compute_lse)
-        return made[0].transpose(1, 2), *made[1:4]
+        results = _efficient_forward(q[rows], k[rows], v[rows], bias, None, None, None, None, 0.0, 0, compute_lse)
+        return results[0].transpose(1, 2), *results[1:4]
 
     first, *others = _chunks(q.shape[0])
     out, lse, seed, offset = of_chunk(first)
@@ -399,7 +399,8 @@ def _sdpa_efficient_backward(
     if len(chunks) == 1:
         return of_chunk(chunks[0])
     whole = [
-        allocate(t.shape, t.stride(), t.dtype) if given else None for t, given in zip((q, k, v), rest[5], strict=False)
+        allocate(t.shape, t.stride(), t.dtype) if needed else None
+        for t, needed in zip((q, k, v), rest[5], strict=False)
     ]
     grad_bias = contiguous(mask.shape, mask.dtype) if mask is not None and bias_requires_grad else None
     for part in chunks:

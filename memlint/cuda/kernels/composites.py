@@ -35,8 +35,8 @@ _SOFTMAX_WITHOUT_INPUT_SINCE = (1, 11)
 """First PyTorch whose softmax saves only its result for backward (pytorch/pytorch pull request 65242)."""
 
 
-class _Kept(torch.autograd.Function):
-    """Softmax that also saves its input, which lives until its gradient has been computed."""
+class _SavedInput(torch.autograd.Function):
+    """Identity that saves its input, which so lives until the gradient of the input has been computed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class _Kept(torch.autograd.Function):
 
 def _softmax_like(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     if state.current.cuda and x.requires_grad and torch_version() < _SOFTMAX_WITHOUT_INPUT_SINCE:
-        return _softmax_of(op, _Kept.apply(x), dim, dtype)  # type: ignore[no-untyped-call]
+        return _softmax_of(op, _SavedInput.apply(x), dim, dtype)  # type: ignore[no-untyped-call]
     return _softmax_of(op, x, dim, dtype)
 
 
@@ -88,11 +88,11 @@ def _grouped_product(
     if a.dim() == b.dim():
         shape = (a.shape[0] if ends is None else ends.shape[0], *shape)
     step = shape[-1] + -shape[-1] % (16 // dtype.itemsize)
-    made = allocate(shape, (step, 1) if len(shape) == MATRIX else (shape[1] * step, step, 1), dtype)
+    result = allocate(shape, (step, 1) if len(shape) == MATRIX else (shape[1] * step, step, 1), dtype)
     is_bfloat16 = a.dtype is b.dtype is dtype is torch.bfloat16
     if not (is_bfloat16 and simulated().device.capability in _CUTLASS_GROUPS):
         simulated().workspaces.product()
-    return made
+    return result
 
 
 _COMPOSED = torch._C.DispatchKey.CompositeExplicitAutograd
@@ -118,9 +118,9 @@ def _cumprod_backward(grad: Tensor, x: Tensor, dim: int, output: Tensor) -> Any:
     size = x.shape[dim] if x.dim() else 1
     more = 2 * x.element_size() + 10 + max(0, (21 + x.element_size()) / max(size, 1) - 5)
     is_known = content(x) is not None or uniform_value(x) is not None
-    held = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))
+    hidden = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))
     result = overload("cumprod_backward").decompose(grad, x, dim, output)
-    del held
+    del hidden
     return result
 
 

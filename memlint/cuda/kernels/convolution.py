@@ -102,10 +102,10 @@ class Problem(NamedTuple):
         """
         if self.dtype not in HALF or self.groups != 1:
             return self.nbytes()
-        made, read = self.weight[:2]
-        more_made, more_read = _filled(made, 8) / made, _filled(read, 8) / read
+        outputs, inputs = self.weight[:2]
+        more_outputs, more_inputs = _filled(outputs, 8) / outputs, _filled(inputs, 8) / inputs
         x, weight, out = self.nbytes()
-        return round(x * more_read), round(weight * more_made * more_read), round(out * more_made)
+        return round(x * more_inputs), round(weight * more_outputs * more_inputs), round(out * more_outputs)
 
 
 def workspace(problem: Problem, direction: str) -> Workspace:
@@ -144,8 +144,8 @@ def _winograd(problem: Problem, direction: str) -> int:
     """
     if direction == "weight":
         return _largest_winograd(problem)
-    made, read = problem.weight[:2] if direction == "forward" else problem.weight[1::-1]
-    return 4 * (9 * made * read + 16 * _filled(made, 32) * _filled(read, 8) + made)
+    outputs, inputs = problem.weight[:2] if direction == "forward" else problem.weight[1::-1]
+    return 4 * (9 * outputs * inputs + 16 * _filled(outputs, 32) * _filled(inputs, 8) + outputs)
 
 
 def _filled(channels: int, multiple: int) -> int:

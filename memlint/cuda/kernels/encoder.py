@@ -86,14 +86,14 @@ def _attention(
         scores = aten._masked_softmax(scores, mask.to(torch.bool), 3, mask_type)
     # The result overwrites the queries, which share a storage with keys and values.
     torch.bmm(scores.flatten(0, 1), v.flatten(0, 1), out=q.flatten(0, 1))
-    kept = scores if need_weights else None
+    probabilities = scores if need_weights else None
     del scores
     rows = q.permute(0, 2, 1, 3).contiguous().view(batch, steps, embed_dim)
     out = linear(rows, proj_weight, proj_bias)
     del rows  # unlike the projections, which live to the end
-    if kept is None or not average_attn_weights:
-        return out, kept
-    weights = kept.sum(1)
+    if probabilities is None or not average_attn_weights:
+        return out, probabilities
+    weights = probabilities.sum(1)
     weights /= num_heads
     return out, weights
 

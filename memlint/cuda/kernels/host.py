@@ -75,22 +75,24 @@ class HostScratch:
         if not tensors:
             return []
         dtype = _computes_in(kernel.packet, tensors, number)
-        held = _cast_to(dtype, tensors)
+        copies = _cast_to(dtype, tensors)
         if kernel.in_place and tensors[0].dtype is not dtype:
-            held += _cast_to(dtype, tensors[:1])  # the result, until it is cast back
-        return held if number is None else held + self._number(kernel, number, tensors[0], dtype, as_scalar, backward)
+            copies += _cast_to(dtype, tensors[:1])  # the result, until it is cast back
+        return (
+            copies if number is None else copies + self._number(kernel, number, tensors[0], dtype, as_scalar, backward)
+        )
 
     def _number(
         self, kernel: Kernel, number: Any, operand: torch.Tensor, dtype: torch.dtype, as_scalar: bool, backward: bool
     ) -> list[Entry]:
         """Allocate a number as a tensor, and its cast to `dtype`."""
-        held = [_open(1 if isinstance(number, bool) else 8)]
+        entries = [_open(1 if isinstance(number, bool) else 8)]
         saves = kernel.packet in _SAVES_NUMBER and not as_scalar and not backward
         if saves and torch.is_grad_enabled() and operand.requires_grad:
-            self._saved[_sequence() - 1] = held[0]
+            self._saved[_sequence() - 1] = entries[0]
         if dtype not in (torch.float64, torch.int64):
-            held.append(_open(dtype.itemsize))
-        return held
+            entries.append(_open(dtype.itemsize))
+        return entries
 
     def _release(self) -> None:
         """Free what the last node of the backward had saved once another node runs."""
@@ -103,14 +105,14 @@ class HostScratch:
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> list[Entry]:
     """Allocate copies of matrix operands, or of one matrix of each batch; and oneDNN's blocks for halves."""
-    held = [
+    entries = [
         _open(each.shape[-2] * each.shape[-1] * each.element_size())
         for each in (a, b)
         if each.dim() >= 2 and not has_fastest_dimension(each)
     ]
     if a.dtype in (torch.bfloat16, torch.float16) and b.dim() >= 2:
-        held.append(half_product(a.dtype, a.shape[-2], a.shape[-1], b.shape[-1]))
-    return held
+        entries.append(half_product(a.dtype, a.shape[-2], a.shape[-1], b.shape[-1]))
+    return entries
 
 
 def half_product(dtype: torch.dtype, rows: int, inner: int, columns: int) -> Entry:

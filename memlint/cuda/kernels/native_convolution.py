@@ -94,8 +94,8 @@ def _by_version(call: Call) -> Reason | None:
     is_large = any(math.prod(image) > LARGEST for image in (call.x[1:], call.out[1:]))
     is_half_3d = call.dtype in HALF and len(call.weight) == 5 and set(call.weight[2:]) != {1}
     is_broken = is_half_3d and not call.channels_last and torch_version() >= (2, 9)
-    left = [(is_large and v < LARGE_SINCE) or (is_broken and v in BROKEN) for v in cudnn_versions()]
-    if not left[0]:
+    is_left_out = [(is_large and v < LARGE_SINCE) or (is_broken and v in BROKEN) for v in cudnn_versions()]
+    if not is_left_out[0]:
         return None
     kind, fixed = (
         ("of more than 2**31 - 1 elements an image", "9.3")
@@ -107,7 +107,7 @@ def _by_version(call: Call) -> Reason | None:
         f"torch {version} from PyPI has cuDNN {cudnn_text(cudnn_versions()[0])}, which PyTorch does not use for "
         f"convolutions {kind}: it lays out the columns of an image, which it does not with cuDNN {fixed} or newer"
     )
-    return Reason(is_certain=all(left))
+    return Reason(is_certain=all(is_left_out))
 
 
 def _deterministic(call: Call) -> Reason | None:
@@ -138,11 +138,11 @@ def forward(call: Call, *, has_bias: bool, is_certain: bool) -> Tensor:
 
 def _groups(call: Call) -> Iterator[Call]:
     images, read, *size = call.x
-    made = call.out[1] // call.groups
+    num_outputs = call.out[1] // call.groups
     group = call._replace(
         x=(images, read // call.groups, *size),
         weight=(call.weight[0] // call.groups, *call.weight[1:]),
-        out=(images, made, *call.out[2:]),
+        out=(images, num_outputs, *call.out[2:]),
         groups=1,
     )
     for _ in range(call.groups):

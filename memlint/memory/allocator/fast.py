@@ -98,8 +98,8 @@ def _marked(order: np.ndarray, num_storages: int) -> np.ndarray:
     marked = order.copy()
     marked[:-1][at_once] += num_storages
     marked[1:][at_once] = _NO_EVENT
-    kept: np.ndarray = marked[marked != _NO_EVENT]
-    return kept
+    events: np.ndarray = marked[marked != _NO_EVENT]
+    return events
 
 
 def integers(values: Sequence[Any] | np.ndarray) -> np.ndarray:

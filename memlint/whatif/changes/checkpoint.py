@@ -47,8 +47,8 @@ class CheckpointModules(Change):
     def joined(self, chosen: Iterable[Change]) -> Self:
         """Return the joined Change: checkpoints of other modules stay."""
         old = (path for change in chosen if isinstance(change, CheckpointModules) for path in change.paths)
-        kept = [path for path in old if not any(is_inside(path, new) or is_inside(new, path) for new in self.paths)]
-        return type(self)((*kept, *self.paths))
+        others = [path for path in old if not any(is_inside(path, new) or is_inside(new, path) for new in self.paths)]
+        return type(self)((*others, *self.paths))
 
     def after_setup(self, program: Any) -> None:
         _checkpoint(program, self.paths)

@@ -36,9 +36,9 @@ class ResetGradientsWithGraph(Change):
         @functools.wraps(differentiate)
         def backward(tensors: Any, *args: Any, **options: Any) -> None:
             creates = options.get("create_graph", len(args) > 2 and args[2])
-            found = list(_leaves((tensors,) if isinstance(tensors, torch.Tensor) else tensors)) if creates else []
+            new_leaves = list(_leaves((tensors,) if isinstance(tensors, torch.Tensor) else tensors)) if creates else []
             differentiate(tensors, *args, **options)
-            leaves.update(found)
+            leaves.update(new_leaves)
 
         def reset(_module: Any, _args: Any) -> None:
             while leaves:

@@ -26,10 +26,10 @@ class ReshardRoot(Change):
         for path, module in program.model.named_modules():  # from the outside in
             if isinstance(module, FSDPModule) and not any(f"{path}.".startswith(root) for root in roots):
                 roots[f"{path}." if path else ""] = module
-        kept = [root for root in roots.values() if self._is_meant(root)]
-        if not kept:
+        units = [root for root in roots.values() if self._is_meant(root)]
+        if not units:
             raise NotApplicableError
-        for root in kept:
+        for root in units:
             root.set_reshard_after_forward(True, recurse=False)
 
     def _is_meant(self, root: Any) -> bool:

@@ -54,9 +54,9 @@ def cheaper_checkpoints(trace: Trace, blocks: Blocks) -> list[Checkpoints]:
         if each is not blocks:
             checkpoints.append(Checkpoints(each.paths, (), each.nbytes, sum(role.value.flops for role in roles)))
         for choice in trade_off([role.value for role in roles]):
-            kept = _kept_outputs(roles, choice.kept)
-            if kept:
-                checkpoints.append(Checkpoints(each.paths, kept, each.nbytes - choice.nbytes, choice.flops))
+            outputs = _kept_outputs(roles, choice.kept)
+            if outputs:
+                checkpoints.append(Checkpoints(each.paths, outputs, each.nbytes - choice.nbytes, choice.flops))
     negligible = _NEGLIGIBLE * step_flops(trace)
     best: list[Checkpoints] = []
     for candidate in sorted(checkpoints, key=lambda each: (each.flops, -each.nbytes)):
@@ -114,7 +114,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
 
     def value_of(number: int) -> Value:
         nodes = [node for _, node in members[number]]
-        made = [
+        activations = [
             (path, buffer)
             for path, node in members[number]
             for buffer in trace.buffers_of(node.outputs)
@@ -122,7 +122,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
         ]
         nbytes = sum(
             buffer.nbytes
-            for path, buffer in made
+            for path, buffer in activations
             # Tensors that the next module saves exist anyway.
             if buffer.category is not Category.ACTIVATION or all(is_inside(each, path) for each in readers[buffer.id])
         )
@@ -134,7 +134,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
             inputs=tuple({role_of[index] for index in makers if index in role_of}),
             is_needed=any(node.index in repeated for node in nodes),
             can_be_kept=_overload(nodes[0].op) is not None
-            and all(buffer.id not in written for _, buffer in made)
+            and all(buffer.id not in written for _, buffer in activations)
             and not any(_written(trace, node) for node in nodes),
             can_be_recomputed=not any(_updates_statistics(trace, node) for node in nodes),
             predecessors=tuple(drawn_before[number]),
