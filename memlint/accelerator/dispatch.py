@@ -104,7 +104,7 @@ def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         args = _with_tensors(kernel, args)
     tensors: list[Tensor] = []
     key: list[Any] = [kernel]
-    if kernel.hand_written is not None:  # the caller knows what it returns
+    if kernel.hand_written is not None:  # its results are not inferred
         tensors, cacheable = tensors_in((args, list(kwargs.values()))), False
     else:
         cacheable = describe((*args, *kwargs.values()), key, tensors)

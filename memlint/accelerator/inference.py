@@ -132,7 +132,7 @@ def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., 
     if function is None:
         name = f"{kernel.op.namespace}::{kernel.packet}"
         raise TraceError(
-            f"{name} cannot be traced: nothing says what shapes it returns",
+            f"{name} cannot be traced: the shapes of its results are not known",
             f'Register a fake implementation of it with @torch.library.register_fake("{name}").',
         ) from error
     return function

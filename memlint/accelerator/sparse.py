@@ -107,7 +107,7 @@ def parts_of(tensor: Tensor) -> tuple[Tensor, ...]:
         return _crow(tensor), _col(tensor), _compressed_values(tensor)
     if layout in COLUMN_COMPRESSED:
         return _ccol(tensor), _row(tensor), _compressed_values(tensor)
-    raise NotImplementedError(f"memlint knows no tensors of layout {layout}; convert it with .to_dense() first")
+    raise NotImplementedError(f"tensors of layout {layout} are not modelled; convert the tensor with .to_dense() first")
 
 
 def is_host(tensor: Tensor) -> bool:
@@ -209,7 +209,7 @@ def _hand_written(op: OpOverload, function: Callable[..., Any], *args: Any, **kw
 
 def _refuse(family: Family, op: OpOverload, *_: Any, **__: Any) -> NoReturn:
     raise NotImplementedError(
-        f"{op.name()} on {family.title} tensors cannot be traced: what CUDA allocates in it is not known. "
+        f"{op.name()} on {family.title} tensors cannot be traced: its memory on CUDA is not modelled. "
         "Convert the tensor with .to_dense() before this call, or report the operator."
     )
 

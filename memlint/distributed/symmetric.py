@@ -41,7 +41,7 @@ _FUSED = (
 def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
     raise TraceError(
         f"symmetric memory: {what} is not simulated",
-        "What its backend CUDA gives is: symm_mem.empty() and rendezvous() with get_buffer() and barrier().",
+        "Use symm_mem.empty(), rendezvous(), get_buffer() and barrier() of the CUDA backend, which are modelled.",
     )
 
 

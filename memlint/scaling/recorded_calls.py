@@ -82,7 +82,8 @@ class Calls(list[RecordedCall]):
         if not self._inside:
             if self._most is not None and len(self) >= self._most:
                 raise TooLongError(
-                    f"two steps run more than {self._most} kernels, too many for a table beside", "See memlint sweep."
+                    f"two steps run more than {self._most} kernels, too many for a table of batch sizes",
+                    "See memlint sweep.",
                 )
             self._first, self._call = len(state.current.ledger.events), None
         self._inside += 1

@@ -180,7 +180,7 @@ class Sizes:
             ]
             if all(self.lives[point] == self.lives[first] for point in line):
                 raise FixedInputsError(
-                    f"what {self.workload.name} takes does not depend on the {name} size",
+                    f"the memory of {self.workload.name} does not depend on the {name} size",
                     f'Let its inputs depend on it: def memlint_workload({name}), or "{name}" in their shapes.',
                 )
 
@@ -199,7 +199,7 @@ class Sizes:
                     self.scaled.settle(point)
                     self._forget()
                     if self.scaled.lives(point) != trace:
-                        raise NotScalableError(f"a trace at {size_name(point)} is not what follows from smaller ones")
+                        raise NotScalableError(f"a trace at {size_name(point)} differs from its prediction")
             return
 
     @property

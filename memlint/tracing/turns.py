@@ -50,7 +50,7 @@ def _run_until_sent(program: Any, device: Device, needed: RankNeededError, waiti
                     other.step()
             raise MemlintError(
                 f"rank {needed.receiver} waits for an object that rank {needed.rank} never sends",
-                "Let both name each other: with `dst` and `src` ranks of the whole world are meant.",
+                "Check `dst` and `src`: both are ranks in the whole world, and have to name each other.",
             )
         except Delivered:
             return

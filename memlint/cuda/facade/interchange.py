@@ -26,7 +26,7 @@ def _real(tensor: Any) -> Any:
         return tensor
     if device_of(tensor).type == "cuda":
         raise TraceError(
-            "a tensor of the GPU goes to another library by DLPack, which cannot be traced",
+            "a GPU tensor goes to another library by DLPack, which cannot be traced",
             "Hand over tensor.cpu(), or leave this part out of the workload.",
         )
     return read(tensor)

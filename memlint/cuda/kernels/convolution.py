@@ -12,21 +12,23 @@ known to take for its shape.
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
 - `benchmark`: the first call of each shape and direction takes the largest workspace among all algorithms that fit into
-  free memory or into the largest cached block, whichever is more, and empties the cache; then the fastest algorithm
-  takes its own. The most that an algorithm can ask for follows from the shape: the columns of all images for a product
-  of matrices (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout.
-  Layers of 1 x 1 and of groups count with nothing in the estimate of a search: as without one, CNNs of such layers
-  were seen to grow with the batch (itu-rad/GPUMemNet, A100); what they may take is a bound.
-  FFT is taken to work on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference), and to
-  hold each transform twice: so xception65p showed 16.4 GiB more with 16 images than with 8, and mobilevitv2_125 21.1
-  GiB more with 8 than with 16, where one layer of 1 x 1 comes to 17.4 and 27.2 GiB. 37,502,976 bytes, published for
-  12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1 times one buffer. Layers of
-  1 x 1 were recorded with 128 MiB (automata, torch 2.3).
-  What the fastest algorithm takes is at most the columns of the batch where kernels are larger than one element. That
-  is a hypothesis: in the same source CNNs of 3 x 3 layers are higher than all the rest explains, by about one layer's.
-- `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
-- `allow_tf32` decides whether float32 goes to tensor cores.
-- `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
+  free memory or into the largest cached block, whichever is more, and empties the cache; after that it takes the
+  workspace of the fastest algorithm. The shape bounds the request of any algorithm: the columns of all images for a
+  matrix product (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another
+  layout. The estimate of a search counts nothing for layers of 1 x 1 and of groups: CNNs of such layers were seen to
+  grow with the batch as they do without a search (itu-rad/GPUMemNet, A100). Their bound is counted as the upper end of
+  the interval.
+  FFT is assumed to work on squares of a power of two up to 256, for stride and dilation of 1 (cuDNN's API reference),
+  and to hold each transform twice. Evidence: xception65p showed 16.4 GiB more with 16 images than with 8, and
+  mobilevitv2_125 21.1 GiB more with 8 than with 16, where the formula gives 17.4 and 27.2 GiB for one layer of 1 x 1.
+  37,502,976 bytes, published for 12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1
+  times one buffer. Layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  The fastest algorithm takes at most the columns of the batch if kernels are larger than one element. That is a
+  hypothesis: in the same source the memory of CNNs of 3 x 3 layers is higher than everything else explains, by about
+  that of one layer.
+- `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than the others.
+- `allow_tf32` decides if float32 runs on tensor cores.
+- `enabled`: memlint.cuda.kernels.native_convolution has the convolutions that PyTorch runs without cuDNN.
 """
 
 import math
@@ -184,9 +186,9 @@ def _take(problem: Problem | None, direction: str) -> None:
         total = simulated().device.total_nbytes
         if simulated().workspaces.is_first_search((problem, direction)):
             state.assume(
-                "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory "
-                "that is free; the largest workspace known is counted, of layers of 1 x 1 and of groups none, at most "
-                "what an algorithm for its shape can ask for"
+                "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in free "
+                "memory; the largest known workspace is counted (none for 1 x 1 and grouped layers), and as the upper "
+                "bound the most that an algorithm can request for its shape"
             )
             most = total + min(max(high, most_tried(problem)), total - 1)
             scratch(high if problem.is_dense else 0, (low, most))

@@ -73,7 +73,7 @@ def _attention(
     if key is value and query is key:
         q, k, v = aten._transform_bias_rescale_qkv(linear(query, qkv_weight), qkv_bias, num_heads)
     else:
-        shared = key is value  # which are projected together
+        shared = key is value  # then they are projected together
         weights = qkv_weight.split([embed_dim, 2 * embed_dim]) if shared else qkv_weight.chunk(3)
         projected = torch.cat([linear(x, w) for x, w in zip((query, key, value), weights, strict=False)], 2)
         del weights

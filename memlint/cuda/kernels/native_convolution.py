@@ -105,7 +105,7 @@ def _by_version(call: Call) -> Reason | None:
     version = ".".join(map(str, torch_version()))
     state.assume(
         f"torch {version} from PyPI has cuDNN {cudnn_text(cudnn_versions()[0])}, which PyTorch does not use for "
-        f"convolutions {kind}: it lays out the columns of an image, which it does not with cuDNN {fixed} or newer"
+        f"convolutions {kind}: PyTorch itself unfolds the columns of an image; cuDNN {fixed} or newer would be used"
     )
     return Reason(is_certain=all(is_left_out))
 
@@ -118,8 +118,8 @@ def _deterministic(call: Call) -> Reason | None:
     is_certain = torch_version() < exact
     if not is_certain:
         state.assume(
-            "deterministic convolutions with gaps are taken to be PyTorch's own, which lays out columns of an image; "
-            f"since a torch between {exact[0]}.{exact[1]} and {ended[0]}.{ended[1]} they are cuDNN's"
+            "deterministic dilated convolutions are assumed to run in PyTorch, which unfolds columns of an image; "
+            f"since a torch between {exact[0]}.{exact[1]} and {ended[0]}.{ended[1]} they run in cuDNN"
         )
     return Reason(is_certain)
 
