@@ -18,7 +18,7 @@ class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
     def run_backward(self, outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a backward from these outputs, with a gradient or None for each."""
         measure_once()
-        gradients = tuple(map(_where_its_output_is, outputs, gradients))
+        gradients = tuple(map(_on_device_of_output, outputs, gradients))
         before = len(taken)
         try:
             return super().run_backward(outputs, gradients, *args, **kwargs)
@@ -31,7 +31,7 @@ class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
         raise exception  # here it keeps its own cause and context
 
 
-def _where_its_output_is(output: Any, gradient: Any) -> Any:
+def _on_device_of_output(output: Any, gradient: Any) -> Any:
     """Move a gradient to its output's place: a host tensor that requires one is virtual, the program's may be real."""
     is_real = isinstance(gradient, torch.Tensor) and real_device_of(gradient).type == "cpu"
     return to_host(gradient) if is_real and is_virtual(output) and is_host(output) else gradient

@@ -197,7 +197,7 @@ def compressed_of(like: Tensor, size: Sequence[int], count: int, dtype: torch.dt
     return compressed(like.layout, [contiguous(s, d) for s, d in zip(shapes, dtypes, strict=True)], size)
 
 
-def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | None = None) -> Tensor:
+def _recompressed(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | None = None) -> Tensor:
     """Compress `x` by the other dimension: its elements in another order."""
     first, second, elements = parts_of(x)
     if x.layout is layout:
@@ -217,8 +217,8 @@ def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | No
         return finish(compressed(layout, parts, x.shape))
 
 
-sparse_kernel(COMPRESSED, "_to_sparse_csr")(partial(_turned, aten._to_sparse_csr.default, torch.sparse_csr))
-sparse_kernel(COMPRESSED, "_to_sparse_csc")(partial(_turned, aten._to_sparse_csc.default, torch.sparse_csc))
+sparse_kernel(COMPRESSED, "_to_sparse_csr")(partial(_recompressed, aten._to_sparse_csr.default, torch.sparse_csr))
+sparse_kernel(COMPRESSED, "_to_sparse_csc")(partial(_recompressed, aten._to_sparse_csc.default, torch.sparse_csc))
 
 
 @sparse_kernel(COO, "mul.out")

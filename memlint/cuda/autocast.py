@@ -88,7 +88,7 @@ def _eligible(value: Any) -> bool:
     )
 
 
-def _lists_too(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _cast_lists(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Cast the elements of lists as well."""
 
     def each(value: Any) -> Any:
@@ -97,7 +97,7 @@ def _lists_too(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return each
 
 
-@_lists_too
+@_cast_lists
 def lower(value: Any) -> Any:
     """Cast `value` to autocast's dtype; fp32 leaf weights are cast once and kept until autocast ends."""
     if not _eligible(value):
@@ -122,7 +122,7 @@ def lower(value: Any) -> Any:
     return cached[1]
 
 
-@_lists_too
+@_cast_lists
 def _float32(value: Any) -> Any:
     return value.float() if _eligible(value) else value
 

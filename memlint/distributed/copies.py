@@ -97,7 +97,7 @@ class _Copies:
         return answer
 
 
-class _GoOn(BaseException):
+class _ContinueAs(BaseException):
     """Control flow: ends the wait in a copy, which is another rank from now on.
 
     Its Mailbox exchanges letters through it.
@@ -137,11 +137,11 @@ class _Turns:
         self._letters: Letters = {}
         self._others: dict[int, tuple[Connection, int]] = {}
 
-    def serve(self) -> _GoOn:
+    def serve(self) -> _ContinueAs:
         """Serve requests until the connection closes, then end the process; in each copy return its new rank."""
         try:
             self._answer()
-        except _GoOn as other:
+        except _ContinueAs as other:
             return other
         except BaseException:  # the simulated rank has ended
             for connection, _process in self._others.values():
@@ -202,6 +202,6 @@ class _Turns:
             connection.close()
         with suppress(EOFError):
             theirs.recv()
-            raise _GoOn(number, theirs)
+            raise _ContinueAs(number, theirs)
         _exit(0)
         raise AssertionError("the process has ended")

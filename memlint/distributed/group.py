@@ -97,7 +97,7 @@ class _Groups:
     def make(self, *args: Any, **kwargs: Any) -> Any:
         """Replace `_new_process_group_helper`, which makes every group."""
         size, rank, ranks, backend, *rest = args
-        _keep_shardings(rest[1] if rest[1:] else kwargs.get("group_name", ""), (size, rank, *ranks))
+        _clear_stale_shardings(rest[1] if rest[1:] else kwargs.get("group_name", ""), (size, rank, *ranks))
         if str(backend) != "fake" and rest[1:]:
             self._backends[rest[1]] = str(backend)
         kwargs |= {"backend_options": None, "device_id": None}
@@ -125,7 +125,7 @@ _named: dict[str, tuple[int, ...]] = {}
 """Groups by name since DTensor began to cache shardings: size, own rank and ranks."""
 
 
-def _keep_shardings(name: str, group: tuple[int, ...]) -> None:
+def _clear_stale_shardings(name: str, group: tuple[int, ...]) -> None:
     """Clear DTensor's cache of shardings, which names groups, if a name now belongs to another group."""
     if _named.setdefault(name, group) != group:
         _named.clear()
@@ -140,7 +140,7 @@ def _shares_splits(options: Any) -> bool:
     return str(os.environ.get("NCCL_COMM_SPLIT_SHARE_RESOURCES", of_program)) == "1"
 
 
-def _of_gpu(rank: Rank) -> list[Patch]:
+def _gpu_patches(rank: Rank) -> list[Patch]:
     """Return the patches while a GPU is simulated."""
     return [
         (torch.cuda, "device_count", lambda: rank.per_node),
@@ -174,7 +174,7 @@ class _Parts(Sequence[torch.Tensor]):
         return self[0].new_empty(0)
 
 
-def _of_wrappers() -> list[Patch]:
+def _wrapper_patches() -> list[Patch]:
     """Return the patches for DistributedDataParallel and FSDP2."""
     return [
         (_fsdp_common, "_chunk_with_empty", _Parts),
@@ -274,11 +274,11 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     objects = [
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]
-    patches = [*_Groups().patches(), *objects, *_of_wrappers(), *Joins(box).patches()]
+    patches = [*_Groups().patches(), *objects, *_wrapper_patches(), *Joins(box).patches()]
     device = torch.device("cuda" if state.current.cuda else "cpu")
     patches.append((torch._C, "_get_accelerator", lambda *_: device))
     if state.current.cuda:
-        patches += [*_of_gpu(rank), *symmetric.patches()]
+        patches += [*_gpu_patches(rank), *symmetric.patches()]
     show_error = sys.excepthook
     with environment(rank), of_host_as_well(), symmetric.without_fused_ops(), patched_everywhere(patches):
         try:

@@ -140,7 +140,7 @@ class Sizes:
         """
         largest = self.search(batches, rest)
         try:
-            if largest.number and not self._bears_out((largest.number, *rest)):
+            if largest.number and not self._is_confirmed((largest.number, *rest)):
                 largest = self.search(batches, rest)
         except WorkloadError:  # the program rejects so large a batch; which ones it takes, only traces show
             largest = self.search(batches, rest, below=largest.number)
@@ -237,7 +237,7 @@ class Sizes:
                     self._most[point] = most_device(*taken, self.device, self._settings, lives.streams)
         return self._most[point]
 
-    def _bears_out(self, point: Point) -> bool:
+    def _is_confirmed(self, point: Point) -> bool:
         """Return True if a trace confirms the computed storages; if not, everything computed is dropped.
 
         Raises WorkloadError if the program rejects this point.

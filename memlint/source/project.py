@@ -65,10 +65,10 @@ class Project:
         if meaning is None:
             return not isinstance(function, ast.Attribute)
         top = meaning.partition(".")[0]
-        return not top or top in self._tops
+        return not top or top in self._top_level_names
 
     @cached_property
-    def _tops(self) -> frozenset[str]:
+    def _top_level_names(self) -> frozenset[str]:
         """Names of the project's top-level files and folders."""
         paths = (path.relative_to(self.root) for path in self.files.paths if path.suffix == ".py")
         return frozenset(part.removesuffix(".py") for path in paths for part in path.parts)

@@ -40,7 +40,7 @@ class Roles:
         self._parameters[prefix] = [(name, weakref.ref(parameter)) for name, parameter in parameters]
         self._note(parameters, Category.PARAMETER)
         for name, parameter in parameters:
-            self._note(_carried(parameter, name), Category.PARAMETER)
+            self._note(_attached(parameter, name), Category.PARAMETER)
         self._note(model.named_buffers(prefix=prefix), Category.BUFFER)
 
     def note_parameters(self, tensors: Iterable[Tensor]) -> None:
@@ -55,7 +55,7 @@ class Roles:
         """Note gradients, before each optimizer step (a parameter may have its own) and at the end of a step."""
         for name, parameter in self._alive():
             if parameter.grad is not None:
-                self.with_gradient.update(_numbered(parameter))
+                self.with_gradient.update(_buffers_of(parameter))
                 self._note(((name, parameter.grad),), Category.GRADIENT)
 
     def note_state(self, program: Any) -> None:
@@ -79,7 +79,7 @@ class Roles:
         trained = self.trained.setdefault(id(optimizer), set())
         for parameter in parameters:
             if isinstance(parameter, Tensor) and parameter.requires_grad:
-                trained.update(_numbered(parameter))
+                trained.update(_buffers_of(parameter))
 
     def _alive(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the parameters of all models that are alive."""
@@ -88,12 +88,12 @@ class Roles:
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
-            for number in _numbered(tensor):
+            for number in _buffers_of(tensor):
                 if number not in self.categories:
                     self.categories[number], self.names[number] = category, name
 
 
-def _numbered(tensor: Any) -> Iterator[int]:
+def _buffers_of(tensor: Any) -> Iterator[int]:
     """Yield the Buffers that a tensor lies in."""
     tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
     parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
@@ -111,13 +111,13 @@ def _named_tensors(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
             yield from _named_tensors(item, f"{name}[{index}]")
 
 
-def _carried(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Tensor]]:
+def _attached(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors attached to a parameter, such as the scales of a quantized one, also inside its attributes."""
     for attribute, value in getattr(owner, "__dict__", {}).items():
         if isinstance(value, Tensor) and "grad" not in attribute:
             yield f"{name}.{attribute}", value
         elif depth and not isinstance(value, (Tensor, torch.nn.Module)):
-            yield from _carried(value, f"{name}.{attribute}", depth - 1)
+            yield from _attached(value, f"{name}.{attribute}", depth - 1)
 
 
 def categorise(

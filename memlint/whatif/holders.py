@@ -28,7 +28,7 @@ _DEPTH = 3
 """Depth of containers and objects to which a variable is searched."""
 
 
-class _Reached(BaseException):
+class _PeakReached(BaseException):
     """Control flow: the peak is reached, and nothing after it matters. No handler of user code catches it."""
 
 
@@ -69,7 +69,7 @@ def _empty(kept: tuple[Any, ...]) -> None:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(item))
 
 
-class _Way(NamedTuple):
+class _PathToBuffer(NamedTuple):
     """Path from a function to a Buffer."""
 
     path: str
@@ -101,12 +101,12 @@ class _Search:
         if len(state.current.ledger.events) > self.event and not self.is_over:
             self.is_over = True
             self._search(sys._getframe(2))
-            raise _Reached
+            raise _PeakReached
 
     def _search(self, innermost: FrameType) -> None:
-        ways: defaultdict[int, dict[tuple[int, str], _Way]] = defaultdict(dict)
+        ways: defaultdict[int, dict[tuple[int, str], _PathToBuffer]] = defaultdict(dict)
         for frame in _editable(innermost):
-            for number, way in _ways(frame, self.buffer_ids):
+            for number, way in _paths_to(frame, self.buffer_ids):
                 ways[number].setdefault(way.name.key, way)
         alone = {number: [*each.values()] for number, each in ways.items() if _are_of_one_function(each.values())}
         before = len(state.current.ledger.events)
@@ -128,7 +128,7 @@ def _editable(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _ways(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, _Way]]:
+def _paths_to(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, _PathToBuffer]]:
     """Yield the paths from the function's variables to the Buffers among `buffer_ids`."""
     for variable, value in variables_of(frame).items():
         attributes, seen, depth = attributes_of(value), {id(value)}, _DEPTH - 1
@@ -139,10 +139,10 @@ def _ways(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, 
             for path, tensor in tensors_in(item, name.text, depth, set(seen), dotted=True):
                 for entry in entries_of(tensor):
                     if entry.number in buffer_ids:
-                        yield entry.number, _Way(path, name, frame)
+                        yield entry.number, _PathToBuffer(path, name, frame)
 
 
-def _are_of_one_function(ways: Iterable[_Way]) -> bool:
+def _are_of_one_function(ways: Iterable[_PathToBuffer]) -> bool:
     """Return True if one function can release them: arguments are held by the calling function as well.
 
     All functions of memlint count as the training loop that stands for the user's.

@@ -185,7 +185,7 @@ def _synchronize(device: Any = None) -> None:
     state.current.ledger.synchronize()
 
 
-def _of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
+def _as_new_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Copy a function: Dynamo has a handler for each function of PyTorch, and refuses a second one."""
 
     @wraps(function)
@@ -211,9 +211,9 @@ def patches() -> list[tuple[Any, str, Any]]:
         },
         torch: {"Stream": Stream, "Event": Event},
         torch.accelerator: {
-            "current_stream": _of_its_own(_current_stream),
-            "set_stream": _of_its_own(_set_current),
-            "synchronize": _of_its_own(_synchronize),
+            "current_stream": _as_new_function(_current_stream),
+            "set_stream": _as_new_function(_set_current),
+            "synchronize": _as_new_function(_synchronize),
         },
         torch.Tensor: {"record_stream": _record_stream},
         torch._C: {

@@ -169,7 +169,7 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
             known = real.full(lengths.shape, x.shape[1 if batch_first else 0], dtype=lengths.dtype, device="cpu")
         lengths = known
     data, batch_sizes = _PACK._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, x, lengths, batch_first)
-    return data, _shown(batch_sizes)
+    return data, _as_program_sees(batch_sizes)
 
 
 @composite("_pack_padded_sequence_backward")
@@ -182,7 +182,7 @@ def _pad(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
 ) -> tuple[Tensor, Tensor]:
     padded, lengths = _PAD.decompose(data, readable(batch_sizes), batch_first, padding_value, total_length)
-    return padded, _shown(lengths)
+    return padded, _as_program_sees(lengths)
 
 
 def readable(batch_sizes: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def readable(batch_sizes: Tensor) -> Tensor:
     return known
 
 
-def _shown(counts: Tensor) -> Tensor:
+def _as_program_sees(counts: Tensor) -> Tensor:
     """Return the tensor as the program sees it: without a GPU the host's memory counts, that of small tensors too."""
     return counts if state.current.cuda or counts.nbytes > values.MAX_SHADOW else values.to_host(counts)
 

@@ -60,7 +60,7 @@ def put_off(program: Any, path: str, loss: Loss) -> None:
     if not linears:
         raise NotApplicableError
     head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
-    late = _Late(head, loss)
+    late = _DeferredLinear(head, loss)
     head.forward = late.forward  # type: ignore[assignment, method-assign]
     run_within(program, late.computed)
 
@@ -82,14 +82,14 @@ def _of_chunks(
     return torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
 
 
-class _Waiting(NamedTuple):
+class _DeferredCall(NamedTuple):
     """A call of the Linear whose product is not computed; `logits` stands for the result and holds one element."""
 
     logits: Tensor
     hidden: Tensor
 
 
-class _Late:
+class _DeferredLinear:
     """Defers the Linear until the cross-entropy needs it."""
 
     def __init__(self, head: nn.Linear, loss: Loss) -> None:
@@ -97,7 +97,7 @@ class _Late:
 
         self.head = head
         self.sum_of = loss
-        self.waiting: list[_Waiting] = []
+        self.waiting: list[_DeferredCall] = []
         self.cross_entropy = functional.cross_entropy
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class _Late:
         if not torch.is_grad_enabled():
             return type(self.head).forward(self.head, hidden)
         logits = torch.empty((), device=hidden.device).expand(*hidden.shape[:-1], self.head.out_features)
-        self.waiting.append(_Waiting(logits, hidden))
+        self.waiting.append(_DeferredCall(logits, hidden))
         return logits
 
     def loss(self, *args: Any, **kwargs: Any) -> Tensor:
