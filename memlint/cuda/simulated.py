@@ -36,6 +36,8 @@ class Simulated(state.State):
     """Number of parts into which a pipeline's schedule cuts a batch."""
     symmetric: int = 0
     """Bytes of symmetric memory, which other GPUs read and write."""
+    reads_allocator: bool = False
+    """True if the program has read figures of the caching allocator."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """Number of streams of each priority that the program made, by the priority's distance from 0."""
 

@@ -69,6 +69,8 @@ class Device:
     """Major and minor version of PyTorch there; None is the one that runs here."""
     context_is_measured: bool = False
     """True if the context was measured on this device."""
+    loads_everything: bool | None = None
+    """True if every module of PyTorch's libraries is loaded there; None: its PyTorch and the environment decide."""
 
     @property
     def is_cuda(self) -> bool:

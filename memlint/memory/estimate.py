@@ -130,6 +130,16 @@ class Peaks(NamedTuple):
     on_larger: int
 
 
+class SizePeaks(NamedTuple):
+    """Peaks at one size, or the reason why there are none."""
+
+    batch: int
+    peaks: Peaks | None
+    evidence: Literal["traced", "computed"] = "traced"
+    """`traced` if a step of this size was run, `computed` if the peaks follow from steps of other sizes."""
+    error: str | None = None
+
+
 def peaks(
     sizes: Sizes,
     events: Events,

@@ -231,6 +231,12 @@ class Trace:
     """Buffers of parameters that have had a gradient, which may lie in one Buffer with others."""
     switches: tuple[tuple[str, str], ...] = ()
     """Path of each model that can checkpoint its activations and does not, and its switch as code."""
+    reads_allocator: bool = False
+    """True if the program read figures of the caching allocator, which depend on its settings."""
+    seeded: frozenset[str] = frozenset()
+    """Values of `Node.op` that draw random numbers."""
+    without_overload: frozenset[str] = frozenset()
+    """Values of `Node.op` that are no overload of a PyTorch operator."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """Return the Buffers that tensors lie in, each once; host tensors lie in none."""

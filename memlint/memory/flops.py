@@ -1,13 +1,12 @@
 """Floating-point operations of a step, from the shapes that its kernels saw.
 
-The kernels that make up almost all of a network's work are counted: matrix products, convolutions and attention, with
-the formulas of `torch.utils.flop_counter`. All others, recurrent layers of cuDNN among them, count as zero.
+The kernels that make up almost all of a network's work are counted: matrix products, convolutions and attention, as
+`torch.utils.flop_counter` counts them (tests/memory/test_flops.py compares the two). All others, recurrent layers of
+cuDNN among them, count as zero.
 """
 
 from collections.abc import Callable
 from math import prod
-
-from torch.utils.flop_counter import conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
 from memlint.memory.records import Node, Trace
 
@@ -48,22 +47,24 @@ def _of_convolution(x: Shape, weight: Shape, out: Shape) -> int:
     # A Node does not tell if it is transposed: if it is, the weight begins with the input channels, and the output is
     # the larger side.
     transposed = weight[0] != out[1] or (weight[0] == x[1] and prod(out[2:]) > prod(x[2:]))
-    return int(conv_flop_count(list(x), list(weight), list(out), transposed))
+    return 2 * x[0] * prod((x if transposed else out)[2:]) * prod(weight)
 
 
 def _attention(node: Node) -> int:
     query, key, value = (geometry.shape for geometry in node.inputs[:3])
-    return int(sdpa_flop_count(query, _heads_of(query, key), _heads_of(query, value)))
+    return _scores(query, key) + _scores(query, value)
 
 
 def _attention_backward(node: Node) -> int:
-    grad, query, key, value = (geometry.shape for geometry in node.inputs[:4])
-    return int(sdpa_backward_flop_count(grad, query, _heads_of(query, key), _heads_of(query, value)))
+    """The scores again, their gradient and that of the values, then the gradients of queries and keys."""
+    _grad, query, key, value = (geometry.shape for geometry in node.inputs[:4])
+    return 3 * _scores(query, key) + 2 * _scores(query, value)
 
 
-def _heads_of(query: Shape, shared: Shape) -> Shape:
-    """Return the shape of keys or values with a head for each query head, if fewer are shared."""
-    return (*shared[:1], query[1], *shared[2:])
+def _scores(query: Shape, other: Shape) -> int:
+    """FLOPs of the scores (batch, heads, queries, keys) from keys, or of their product with values."""
+    batch, heads, num_queries, _ = query
+    return 2 * batch * heads * num_queries * other[-2] * other[-1]
 
 
 _FORMULAS: dict[str, Callable[[Node], int]] = {
