@@ -1,4 +1,4 @@
-"""Changes to modules of other packages, made when the program imports them and not before."""
+"""Patches to modules of other packages, applied as soon as the program imports them, never before."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 _patches: dict[str, list[Callable[[ModuleType], None]]] = {}
-"""What waits for the import of a module, by the module's name."""
+"""Patches that wait for the import of a module, by the module's name."""
 
 
 def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
-    """Call `patch` with the module `name` as soon as its import is over; at once if it is imported already.
+    """Call `patch` with the module `name` as soon as its import is over, or at once if it is imported already.
 
     It is called before the statement that imports the module goes on. A module that is never imported is never patched.
     """
@@ -31,13 +31,13 @@ def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
 
 
 class _Finder:
-    """Finds the modules that patches wait for where they would be found without it."""
+    """Import hook that finds the modules for which patches wait."""
 
     _searching: ClassVar[set[str]] = set()
 
     @classmethod
     def find_spec(cls, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Find the module and let its patches follow its execution, if it comes to that."""
+        """Find the module and have its patches run after its execution."""
         if name not in _patches or name in cls._searching:
             return None
         cls._searching.add(name)
@@ -51,7 +51,7 @@ class _Finder:
 
 
 class _PatchingLoader:
-    """Another loader, but for what follows the execution of the module."""
+    """Wrapper of a module's loader that runs patches after the execution of the module."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -67,4 +67,4 @@ class _PatchingLoader:
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         for patch in _patches.pop(name, ()):
-            patch(sys.modules.get(name, module))  # some modules put another object in their place
+            patch(sys.modules.get(name, module))  # some modules replace themselves in `sys.modules`
