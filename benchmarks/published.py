@@ -41,9 +41,9 @@ ROWS: list[dict[str, Any]] = json.loads((ROOT / "fixtures/published/measurements
 FITTED, HELD_OUT = "fitted", "held out"
 PAGE = """\
 `python benchmarks/published.py` rebuilds programs whose GPU memory others measured and published, and
-estimates them. [fixtures/published](../fixtures/published/README.md) says how they were chosen, what is assumed, and why
-some are far off. Nothing is fitted to those held out. `allocated` is mostly predicted as one number, so a measurement can
-be near and still outside: the share that counts is that of device totals and of `reserved`."""
+estimates them. [fixtures/published](../fixtures/published/README.md) says how they were chosen, what is assumed, and
+why some are far off. Nothing is fitted to those held out. `allocated` is mostly predicted as one number, so a
+measurement can be near and still outside: the share that counts is that of device totals and of `reserved`."""
 KINDS = ("device",), ("reserved",), ("device", "reserved"), ("allocated",)
 """What was measured, in groups of which the page says how many lie inside."""
 GOAL = 0.9
