@@ -1,7 +1,8 @@
 """Hooks of mkdocs: pages outside docs/, links that leave docs/, and the rules in the navigation.
 
 Links in the documentation are written for GitHub, relative to the file that contains them. Where a link leads out of
-docs/, the site links to the file in the repository, or to the page made of that file.
+docs/, the site links to the file in the repository, or to the page made of that file. Markdown that GitHub renders and
+mkdocs does not, such as a nested list with an indentation of two, is a warning.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ HUNDREDS = {
 """Titles of the hundreds of rule codes."""
 RULES = "rules/README.md"
 _FENCE_OR_LINK = re.compile(r"^(?P<fence> *`{3,}).*?^(?P=fence)$|\]\((?P<target>[^)#\s]+)", re.DOTALL | re.MULTILINE)
+_CODE_OR_COMMENT = re.compile(r"<(pre|code)\b.*?</\1>|<!--.*?-->", re.DOTALL)
+_MARKDOWN = re.compile(r"^\s*(?:(?:<p>)?(?:- |\d+\. |\||#+ ).*)|.*(?:```|\*\*|\]\().*", re.MULTILINE)
 _log = logging.getLogger("mkdocs.hooks.memlint")  # --strict counts warnings of loggers below "mkdocs"
 
 
@@ -64,6 +67,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
     """Rewrite the links of a page for the site. A link to a missing file is a warning, an error with `--strict`."""
     assert config.repo_url is not None
     return rewritten(markdown, page.file.src_uri, config.repo_url.rstrip("/"))
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> None:
+    """Warn of Markdown that was not rendered, which `--strict` makes an error."""
+    for text in unrendered(html):
+        _log.warning("%s: this Markdown is not rendered: %s", page.file.src_uri, text)
+
+
+def unrendered(html: str) -> list[str]:
+    """Lines of `html` that look like Markdown, outside of code: lists, tables, headings, fences, links, bold text."""
+    return [match[0].strip() for match in _MARKDOWN.finditer(_CODE_OR_COMMENT.sub("", html))]
 
 
 def rewritten(markdown: str, page: str, repository: str) -> str:

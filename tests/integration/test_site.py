@@ -60,6 +60,17 @@ def test_a_link_to_a_file_that_is_not_there_is_a_warning_that_strict_counts(site
     assert record.getMessage() == "docs/run.md links to fixtures/nothing.md, which is not there"
 
 
+RENDERED = "<ul>\n<li><strong>one</strong> <code>**kwargs</code></li>\n</ul>\n<pre>- not a list\n| no table |</pre>\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["- a nested list", "2. a list", "| a | table |", "```python", "[a](b.md)", "<p>## One", "**x**"]
+)
+def test_markdown_that_is_not_rendered_is_found(site, line):
+    assert site.unrendered(RENDERED) == []
+    assert site.unrendered(f"{RENDERED}{line}\n{RENDERED}") == [line]
+
+
 def test_every_rule_is_in_the_navigation_once_below_its_hundred(site):
     sections = [section for each in site.rules_by_hundred() for section in each.items()]
     pages = {page for _, entries in sections for entry in entries for page in entry.values()}
