@@ -7,7 +7,7 @@ from typing import Self
 
 from memlint.base.units import format_nbytes
 from memlint.capture.capture import Capture
-from memlint.capture.looks import estimate_of
+from memlint.capture.looks import settings_of
 from memlint.memory.devices import Device
 from memlint.memory.estimate import Estimate
 from memlint.memory.records import Assumption, Frame, Phase, Trace
@@ -50,13 +50,13 @@ class Analysis:
     ) -> Self:
         """Look at a Capture, which Workload `number` of the `session` has given."""
 
-        def retrace(changes: tuple[Change, ...]) -> Capture | None:
-            return None if session is None else session.ask(Retrace(number, changes)).capture
+        def retrace(changes: tuple[Change, ...]) -> Trace | None:
+            changed = None if session is None else session.ask(Retrace(number, changes)).capture
+            return None if changed is None else changed.trace
 
-        peak = estimate_of(capture)
-        simulation = Simulation(capture, retrace, peak)
+        simulation = Simulation(capture.trace, capture.device, settings_of(capture), retrace)
         timeline = Timeline.of(capture.trace)
-        return cls(capture, number, timeline, peak, budget, simulation, session, thorough)
+        return cls(capture, number, timeline, simulation.estimate, budget, simulation, session, thorough)
 
     @property
     def workload(self) -> Workload:

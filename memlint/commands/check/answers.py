@@ -18,7 +18,8 @@ from memlint.report.escaping import visible
 from memlint.report.model import RunFinding, Skipped, Workload
 from memlint.report.workloads import moved
 from memlint.targets.script import Script
-from memlint.worker.protocol import Answer, Request, Result, Task
+from memlint.worker.protocol import Answer, Request, Result
+from memlint.worker.task import Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
 _PATIENCE_FOR_PLANS = 5
