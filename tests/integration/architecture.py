@@ -18,18 +18,22 @@ import networkx as nx
 ROOT = Path(__file__).parents[2]
 ENGINE = "memlint"
 PYTHON_API = f"{ENGINE}/__init__.py"
+TORCH_LINE = "The torch line"
+"""How the name of its contract begins."""
 _DRAWN = re.compile(r"(?<=<!-- drawn from the code -->\n).*?(?=<!-- end of what is drawn -->)", re.DOTALL)
 
 
 def import_graph() -> nx.DiGraph[str]:
     """Packages, with an edge from each to those it imports, in functions and for types too.
 
-    A node has `imports_torch`: whether a module of the package itself imports torch. `memlint/__init__.py` is a package
-    of its own, `memlint/__main__.py` belongs to `cli`.
+    A node has `imports_torch`, true if a module of the package itself imports torch, and `is_below_line`, true if the
+    contract of the torch line in pyproject.toml forbids the package to those above. `memlint/__init__.py` counts as a
+    package, `memlint/__main__.py` belongs to `cli`.
     """
-    roots = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "root_packages"
-    ]
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    roots = linter["root_packages"]
+    (torch_line,) = (each for each in linter["contracts"] if each["name"].startswith(TORCH_LINE))
+    below_line = {_package_of(module) for module in torch_line["forbidden_modules"]}
     modules = grimp.build_graph(*roots, include_external_packages=True, cache_dir=None)
     importers_of_torch = modules.find_modules_that_directly_import("torch")
     graph: nx.DiGraph[str] = nx.DiGraph()
@@ -37,7 +41,7 @@ def import_graph() -> nx.DiGraph[str]:
         if module.partition(".")[0] not in roots:
             continue
         package = _package_of(module)
-        graph.add_node(package)
+        graph.add_node(package, is_below_line=package in below_line)
         graph.nodes[package].setdefault("imports_torch", False)
         graph.nodes[package]["imports_torch"] |= module in importers_of_torch
         for imported in modules.find_modules_directly_imported_by(module):
@@ -61,8 +65,8 @@ def drawing(graph: nx.DiGraph[str]) -> str:
     """
     ranks = {package: rank for rank, package in enumerate(nx.lexicographical_topological_sort(graph))}
     lines = ["```mermaid", "flowchart TD"]
-    for title, imports_torch in (("imports no torch", False), ("imports torch", True)):
-        members = [package for package in ranks if graph.nodes[package]["imports_torch"] == imports_torch]
+    for title, is_below_line in (("above the torch line", False), ("below the torch line", True)):
+        members = [package for package in ranks if graph.nodes[package]["is_below_line"] == is_below_line]
         lines += [f'  subgraph {title.replace(" ", "_")}["{title}"]']
         lines += [f'    {_identifier(package)}["{package}"]' for package in members]
         lines += ["  end"]

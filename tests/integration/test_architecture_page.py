@@ -23,11 +23,12 @@ def test_one_more_import_and_one_import_less_are_another_picture(arrow):
     assert drawing(more) != drawing(less)
 
 
-def test_a_package_that_begins_to_import_torch_is_another_picture():
+@pytest.mark.parametrize("fact", ["imports_torch", "is_below_line"])
+def test_a_package_that_begins_to_import_torch_or_crosses_the_line_is_another_picture(fact):
     graph = import_graph()
     before = drawing(graph)
-    assert not graph.nodes["memory"]["imports_torch"]
-    graph.nodes["memory"]["imports_torch"] = True
+    assert not graph.nodes["memory"][fact]
+    graph.nodes["memory"][fact] = True
     assert drawing(graph) != before
 
 
