@@ -1,0 +1,139 @@
+"""Capture once, look many times: what a second look needs, and what it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memlint.commands.check.command import check
+from memlint.commands.check.targets import CheckOptions
+from memlint.commands.report import gather
+from memlint.worker.session import Session
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)], nn.Dropout())
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload(batch=64):
+    return Net(), {"x": torch.randn(batch, 256)}
+"""
+
+
+@pytest.fixture
+def starts(tmp_path, monkeypatch) -> list[str]:
+    """One entry for each child that is started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(MODEL)
+    started = []
+    start = Session._start
+
+    def counted(session):
+        started.append(session.request.target)
+        start(session)
+
+    monkeypatch.setattr(Session, "_start", counted)
+    return started
+
+
+def look(*targets: str, settings=None, **options):
+    return check(targets or ("m.py",), settings or {}, CheckOptions(sweep=True, **options)).report
+
+
+LOOKS = {
+    "in detail": lambda: look(thorough=True),
+    "a budget": lambda: look(settings={"budget": "1GiB"}),
+    "other rules": lambda: look(settings={"select": ("MEM1",)}),
+    "the allocator": lambda: look(alloc_conf="expandable_segments:True"),
+    "a page": lambda: (
+        gather(["m.py"], {}, CheckOptions(timeline=True, sweep=True), lambda _n: b"", lambda *_: None).report
+    ),
+    "the same": look,
+}
+
+
+def test_however_it_is_looked_at_it_is_traced_once(starts):
+    first = look()
+    assert starts == ["m.py"]
+    assert first.workloads[0].sweep
+    for name, second in LOOKS.items():
+        report = second()
+        assert report.workloads[0].estimate is not None, name
+        assert starts == ["m.py"], name
+    assert look().workloads == first.workloads
+
+
+def test_a_change_of_the_code_is_traced_anew(starts, tmp_path):
+    before = look()
+    (tmp_path / "m.py").write_text(MODEL.replace("256", "512"))
+    after = look()
+    assert starts == ["m.py"] * 2
+    assert after.workloads[0].estimate.peak.requested.low > before.workloads[0].estimate.peak.requested.low
+
+
+def test_other_settings_of_the_program_are_traced_anew(starts):
+    look()
+    look(settings={"batch": 2})
+    look(settings={"gpu": "h100"})
+    assert starts == ["m.py"] * 3
+
+
+def test_without_the_cache_nothing_is_kept(starts, tmp_path):
+    look(cache=False)
+    look(cache=False)
+    assert starts == ["m.py"] * 2
+    assert not (tmp_path / ".memlint_cache" / "captures").exists()
+
+
+def test_the_allocator_of_a_look_is_that_of_a_program_that_declares_it(starts):
+    looked = look(alloc_conf="roundup_power2_divisions:4").workloads[0]
+    file = Path("declared.py")
+    file.write_text(
+        MODEL.replace(
+            "def memlint_workload",
+            "import memlint\n\n\n@memlint.workload(allocator='roundup_power2_divisions:4')\ndef memlint_workload",
+        )
+    )
+    declared = look("declared.py").workloads[0]
+    assert looked.allocator == declared.allocator == "roundup_power2_divisions:4"
+    assert looked.estimate.peak == declared.estimate.peak
+    plain = look().workloads[0]
+    assert plain.estimate.peak.allocated != looked.estimate.peak.allocated
+
+
+@pytest.mark.parametrize(
+    "words", [["check", "m.py", "-v"], ["report", "m.py", "-o", "page.html"], ["check", "step.memlint"]]
+)
+def test_a_further_look_imports_no_torch(starts, words):
+    look()
+    subprocess.run([sys.executable, "-m", "memlint", "capture", "m.py", "-o", "step.memlint"], check=True)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "memlint", *words], check=False, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "memlint.commands.check.command" in imported
+    assert not {"torch", "memlint.session.target", "memlint.tracing.recorder"} & imported
+
+
+def test_what_a_capture_has_decided_cannot_be_asked_for_otherwise(starts):
+    from memlint.base.errors import UsageError
+
+    subprocess.run([sys.executable, "-m", "memlint", "capture", "m.py", "-o", "step.memlint"], check=True)
+    with pytest.raises(UsageError, match="--batch cannot change"):
+        look("step.memlint", settings={"batch": 4})
+    from_file, from_code = look("step.memlint").workloads[0], look().workloads[0]
+    assert from_file.estimate == from_code.estimate
+    assert from_file.assumptions == from_code.assumptions
