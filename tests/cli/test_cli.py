@@ -27,8 +27,6 @@ from tests.report.sample import REPORT
 if TYPE_CHECKING:
     from memlint.report.model import Report
 
-pytestmark = pytest.mark.usefixtures("copied_pythons")
-
 FAKE = """
 import os, runpy
 from memlint.worker.protocol import Result
