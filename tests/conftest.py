@@ -9,8 +9,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+from tests.forks.pythons import copies_used, start_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xdist.remote import Producer
+    from xdist.scheduler import WorkStealingScheduling
+
+    from tests.forks.pythons import Template
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -21,3 +34,28 @@ for name in list(os.environ):
         del os.environ[name]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WorkStealingScheduling | None:
+    """Let `-n` give each worker files that follow each other, whose tests share what they trace, and share out the rest
+    at the end."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.fixture(scope="session")
+def template_of_pythons() -> Template | None:
+    """Start it where processes can be copied."""
+    return start_template() if sys.platform == "linux" else None
+
+
+@pytest.fixture
+def copied_pythons(template_of_pythons: Template | None) -> Iterator[None]:
+    """Let Pythons that `subprocess` starts be copies of one that has imported PyTorch and memlint.
+
+    Where a test is about what a new Python imports, or about a process as the system shows it, it needs a new one.
+    """
+    with copies_used(template_of_pythons):
+        yield

@@ -23,7 +23,8 @@ from memlint.targets.target import SEPARATOR, parse_target
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
 
-_DECORATOR = "memlint.workload"
+_DECORATORS = ("memlint.workload", "memlint.targets.declare.workload")
+"""By its public name, and by that of its module."""
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NUM_SHOWN = 5
 """Names of what was left out."""
@@ -185,7 +186,7 @@ def _is_declaration(node: ast.stmt, source: Source) -> bool:
 
 def _decorates(decorator: ast.expr, source: Source) -> bool:
     name = source.qualified_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
-    return name is not None and name.startswith(_DECORATOR)
+    return name in _DECORATORS
 
 
 def distinct(targets: list[Targets]) -> Iterator[Targets]:

@@ -75,7 +75,7 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, monkeypatch, copied_pythons):
     directory = tmp_path / "project"
     directory.mkdir()
     (tmp_path / "fake_analyse.py").write_text(FAKE)
@@ -845,10 +845,10 @@ def test_help_loads_nothing_heavy(arguments):
     assert "Usage" in done.stdout or "memlint" in done.stdout
 
 
-def test_checking_sources_loads_no_torch(project):
-    project.write("evaluation.py", LEAK)
+def test_checking_sources_loads_no_torch(tmp_path):
+    (tmp_path / "evaluation.py").write_text(LEAK)
     code = "import sys\nfrom memlint.cli import main\nmain(['check', '.', '--no-exec'], standalone_mode=False)\nsys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "MEM404" in done.stdout
 

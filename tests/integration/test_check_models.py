@@ -11,8 +11,10 @@ import jsonschema
 import pytest
 
 from memlint.report.schema import schema_text
+from tests.integration.commands import memlint
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("copied_pythons")
 
 MODEL = """
 from torch import nn
@@ -31,14 +33,15 @@ class Model(nn.Module):
 def check(tmp_path):
     def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "model.py").write_text(dedent(code))
-        command = [sys.executable, "-m", "memlint", "check", "--no-sweep", *(arguments or ("model.py",))]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return memlint(tmp_path, "check", "--no-sweep", *(arguments or ("model.py",)))
 
     return run
 
 
-def test_a_model_gets_its_verdict_and_no_finding(check):
-    done = check(MODEL)
+def test_a_model_gets_its_verdict_and_no_finding(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    command = [sys.executable, "-m", "memlint", "check", "--no-sweep", "model.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("model.py::Model needs ")
     assert done.stdout.splitlines()[0].endswith(": fits")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
+from tests.integration import commands
+
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("copied_pythons")
 
 HEAD = "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
 NEEDS = (
@@ -62,8 +63,7 @@ TAKES_MODULE = (
 def memlint(tmp_path):
     def run(code, *arguments):
         (tmp_path / "model.py").write_text(code)
-        command = [sys.executable, "-m", "memlint", "check", "--no-sweep", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return commands.memlint(tmp_path, "check", "--no-sweep", *arguments)
 
     return run
 

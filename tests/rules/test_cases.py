@@ -1,6 +1,9 @@
 """Every example of every installed rule: the bad ones are found, the good ones are not."""
 
 import sys
+import tempfile
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -12,26 +15,34 @@ from memlint.lint.rule import TraceRule
 
 RULES = [rule for rule in load_rules().rules if not isinstance(rule, BrokenRule)]
 CASES = [
-    pytest.param(rule, case, kind, id=f"{rule.code}-{kind}-{number}")
+    pytest.param(rule, kind, number, id=f"{rule.code}-{kind}-{number}")
     for rule in RULES
     for kind, cases in (("bad", rule.bad), ("good", rule.good))
-    for number, case in enumerate(cases)
+    for number in range(len(cases))
 ]
 
 
-def analysed(folder, rule, case):
+def analysed(rule, case):
     from tests.in_process import analyse
 
-    folder.mkdir(exist_ok=True)
-    result = analyse(request_of(rule, case, folder))
+    with tempfile.TemporaryDirectory() as folder:
+        result = analyse(request_of(rule, case, Path(folder)))
     assert [workload.error for workload in result.workloads] == [None]
     return result
 
 
-@pytest.mark.parametrize(("rule", "case", "kind"), CASES)
-def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, case, kind):
+@cache
+def example(code, kind, number):
+    """The result for a case of a rule, analysed once however many tests look at it."""
+    (rule,) = [rule for rule in RULES if rule.code == code]
+    return analysed(rule, getattr(rule, kind)[number])
+
+
+@pytest.mark.parametrize(("rule", "kind", "number"), CASES)
+def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, kind, number):
+    case = getattr(rule, kind)[number]
     is_traced = isinstance(rule, TraceRule)
-    findings = analysed(tmp_path, rule, case).findings if is_traced else findings_in_text(rule, case)
+    findings = example(rule.code, kind, number).findings if is_traced else findings_in_text(rule, case)
     assert verdict(rule, case, kind, findings) == ""
     codes = {finding.code for finding in findings}
     if isinstance(rule, Diagnostic):  # the check of a file reads it, and chooses which rules it concerns
@@ -71,10 +82,8 @@ def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, case, kind):
         "MEM622",
     ],
 )
-def test_an_exact_saving_is_what_the_good_twin_takes_less_to_the_byte(tmp_path, code):
-    (rule,) = [rule for rule in RULES if rule.code == code]
-    bad = analysed(tmp_path / "bad", rule, rule.bad[0])
-    good = analysed(tmp_path / "good", rule, rule.good[0])
+def test_an_exact_saving_is_what_the_good_twin_takes_less_to_the_byte(code):
+    bad, good = example(code, "bad", 0), example(code, "good", 0)
     (finding,) = bad.findings
     assert finding.confidence.startswith("exact")
     assert peak(bad) + finding.peak_change == peak(good)
@@ -104,21 +113,19 @@ def test_an_exact_saving_is_what_the_good_twin_takes_less_to_the_byte(tmp_path, 
         "MEM308",
     ],
 )
-def test_a_modelled_saving_is_near_what_the_good_twin_takes_less(tmp_path, code):
-    (rule,) = [rule for rule in RULES if rule.code == code]
-    bad = analysed(tmp_path / "bad", rule, rule.bad[0])
-    good = analysed(tmp_path / "good", rule, rule.good[0])
+def test_a_modelled_saving_is_near_what_the_good_twin_takes_less(code):
+    bad, good = example(code, "bad", 0), example(code, "good", 0)
     (finding,) = bad.findings
     assert finding.confidence == "modelled"
     assert -finding.peak_change == pytest.approx(peak(bad) - peak(good), rel=0.1)
 
 
 @pytest.mark.parametrize("code", ["MEM204", "MEM210"])
-def test_of_a_large_trace_a_model_says_what_another_trace_would(tmp_path, monkeypatch, code):
+def test_of_a_large_trace_a_model_says_what_another_trace_would(monkeypatch, code):
     (rule,) = [rule for rule in RULES if rule.code == code]
-    (exact,) = analysed(tmp_path / "exact", rule, rule.bad[0]).findings
+    (exact,) = example(code, "bad", 0).findings
     monkeypatch.setattr(sys.modules[type(rule).__module__], "MANY_NODES", 0)
-    (modelled,) = analysed(tmp_path / "modelled", rule, rule.bad[0]).findings
+    (modelled,) = analysed(rule, rule.bad[0]).findings
     assert (exact.confidence, modelled.confidence) == ("exact-retrace", "modelled")
     assert modelled.peak_change == pytest.approx(exact.peak_change, rel=0.1)
 

@@ -12,6 +12,8 @@ from tests.script.running import run_script, write
 if TYPE_CHECKING:
     from memlint.report.model import Finding
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 HEAD = """\
 import copy
 import torch
