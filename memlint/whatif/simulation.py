@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import MemlintError
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.devices import Device

@@ -11,16 +11,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.instancenorm import _InstanceNorm
 
+from memlint.accelerator.private import BatchNorm, Convolution, InstanceNorm
 from memlint.workloads.constructor_values import parameters
 
 ENTRIES = (
-    *(nn.Embedding, nn.EmbeddingBag, _ConvNd, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
+    *(nn.Embedding, nn.EmbeddingBag, Convolution, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
     *(nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
-    *(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(BatchNorm, InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
 )
 """Kinds of layer that say what their input looks like."""
 _DEPTH = 6

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import networkx as nx
 import torch
 
+from memlint.accelerator.private import OpOverload
 from memlint.base.grouping import grouped
 from memlint.memory.recompute import Value, trade_off
 from memlint.memory.records import Buffer, Category, Node, Phase, Trace
@@ -213,13 +214,13 @@ def _weight(trace: Trace, node: Node) -> tuple[int, ...] | None:
 
 
 @functools.cache
-def _overload(op: str) -> torch._ops.OpOverload | None:
+def _overload(op: str) -> OpOverload | None:
     """What a policy sees of an operator; None for kernels that are no operator of PyTorch."""
     try:
         overload = operator.attrgetter(op)(torch.ops)
     except AttributeError:
         return None
-    return overload if isinstance(overload, torch._ops.OpOverload) else None
+    return overload if isinstance(overload, OpOverload) else None
 
 
 def _is_random(op: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_map_only
 
+from memlint.accelerator.private import tree_map_only
 from memlint.base.errors import WorkloadError
 from memlint.memory.records import Assumption
 from memlint.targets.strategy import Strategy

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
+from memlint.accelerator.private import Convolution
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.guess.annotations import annotated
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
@@ -70,7 +70,7 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     if parameter.annotation in _CONSTANTS:
         return InputSpec.constant(parameter.name, _CONSTANTS[parameter.annotation])
     name, key = parameter.name, parameter.name.lower()
-    embedding, conv, entry = _first(model, nn.Embedding), _first(model, _ConvNd), first_entry(model, sizes)
+    embedding, conv, entry = _first(model, nn.Embedding), _first(model, Convolution), first_entry(model, sizes)
     is_text = "LongTensor" in str(parameter.annotation) or key in _TOKENS
     is_text |= key in _SEQUENCES and embedding is not None
     if key in _IMAGES and not is_text:

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
+from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import line_of, text_of
 from memlint.memory.records import Assumption, Frame

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
@@ -146,7 +146,7 @@ def _is_named(spec: InputSpec, error: Exception) -> bool:
 
 def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
     """Give each of several images its share of the channels, where the model puts them together."""
-    if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
+    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         wanted, got = trial.layer.in_channels, trial.received[1]
         images = [spec for spec in trial.specs if len(spec.shape) > 2 and isinstance(spec.shape[1], int)]
         if got > wanted and got % wanted == 0 and len(images) == got // wanted:
@@ -160,7 +160,7 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
 
 def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
     """Fewer channels, or more, where a convolution got them together with others that the model makes."""
-    if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
+    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         excess = trial.received[1] - trial.layer.in_channels
         for index, spec in enumerate(trial.specs):
             channels = spec.shape[1] if len(spec.shape) > 2 and spec.dtype == "float32" else 0
