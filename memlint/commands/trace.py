@@ -21,7 +21,7 @@ from memlint.targets.declare import declared_workloads
 from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.workload_errors import workload_errors
-from memlint.workloads.build.construct import build_program
+from memlint.workloads.construction.construct import build_program
 
 _MODULE, _NAME = "memlint_traced", "target"
 """Where an object that was handed over is found, as if it were in an installed module."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.ownership import is_memlint, is_users
 from memlint.script.fake_images import PHOTO, black_image
-from memlint.script.place import made_up, note, script_frame
+from memlint.script.script_line import note, note_fake_data, script_frame
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -123,7 +123,7 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
         shown = ", ".join(column.split()[0] for column in columns)
         talks = f", answers of {_NUM_ANSWERED:,}" if any(" talk " in column for column in columns) else ""
-        made_up(
+        note_fake_data(
             f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown},"
             f" texts of {_NUM_WORDS} random words{talks}"
         )

@@ -9,7 +9,7 @@ from torch import nn
 
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described
-from memlint.workloads.build.training_step import calls_training_step
+from memlint.workloads.construction.training_step import calls_training_step
 from memlint.workloads.discover import find_workloads
 from tests.script.isolated import needs
 

@@ -25,10 +25,10 @@ from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import NUM_STEPS, TakeSteps, run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.worker.child import write_smaller
-from memlint.workloads import availability, downloads, stand_ins
-from memlint.workloads.build.construct import completed_program, settings_of
-from memlint.workloads.build.program import Program
-from memlint.workloads.build.worst_rank import of_worst_rank
+from memlint.workloads import availability, downloads, placeholders
+from memlint.workloads.construction.construct import completed_program, settings_of
+from memlint.workloads.construction.program import Program
+from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 from memlint.workloads.user_errors import command_with
 
@@ -70,7 +70,7 @@ class Analysis:
             completed = replace(completed, assumed=completed.assumed - {"optimizer"})
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
-        at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
+        at_import = (*placeholders.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*_of_torch(workload, device), *_of_context(device))
         if lazy_imports.Compilation.is_requested:
@@ -93,7 +93,7 @@ class Analysis:
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
         of_version = (*_of_torch(workload, device), *_of_context(device))
         without = () if has_parameters(run.trace) or not computes_on_gpu(run.trace) else (_WITHOUT_MODEL,)
-        given = (*stand_ins.assumptions(), *availability.assumptions(), *run.trace.assumptions)
+        given = (*placeholders.assumptions(), *availability.assumptions(), *run.trace.assumptions)
         known = (*given, *of_version, *compiled, *without)
         trace = replace(run.trace, assumptions=known)
         timeline = Timeline.of(trace)

@@ -31,9 +31,9 @@ from memlint.targets.workload_tables import workloads_from_tables
 from memlint.whatif.flops import node_flops
 from memlint.worker.child import rules_begin, write_partial
 from memlint.worker.protocol import LEFT, Request, Result
-from memlint.workloads import availability, stand_ins, torchvision_schemas, user_errors
+from memlint.workloads import availability, placeholders, torchvision_schemas, user_errors
+from memlint.workloads.declaration_draft import declaration, draft
 from memlint.workloads.discover import Discovery, LeftOut, find_workloads
-from memlint.workloads.skeleton import declaration, skeleton
 
 OVER_BUDGET = "MEM010"
 _TOLD_SECONDS = 1.0
@@ -125,7 +125,7 @@ def _skeletons(request: Request, root: Path, failed: Iterable[tuple[Workload, Me
     """With `init`: declarations to be filled in of what cannot be analysed."""
     for workload, error in failed if request.init else ():
         with suppress(MemlintError):  # not to be loaded: the error says so
-            yield skeleton(workload, root, error)
+            yield draft(workload, root, error)
 
 
 def find_requested(request: Request) -> Discovery:
@@ -138,7 +138,7 @@ def find_requested(request: Request) -> Discovery:
     installation.install(request.settings.op)
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
-    stand_ins.expect(settings.stub)
+    placeholders.expect(settings.stub)
     user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}

@@ -36,7 +36,7 @@ from memlint.worker.child import (
     write_partial,
 )
 from memlint.worker.protocol import Request, Result
-from memlint.workloads import stand_ins, torchvision_schemas
+from memlint.workloads import placeholders, torchvision_schemas
 
 _UNGUARDED_RULES = "rules in rule-paths: nothing is kept from them, as it is from the script"
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
@@ -54,7 +54,7 @@ def analyse(request: Request) -> NoReturn:
     set_variables(script)
     settings = request.settings
     if settings.stub:
-        stand_ins.expect_in_script(settings.stub)
+        placeholders.expect_in_script(settings.stub)
     rules = project_rules(settings, Path(request.root)).chosen(settings)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 

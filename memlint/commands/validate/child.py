@@ -14,7 +14,7 @@ from memlint.validate.history import write_history
 from memlint.validate.measurement import Allocation, Machine, Measurement, MeasureRequest, Peaks, catalogue_name
 from memlint.validate.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.build.construct import completed_program
+from memlint.workloads.construction.construct import completed_program
 
 
 def describe(request: Request) -> Result:

@@ -5,7 +5,7 @@ from torch import nn
 from memlint.accelerator.private import BatchNorm, Convolution, InstanceNorm
 from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, is_position_name
-from memlint.workloads.takers import ENTRIES
+from memlint.workloads.receiving_layers import ENTRIES
 
 AUDIO_LENGTH = 16_000
 """One second at the usual sampling rate."""

@@ -61,10 +61,10 @@ def mentioned(
     model: Any, message: str, specs: tuple[InputSpec, ...], instead: tuple[str, ...] = ()
 ) -> InputSpec | None:
     """An optional input of `forward` that an error's message names and `specs` lack, and have nothing `instead` of."""
-    lacking = signature_of(model.forward).parameters.keys() - {spec.name for spec in specs} - {*instead}
+    absent = signature_of(model.forward).parameters.keys() - {spec.name for spec in specs} - {*instead}
     words = re.findall(r"\w+", message)
     length = SEQUENCE if any(SEQUENCE in spec.shape for spec in specs) else DEFAULT_LENGTH
-    return next(_specs(model, dict.fromkeys(word for word in words if word in lacking), length), None)
+    return next(_specs(model, dict.fromkeys(word for word in words if word in absent), length), None)
 
 
 def _specs(model: Any, names: Mapping[str, None], length: int | str = DEFAULT_LENGTH) -> Iterator[InputSpec]:

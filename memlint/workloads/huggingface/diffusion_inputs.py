@@ -28,7 +28,7 @@ from memlint.workloads.huggingface.diffusion_sizes import (
     spatial,
 )
 from memlint.workloads.huggingface.documented import documented, documented_shape, documented_sizes
-from memlint.workloads.takers import first_taker, taker, takers_of_entries
+from memlint.workloads.receiving_layers import first_receiving_layer, receiving_layer, receiving_layers_of_entries
 
 TIMES = 1000
 """Steps of the noise schedule."""
@@ -89,7 +89,7 @@ def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
 
 def _sizes_here(model: Any, name: str) -> dict[str, int | str]:
     """The sizes that the docstring names of one parameter: lengths of texts, and the width that its layer takes."""
-    written, layer = documented_sizes(model.forward, name), taker(model, name)
+    written, layer = documented_sizes(model.forward, name), receiving_layer(model, name)
     lengths = {each: TEXT for each in written if each.endswith(("_sequence_length", "_seq_len"))}
     width = {written[-1]: layer.in_features} if len(written) > 2 and isinstance(layer, nn.Linear) else {}
     return {**lengths, **width, **sizes_of(model)}
@@ -125,11 +125,11 @@ def _by_name(model: Any, name: str) -> Iterator[InputSpec]:
 
 def _by_code(model: Any, name: str) -> Iterator[InputSpec]:
     """By the layers that the code of `forward` gives it to, or the entries of it."""
-    if layers := takers_of_entries(model, name):
+    if layers := receiving_layers_of_entries(model, name):
         for place, layer in enumerate(layers):
-            yield from _taken(f"{name}.{place}", first_taker(layer))
+            yield from _taken(f"{name}.{place}", first_receiving_layer(layer))
     elif name not in LATENT_NAMES:
-        yield from _taken(name, taker(model, name))
+        yield from _taken(name, receiving_layer(model, name))
 
 
 def _of_shape(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec:
@@ -141,7 +141,7 @@ def _of_shape(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec:
         streams = list(rows_of(model))
         before = streams[: streams.index(stem)] if (stem := name.partition("_")[0]) in streams else []
         return InputSpec(name, shape, "int64", low=sum(rows_of(model)[each] for each in before), counted=True)
-    layer = taker(model, name)
+    layer = receiving_layer(model, name)
     if isinstance(layer, nn.Embedding):
         return InputSpec(name, shape, "int64", high=layer.num_embeddings)
     if name.endswith(("_ids", "_id", "_tokens", "_tags")) and not isinstance(layer, nn.Linear):

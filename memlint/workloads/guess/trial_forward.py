@@ -12,7 +12,7 @@ from torch import nn
 from memlint.accelerator.private import storage_address, tree_leaves, tree_map_only
 from memlint.libraries.lacking import lacked
 from memlint.targets.workload import InputSpec
-from memlint.workloads.takers import ENTRIES
+from memlint.workloads.receiving_layers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
 TRIAL_BATCH = 2
@@ -42,11 +42,11 @@ class Trial:
     """The first layer that was called."""
     module: nn.Module | None = None
     """The user's module in whose code it raised."""
-    held: frozenset[str] = frozenset()
+    inputs_in_scope: frozenset[str] = frozenset()
     """Inputs that stand in variables of that code."""
 
 
-class Stage:
+class TrialModel:
     """A model on a device, ready to be tried."""
 
     def __init__(self, model: nn.Module, device: str) -> None:
@@ -103,7 +103,7 @@ class Stage:
                 own = {size for spec in trial.specs for size in spec.shape}
                 if trial.received and trial.received[-1] not in own:
                     trial.fed = self._widths.get(trial.received[-1])
-            trial.module, trial.held = self._place_of(error)
+            trial.module, trial.inputs_in_scope = self._place_of(error)
         return trial
 
     def _place_of(self, error: Exception) -> tuple[nn.Module | None, frozenset[str]]:
