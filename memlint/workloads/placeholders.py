@@ -1,8 +1,8 @@
 """Placeholders for packages that are not there: cv2 for drawing, wandb for logs, whatever the model itself never uses.
 
-A file that cannot be imported because a package is missing is imported once more, with a placeholder in its place. It may
-be imported, named in annotations and decorate what the file defines; its functions do nothing while files are imported.
-Whatever else is made of it, above all by the model, fails and says what to install.
+A file that cannot be imported because a package is missing is imported once more, with a placeholder in its place. A
+placeholder may be imported, named in annotations and decorate what the file defines; its functions do nothing while
+files are imported. Any other use of it, above all by the model, fails and says what to install.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from memlint.accelerator.ledger import Entry, Ledger
 from memlint.accelerator.private import accelerator_functions, cuda_functions
 from memlint.base.ownership import is_memlint
 from memlint.cuda.simulated import Simulated
-from memlint.memory.allocator.reference import SMALL_SEGMENT, AllocatorSettings, Block, OutOfMemory
+from memlint.memory.allocator.reference import AllocatorSettings, Block, OutOfMemory
+from memlint.memory.allocator.rounding import SMALL_SEGMENT
 from memlint.memory.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
 from memlint.memory.context import with_context
 
