@@ -15,7 +15,7 @@ Config = tuple[str, dict[str, Any]]
 
 def _config(fields: dict[str, Any]) -> Config:
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return values.pop("class"), values
+    return str(values.pop("class")), values
 
 
 _DATA: dict[str, dict[str, Any]] = json.loads(

@@ -32,7 +32,6 @@ from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.examples import as_shown
 from memlint.workloads.guess.forward_names import (
-    LABELS,
     fields,
     first_entry,
     guess_input,
@@ -50,6 +49,7 @@ from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
+from memlint.workloads.name_table import LABELS
 from memlint.workloads.user_errors import describe, what_to_do
 
 _SHORTEST = 8
