@@ -56,7 +56,7 @@ def measured(model: str, num_sizes: int) -> Measured:
     from memlint.memory.devices import device_named
     from memlint.scaling.sizes import Sizes
     from memlint.tracing.workload_errors import trace_of_workload
-    from memlint.workloads.build.construct import completed_program
+    from memlint.workloads.construction.construct import completed_program
     from memlint.workloads.discover import complete, find_workloads
 
     (workload,) = find_workloads(str(ROOT / "fixtures" / "models" / f"{model}.py"), ROOT, [], {"gpu": GPU}).workloads

@@ -14,21 +14,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._python_dispatch import _disable_current_modes
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, real_device_of
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.private import (
+    disable_dispatch_modes,
+    graph_task,
+    storage_address,
+    storage_use_count,
+    takes_saved_tensor_hooks,
+    use_count,
+    without_functorch,
+)
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _ADD, _ADD_IN_PLACE = kernel_of(aten.add.Tensor), kernel_of(aten.add_.Tensor)
-_in_backward = torch._C._current_graph_task_id
-_storage_holders = torch._C._storage_Use_Count
-_autograd: Any = torch._C._autograd
 
 
 _MAX_FRAMES = 64
@@ -85,9 +89,9 @@ def _is_engines(callers: frozenset[int]) -> bool:
 
 def add(*args: Any, **kwargs: Any) -> Any:
     """Run `aten::add.Tensor`."""
-    if _in_backward() != -1 and not kwargs and len(args) == 2 and not torch.is_grad_enabled():
+    if graph_task() != -1 and not kwargs and len(args) == 2 and not torch.is_grad_enabled():
         x, y = args
-        counts = x._use_count(), _storage_holders(x.untyped_storage()._cdata)
+        counts = use_count(x), storage_use_count(storage_address(x.untyped_storage()))
         if _Unshared.measuring is not None:
             _Unshared.measuring.append(_Sum(counts, _callers()))
         elif (
@@ -128,8 +132,8 @@ def measure_once() -> None:
         apart.callback(setattr, _Unshared, "measuring", None)
         for context in (
             torch.autograd.set_multithreading_enabled(False),
-            temporarily_clear_interpreter_stack(),
-            _disable_current_modes(),
+            without_functorch(),
+            disable_dispatch_modes(),
             _without_saved_tensors_hooks(),
             state.installed(state.State()),
             torch.enable_grad(),
@@ -150,7 +154,7 @@ def _without_saved_tensors_hooks() -> AbstractContextManager[None]:
 
     If hooks are refused there are none.
     """
-    return saved_tensors_hooks(_itself, _itself) if _autograd._saved_tensors_hooks_is_enabled() else nullcontext()
+    return saved_tensors_hooks(_itself, _itself) if takes_saved_tensor_hooks() else nullcontext()
 
 
 def _itself(tensor: Tensor) -> Tensor:

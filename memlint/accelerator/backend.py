@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator import accumulation, hand_written, lazy_imports, state, values
 from memlint.accelerator.device import META_KEYS, NAME, allocate, entry_of, real, set_geometry, strides
 from memlint.accelerator.dispatch import fallback, run
 from memlint.accelerator.kernel import Kernel, kernel_of
+from memlint.accelerator.private import OpOverload, all_op_names, has_kernel
 from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement, implemented, overload
 from memlint.base.errors import TraceError
 
@@ -105,8 +105,7 @@ def _refuse_nested(*_: Any, **__: Any) -> NoReturn:
 
 def _register() -> None:
     everything.fallback(fallback, KEY)
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    names = [n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::") and not n.endswith("out")]
+    names = [n for n in all_op_names() if n.startswith("aten::") and not n.endswith("out")]
     # A dict, as these overlap in ways that differ between versions of PyTorch.
     direct = dict.fromkeys(n for n in names if has_kernel(n, "CompositeExplicitAutogradNonFunctional"))
     foreach = (n for n in names if n.startswith("aten::_foreach_"))

@@ -8,32 +8,42 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from memlint.accelerator import state
 from memlint.accelerator.guard import DeviceGuard
 from memlint.accelerator.ledger import Entry
+from memlint.accelerator.private import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    DispatchKey,
+    DispatchKeySet,
+    TensorBase,
+    create_empty_tensor,
+    functorch,
+    handle_of,
+    register_device,
+    registered_device,
+)
 from memlint.base.errors import TraceError
 
 NAME = "vgpu"
 
-if torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
+if registered_device() not in ("privateuseone", NAME):
     raise TraceError(
-        f"PyTorch's extension point for new devices is taken by {torch._C._get_privateuse1_backend_name()!r}",
+        f"PyTorch's extension point for new devices is taken by {registered_device()!r}",
         "Run memlint in an environment where no other PrivateUse1 backend is imported.",
     )
 if not hasattr(torch, NAME):
-    _setup_privateuseone_for_python_backend(NAME, device_guard=DeviceGuard())
+    register_device(NAME, device_guard=DeviceGuard())
 
 torch.get_device_module(NAME).get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]  # checkpoints call it
 DEVICE = torch.device(NAME, 0)
-CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-META_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
+CPU_KEYS = DispatchKeySet(DispatchKey.CPU)
+META_KEYS = DispatchKeySet(DispatchKey.Meta)
 
-_create_empty = torch._C._acc.create_empty_tensor
-set_geometry = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
+set_geometry = handle_of(torch.ops.aten.set_.source_Storage_storage_offset).redispatch_boxed
 """Arguments: dispatch keys, tensor, storage, offset, shape, stride."""
-real_device_of: Callable[[torch.Tensor], torch.device] = torch._C.TensorBase.device.__get__
+real_device_of: Callable[[torch.Tensor], torch.device] = TensorBase.device.__get__
 """The device that PyTorch itself sees, whatever the program sees."""
 
 
@@ -43,12 +53,12 @@ class real:  # noqa: N801 - reads as `real.empty(...)`
     empty = torch.empty
     empty_strided = torch.empty_strided
     full = torch.full
-    is_cpu: Callable[[torch.Tensor], bool] = torch._C.TensorBase.is_cpu.__get__  # type: ignore[attr-defined]
+    is_cpu: Callable[[torch.Tensor], bool] = TensorBase.is_cpu.__get__
 
 
 def allocate(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Make an uninitialised tensor of this shape and stride (in elements) on the virtual device, with a new storage."""
-    tensor = _create_empty((0,), dtype)
+    tensor = create_empty_tensor((0,), dtype)
     storage: Any = tensor.untyped_storage()
     # The Meta kernel of set_ gives the storage its size without allocating and without changing its device.
     set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
@@ -63,7 +73,7 @@ def allocate(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) ->
 
 def allocate_apart(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Make a tensor as `allocate` does, with a storage outside of the caching allocator."""
-    tensor = _create_empty((0,), dtype)
+    tensor = create_empty_tensor((0,), dtype)
     storage: Any = tensor.untyped_storage()
     set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
     nbytes = storage.nbytes()
@@ -82,7 +92,7 @@ def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: to
 
 def alias(tensor: torch.Tensor) -> torch.Tensor:
     """Make a tensor of the same storage and geometry that autograd does not see."""
-    tensor_alias = _create_empty((0,), tensor.dtype)
+    tensor_alias = create_empty_tensor((0,), tensor.dtype)
     storage: Any = tensor.untyped_storage()
     set_geometry(META_KEYS, tensor_alias, storage, tensor.storage_offset(), tensor.shape, tensor.stride())
     return tensor_alias
@@ -91,7 +101,7 @@ def alias(tensor: torch.Tensor) -> torch.Tensor:
 def strides(shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> tuple[int, ...]:
     """Strides in elements of a tensor of this shape without gaps in this layout."""
     if layout is not torch.contiguous_format:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             return real.empty(shape, device="meta", memory_format=layout).stride()
     steps, step = [], 1
     for n in reversed(shape):
@@ -125,7 +135,7 @@ def resize_storage(storage: Any, nbytes: int) -> None:
     """Change the size of a storage in place, as `UntypedStorage.resize_` does."""
     entry = storage.entry
     if nbytes > entry.nbytes:
-        set_geometry(META_KEYS, _create_empty((0,), torch.uint8), storage, 0, (nbytes,), (1,))
+        set_geometry(META_KEYS, create_empty_tensor((0,), torch.uint8), storage, 0, (nbytes,), (1,))
     dtype = entry.ledger.births[entry.number].dtype
     _reopen(storage, (nbytes // dtype.itemsize,), dtype, nbytes)
 
@@ -160,18 +170,15 @@ def is_virtual(value: Any) -> bool:
     """Return True if `value` is a tensor on the virtual device."""
     if type(value) in _PLAIN_TENSORS:
         return real_device_of(value).type == NAME
-    with torch._C.DisableTorchFunctionSubclass():  # a subclass may answer with the device that the program sees
+    with DisableTorchFunctionSubclass():  # a subclass may answer with the device that the program sees
         return isinstance(value, torch.Tensor) and real_device_of(value).type == NAME
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor within the wrappers that torch.func puts around it."""
-    while _functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = _functorch.get_unwrapped(tensor)
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
     return tensor
-
-
-_functorch: Any = torch._C._functorch
 
 
 def entry_of(tensor: torch.Tensor) -> Entry:

@@ -6,12 +6,12 @@ Kernels that differ from that are written by hand: see `memlint.accelerator.regi
 from typing import Any, NoReturn
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator import state
 from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, set_storage
 from memlint.accelerator.inference import Shape, describe, infer_described, materialize
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
+from memlint.accelerator.private import DisableTorchFunction, OpOverload, handle_of, num_function_modes
 from memlint.accelerator.propagation import follow
 from memlint.accelerator.values import refuse_out_of_range
 from memlint.base.errors import TraceError
@@ -31,7 +31,7 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         now.of_thread.last_host = entry_of(args[0]).host
         for observer in now.observers:
             observer.viewed()
-        return kernel.op._handle.redispatch_boxed(CPU_KEYS, *args, **kwargs)
+        return handle_of(kernel.op).redispatch_boxed(CPU_KEYS, *args, **kwargs)
     with state.turn:
         calls = state.current.calls
         if calls is None:
@@ -44,8 +44,8 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _run_unseen(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if torch._C._len_torch_function_stack():  # hide the kernel's work from device contexts and the user's modes
-        with torch._C.DisableTorchFunction():
+    if num_function_modes():  # hide the kernel's work from device contexts and the user's modes
+        with DisableTorchFunction():
             return _run(kernel, args, kwargs)
     return _run(kernel, args, kwargs)
 

@@ -8,11 +8,12 @@ from torch.autograd.variable import Variable
 from memlint.accelerator.accumulation import measure_once
 from memlint.accelerator.device import is_virtual, real_device_of
 from memlint.accelerator.guard import taken
+from memlint.accelerator.private import ENGINE, Engine
 from memlint.accelerator.sparse import is_host
 from memlint.accelerator.values import to_host
 
 
-class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
+class _Engine(Engine):  # type: ignore[misc]
     """Autograd's engine that raises the exceptions which the guard has stored."""
 
     def run_backward(self, outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,4 +40,4 @@ def _on_device_of_output(output: Any, gradient: Any) -> Any:
 
 def patches() -> list[tuple[Any, str, Any]]:
     """Return the patches while a device is simulated: owner, name, replacement."""
-    return [(Variable, "_execution_engine", _Engine())]
+    return [(Variable, ENGINE, _Engine())]

@@ -8,8 +8,8 @@ error, and PyTorch ends the process. The guard here stores the pending exception
 import ctypes
 from typing import Any
 
-import torch
-
+from memlint.accelerator import private
+from memlint.accelerator.private import DEVICE_TYPE
 from memlint.base.uninterrupted import uninterrupted
 
 _TYPE, _VALUE, _TRACEBACK = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -20,10 +20,9 @@ _fetch.restype = _normalize.restype = None  # no argtypes: ctypes would call int
 
 taken: list[BaseException] = []
 """Exceptions that wait for the end of their backward."""
-_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1
 
 
-class DeviceGuard(torch._C._acc.DeviceGuard):
+class DeviceGuard(private.DeviceGuard):  # type: ignore[misc]
     """Answers PyTorch's queries about the virtual device while it changes devices and streams."""
 
     @uninterrupted
@@ -32,7 +31,7 @@ class DeviceGuard(torch._C._acc.DeviceGuard):
         _fetch(*_PENDING)  # nothing else may run before: CPython calls with an exception pending fail
         if _TYPE.value is not None:
             taken.append(_exception())
-        return _DEVICE_TYPE
+        return DEVICE_TYPE
 
 
 def _exception() -> BaseException:

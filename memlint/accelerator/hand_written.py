@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import (
@@ -26,6 +25,7 @@ from memlint.accelerator.device import (
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.inference import infer_anew, materialize
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.private import schema_of, suggest_memory_format
 from memlint.accelerator.ranges import largest, largest_index
 from memlint.accelerator.registration import KEY, composite, implement, kernel
 from memlint.accelerator.routing import count_true
@@ -95,10 +95,10 @@ def _index(x: Tensor, indices: list[Tensor | None]) -> Any:
 
 def _register_unique(op: Any, *, dimension: int | None = None) -> None:
     """Register the kernel of an op of unique()'s family; `dimension` is the position of the argument of that name."""
-    names = [argument.name for argument in op._schema.arguments]
+    names = [argument.name for argument in schema_of(op).arguments]
 
     def is_made(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if op._schema.name != "aten::unique_consecutive":  # the others sort, and hold as many numbers meanwhile
+        if schema_of(op).name != "aten::unique_consecutive":  # the others sort, and hold as many numbers meanwhile
             return True
         position = names.index(name) - 1
         return bool(args[position] if position < len(args) else kwargs.get(name, False))
@@ -122,11 +122,11 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         entry_of(inverse).largest = count - 1
         state.take_as_upper_bound(count, share if most is None else 1.0)
         out = contiguous((count,) if dim is None else tuple(x.shape), x.dtype)
-        if len(op._schema.returns) == 2:
+        if len(schema_of(op).returns) == 2:
             return out, inverse
         return out, inverse, contiguous((count if is_made("return_counts", args, kwargs) else 0,), torch.int64)
 
-    kernel(op._schema.name.removeprefix("aten::"))(unique)
+    kernel(schema_of(op).name.removeprefix("aten::"))(unique)
 
 
 _register_unique(aten._unique.default)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import _meta_registrations as meta_kernels
-from torch._decomp import decomposition_table
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, real
 from memlint.accelerator.kernel import Kernel
+from memlint.accelerator.private import DisableTorchFunction, decomposition_table, meta_kernels
 from memlint.base.errors import TraceError
 
 Tensor = torch.Tensor
@@ -113,7 +112,7 @@ def infer_anew(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     meta_args = tuple(to_meta(a) for a in args)
     meta_kwargs = {k: to_meta(v) for k, v in kwargs.items()}
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         try:
             result = kernel.infer(*meta_args, **meta_kwargs)
         except NotImplementedError as error:

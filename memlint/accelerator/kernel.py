@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+
+from memlint.accelerator.private import (
+    DispatchKey,
+    OpOverload,
+    has_kernel,
+    kernel_under,
+    overload_name,
+    schema_of,
+    takes_numbers_as_tensors,
+)
 
 Function = Callable[..., Any]
 HAND_WRITTEN: dict[str, Function] = {}
@@ -27,17 +36,17 @@ OF_PYTORCH = frozenset(
 )  # fmt: skip
 """Namespaces whose ops are known: the table has their hidden memory, or they take none."""
 
-_STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
+_STRUCTURED = DispatchKey.CompositeExplicitAutogradNonFunctional
 
 
 class Kernel:
     """The schema of one overload, in the form that kernels need."""
 
     def __init__(self, op: OpOverload) -> None:
-        schema = op._schema
+        schema = schema_of(op)
         self.op = op
         self.packet = schema.name.split("::")[-1]
-        self.name = f"{op.namespace}.{self.packet}.{op._overloadname}"
+        self.name = f"{op.namespace}.{self.packet}.{overload_name(op)}"
         self.written = tuple(
             (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         )
@@ -54,15 +63,15 @@ class Kernel:
         self.is_random = torch.Tag.nondeterministic_seeded in op.tags
         self.in_place = self.packet.endswith("_") and bool(self.written)
         # Structured kernels infer shapes in C++; the Meta key may lead to a slow Python reference instead.
-        structured = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED.name)
-        self.infer = functools.partial(op._op_dk, _STRUCTURED) if structured else op
+        structured = has_kernel(op.name(), _STRUCTURED.name)
+        self.infer = functools.partial(kernel_under(op), _STRUCTURED) if structured else op
         self.pointwise = torch.Tag.pointwise in op.tags
         self.over_lists = self.packet.startswith("_foreach_")
         self.hand_written = HAND_WRITTEN.get(self.name)
         self.temporaries = TEMPORARIES.get(self.packet)
         self.host_temporaries = HOST_TEMPORARIES.get(self.packet)
         self.tensor_positions = tuple(i for i, a in enumerate(schema.arguments) if isinstance(a.type, torch.TensorType))
-        self.strict_tensors = () if torch._C._should_allow_numbers_as_tensors(self.packet) else self.tensor_positions
+        self.strict_tensors = () if takes_numbers_as_tensors(self.packet) else self.tensor_positions
         """Positions of tensor arguments for which PyTorch passes a Python number although the kernel takes none."""
         self.is_foreign = op.namespace not in OF_PYTORCH
         self.reads_at_index = op.namespace == "aten" and self.packet in READS_AT_INDEX

@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
-NAME = "torch._dynamo"
-UTILS = "torch._dynamo.utils"
-WITHOUT_THE_REST = ("torch._dynamo.config", "torch._dynamo._trace_wrapped_higher_order_op")
+from memlint.accelerator.private import DYNAMO, PRIMITIVES, forward_pre_hooks
+
+UTILS = f"{DYNAMO}.utils"
+WITHOUT_THE_REST = (f"{DYNAMO}.config", f"{DYNAMO}._trace_wrapped_higher_order_op")
 """Modules of TorchDynamo that import nothing else of it."""
 SYMPY = "sympy"
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
@@ -31,7 +32,7 @@ SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         # `inspect` asks every module for its file, and the import system asks for the path of a package.
-        if name.startswith("__") and not (name == "__path__" and self.__name__ == NAME):
+        if name.startswith("__") and not (name == "__path__" and self.__name__ == DYNAMO):
             raise AttributeError(name)
         if f"{self.__name__}.{name}" in WITHOUT_THE_REST:
             return _alone(f"{self.__name__}.{name}")
@@ -65,7 +66,7 @@ class _NoSymbol:
 
 class _SympyStandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        if name == "Basic" and sys._getframe(1).f_globals.get("__name__") == "torch._prims_common":
+        if name == "Basic" and sys._getframe(1).f_globals.get("__name__") == PRIMITIVES:
             return _NoSymbol
         # `inspect` asks every module for its file; the import system asks for the path of a package.
         if name.startswith("__") and name not in ("__path__", "__version__"):
@@ -145,7 +146,7 @@ class _LoadedMeanwhile:
     @staticmethod
     def find_spec(name: str, _path: object = None, target: object = None) -> ModuleSpec | None:
         """Find modules that are loaded already."""
-        if target is None and name.startswith((f"{SYMPY}.", f"{NAME}.")) and name in sys.modules:
+        if target is None and name.startswith((f"{SYMPY}.", f"{DYNAMO}.")) and name in sys.modules:
             return ModuleSpec(name, _LoadedMeanwhile(sys.modules[name]))  # type: ignore[arg-type]  # no real loader
         return None
 
@@ -173,7 +174,7 @@ def _become_real(stand_in: ModuleType) -> ModuleType:
 
 def _remove() -> None:
     """Make room for the real TorchDynamo."""
-    for name in (NAME, UTILS, *WITHOUT_THE_REST):
+    for name in (DYNAMO, UTILS, *WITHOUT_THE_REST):
         if isinstance(sys.modules.get(name), _StandIn):
             del sys.modules[name]
     if isinstance(torch.__dict__.get("_dynamo"), _StandIn):
@@ -183,11 +184,11 @@ def _remove() -> None:
 def install() -> None:
     """Put the stand-ins in the place of the real modules, unless those are loaded already."""
     sys.meta_path.insert(0, _LoadedMeanwhile)
-    if NAME not in sys.modules:
-        sys.modules[NAME] = torch.__dict__["_dynamo"] = _StandIn(NAME)
+    if DYNAMO not in sys.modules:
+        sys.modules[DYNAMO] = torch.__dict__["_dynamo"] = _StandIn(DYNAMO)
         sys.modules[UTILS] = _StandIn(UTILS)
         sys.modules.update({name: _OneModule(name) for name in WITHOUT_THE_REST})
-        sys.modules[NAME].__dict__.update(_WITHOUT_COMPILATION)
+        sys.modules[DYNAMO].__dict__.update(_WITHOUT_COMPILATION)
         sys.modules[UTILS].__dict__["is_compile_supported"] = lambda _device_type: False
     for name, kind in ((SYMPY, _SympyStandIn), (SYMBOLIC_SHAPES, _SymbolicShapesStandIn)):
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
@@ -204,7 +205,7 @@ class Compilation:
 
 def _note_call(module: torch.nn.Module, _args: Any) -> None:
     Compilation.is_requested = True
-    hooks = module._forward_pre_hooks
+    hooks = forward_pre_hooks(module)
     for number in [number for number, hook in hooks.items() if hook is _note_call]:
         del hooks[number]
 

@@ -14,6 +14,7 @@ import torch
 
 from memlint.accelerator.device import entry_of, real
 from memlint.accelerator.kernel import Kernel, tensors_in
+from memlint.accelerator.private import overload_name
 from memlint.accelerator.ranges import follow_ranges
 from memlint.accelerator.routing import follow_routing
 from memlint.accelerator.values import (
@@ -209,7 +210,7 @@ def _overwritten(kernel: Kernel) -> frozenset[int | str]:
         return frozenset((1, "dst"))
     if kernel.name == _SCATTER:
         return frozenset((0, "self"))  # if it writes every element
-    if kernel.packet in _OVERWRITES or kernel.op._overloadname.endswith("out"):
+    if kernel.packet in _OVERWRITES or overload_name(kernel.op).endswith("out"):
         return frozenset(place for written in kernel.written for place in written)
     return frozenset()
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.kernel import enter_hand_written, kernel_of
+from memlint.accelerator.private import OpOverload, has_kernel, overload_name, schema_of, scoped_library
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -31,9 +31,9 @@ def overload(name: str) -> OpOverload:
 
 def implement(op: OpOverload, key: str, function: Function) -> None:
     """Register `function` for `op` under a dispatch key."""
-    suffix = "" if op._overloadname == "default" else f".{op._overloadname}"
+    suffix = "" if overload_name(op) == "default" else f".{overload_name(op)}"
     # Replacing our own kernel is an error by default until torch 2.12.
-    library.impl(op._schema.name.split("::")[-1] + suffix, function, key, allow_override=True)
+    library.impl(schema_of(op).name.split("::")[-1] + suffix, function, key, allow_override=True)
 
 
 def implement_all(functions: Mapping[str, Function], key: str, on: torch.library.Library) -> None:
@@ -47,7 +47,7 @@ def implement_all(functions: Mapping[str, Function], key: str, on: torch.library
 @contextlib.contextmanager
 def implemented(functions: Mapping[str, Function], key: str, namespace: str = "aten") -> Iterator[None]:
     """Register functions as `implement_all` does, inside the block only."""
-    with torch.library._scoped_library(namespace, "IMPL") as scoped:
+    with scoped_library(namespace, "IMPL") as scoped:
         implement_all(functions, key, scoped)
         yield
 
@@ -82,7 +82,7 @@ def is_composed(name: str) -> bool:
     """Return True if PyTorch composes an op of others for a new device; False if this version does not have the op."""
     keys = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
     try:
-        return any(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key) for key in keys)
+        return any(has_kernel(f"aten::{name}", key) for key in keys)
     except RuntimeError:
         return False
 

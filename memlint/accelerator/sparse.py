@@ -11,17 +11,25 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator import state
 from memlint.accelerator.device import DEVICE, NAME, entry_of, real_device_of
 from memlint.accelerator.dispatch import refuse_mixed_devices, run
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
+from memlint.accelerator.private import (
+    DisableTorchFunction,
+    DispatchKey,
+    DispatchKeySet,
+    OpOverload,
+    handle_of,
+    kernel_under,
+    ops_with_kernel,
+    schema_of,
+)
 from memlint.accelerator.registration import KEY, F, Function, everything, implement, overload
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
-DispatchKey = torch._C.DispatchKey
 
 ROW_COMPRESSED = (torch.sparse_csr, torch.sparse_bsr)
 COLUMN_COMPRESSED = (torch.sparse_csc, torch.sparse_bsc)
@@ -72,8 +80,8 @@ def sparse_kernel(family: Family, *names: str) -> Callable[[F], F]:
 
 
 def _getter(op: OpOverload, key: DispatchKey) -> Callable[[Tensor], Tensor]:
-    keys = torch._C.DispatchKeySet(key)
-    get = op._handle.redispatch_boxed
+    keys = DispatchKeySet(key)
+    get = handle_of(op).redispatch_boxed
     return lambda tensor: get(keys, tensor)
 
 
@@ -189,7 +197,7 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
         elif real_device_of(t).type == NAME:
             mixed = mixed or (first is not None and host != first and t.dim() > 0)
             first = host if first is None else first
-    packet = op._schema.name.split("::")[-1]
+    packet = schema_of(op).name.split("::")[-1]
     if mixed and packet not in _MIXES_DEVICES:
         refuse_mixed_devices(packet)
     if first is not None:
@@ -198,12 +206,12 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
 
 def _composed(op: OpOverload, key: DispatchKey, *args: Any, **kwargs: Any) -> Any:
     _enter(op, args)
-    return op._op_dk(key, *args, **kwargs)
+    return kernel_under(op)(key, *args, **kwargs)
 
 
 def _hand_written(op: OpOverload, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     _enter(op, args)
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return function(*args, **kwargs)
 
 
@@ -218,7 +226,7 @@ def register() -> None:
     """Register every sparse kernel in PyTorch's dispatcher."""
     for family in (COO, COMPRESSED):
         everything.fallback(functools.partial(_refuse, family), family.key)
-        names = torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name)
+        names = ops_with_kernel(family.like.name)
         for name in (n.removeprefix("aten::") for n in names if n.startswith("aten::")):
             op, packet = overload(name), name.partition(".")[0]
             function = HAND_WRITTEN.get((family.key, name))

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, real
+from memlint.accelerator.private import DispatchKey, OpOverload, kernel_under, num_specified, storage_address
 from memlint.accelerator.sparse import (
     COMPRESSED,
     COO,
@@ -28,7 +28,6 @@ from memlint.accelerator.sparse import (
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
-DispatchKey = torch._C.DispatchKey
 
 
 def int64s(count: int) -> Tensor:
@@ -77,7 +76,7 @@ def _coalesce(x: Tensor) -> Tensor:
     known = values.content(indices)
     merged = _merge(x, known, values.content(elements))
     if merged is not None:
-        nnz = merged._nnz()
+        nnz = num_specified(merged)
     else:
         state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
         nnz = min(count, math.prod(x.shape[: indices.shape[0]]))  # at most as many different indices as exist
@@ -163,10 +162,10 @@ def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Any:
     if x.layout is torch.strided:
         return _add_compressed_out(x, y, out=contiguous(x.shape, torch.result_type(x, y)))
     known_x, known_y = pattern(x), pattern(y)
-    if parts_of(x)[1].untyped_storage()._cdata == parts_of(y)[1].untyped_storage()._cdata:
+    if storage_address(parts_of(x)[1].untyped_storage()) == storage_address(parts_of(y)[1].untyped_storage()):
         count = num_elements(x)
     elif known_x is not None and known_y is not None:
-        count = (known_x + known_y)._nnz()
+        count = num_specified(known_x + known_y)
     else:
         state.assume(f"the sum of two sparse tensors of shape {list(x.shape)} is taken to have the elements of both")
         count = min(num_elements(x) + num_elements(y), x.numel())
@@ -225,11 +224,11 @@ sparse_kernel(COMPRESSED, "_to_sparse_csc")(partial(_recompressed, aten._to_spar
 def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
     sparse = all(isinstance(t, Tensor) and t.layout is torch.sparse_coo for t in (x, y))
     if not sparse or x.dim() == 0 or y.dim() == 0:
-        return aten.mul.out._op_dk(DispatchKey.SparseCPU, x, y, out=out)  # type: ignore[no-any-return]
+        return kernel_under(aten.mul.out)(DispatchKey.SparseCPU, x, y, out=out)  # type: ignore[no-any-return]
     x, y = coalesced_form(x), coalesced_form(y)
     known_x, known_y = pattern(x), pattern(y)
     if known_x is not None and known_y is not None:
-        count = (known_x * known_y)._nnz()
+        count = num_specified(known_x * known_y)
     else:
         state.assume(f"the product of two sparse tensors of shape {list(x.shape)} has all elements of the emptier one")
         count = min(num_elements(x), num_elements(y))
@@ -247,7 +246,7 @@ def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
 @sparse_kernel(COO, "sparse_mask")
 def _sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     if x.layout is torch.strided:
-        return aten.sparse_mask.default._op_dk(DispatchKey.SparseCPU, x, mask)  # type: ignore[no-any-return]
+        return kernel_under(aten.sparse_mask.default)(DispatchKey.SparseCPU, x, mask)  # type: ignore[no-any-return]
     x = coalesced_form(x)
     indices, elements = parts_of(mask)
     chosen = parts_of(x)[1].dtype
@@ -303,7 +302,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if dim < indices.shape[0]:
         known, chosen = pattern(x), values.content(index) if is_virtual(index) else index
         if known is not None and chosen is not None:
-            count = aten.index_select.default(known, dim, chosen)._nnz()
+            count = num_specified(aten.index_select.default(known, dim, chosen))
         else:
             text = f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
             state.assume(text)

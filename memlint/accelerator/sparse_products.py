@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous
+from memlint.accelerator.private import OpOverload, num_specified
 from memlint.accelerator.registration import overload
 from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, launched, parts_of, sparse_kernel
 from memlint.accelerator.sparse_kernels import coalesced_form, compressed_of, num_elements, pattern, written
@@ -92,7 +92,7 @@ def _product_nnz(x: Tensor, y: Tensor) -> int:
     """Return the number of elements of the product of two sparse matrices."""
     known_x, known_y = pattern(x), pattern(y)
     if known_x is not None and known_y is not None:
-        return (known_x @ known_y)._nnz()
+        return num_specified(known_x @ known_y)
     state.assume(
         f"the product of sparse matrices of shapes {list(x.shape)} and {list(y.shape)} is taken as full as it can be"
     )

@@ -13,6 +13,7 @@ from memlint.accelerator import state
 from memlint.accelerator.branches import asks_in_backward, value_that_raises_nothing
 from memlint.accelerator.device import NAME, allocate, entry_of, real, real_device_of
 from memlint.accelerator.ledger import Entry
+from memlint.accelerator.private import DisableTorchFunction
 
 Tensor = torch.Tensor
 real_arange = torch.arange
@@ -22,7 +23,7 @@ MAX_SHADOW = 1 << 18
 
 def to_host(tensor: Tensor) -> Tensor:
     """Make a virtual tensor of the host with the geometry of a real CPU tensor, and its values if small."""
-    with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
+    with state.current.placed(on_host=state.current.cuda), DisableTorchFunction():
         virtual = allocate(tensor.shape, tensor.stride(), tensor.dtype)
     if tensor.numel():
         remember(virtual, tensor.detach())

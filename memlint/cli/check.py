@@ -69,7 +69,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` matches even if it is named.")
 @click.option("--timeout", **SECONDS, help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
-@click.option("--stub", **PACKAGES, help="Packages to do without: a stand-in fails when the model uses it.")
+@click.option("--stub", **PACKAGES, help="Packages to do without: a placeholder fails when the model uses it.")
 @click.option("--init", is_flag=True, help="Print the configuration that makes every assumption explicit.")
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdicts, errors and findings only.")

@@ -62,7 +62,7 @@ class _Run(click.Command):
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--time-limit", "--timeout", "timeout", **SECONDS, help="For the script.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
-@click.option("--stub", **PACKAGES, help="Packages to do without, such as wandb: a stand-in does nothing.")
+@click.option("--stub", **PACKAGES, help="Packages to do without, such as wandb: a placeholder does nothing.")
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")

@@ -11,17 +11,26 @@ from functools import cache, partial
 from typing import Any, NoReturn
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, real_device_of, unwrapped
+from memlint.accelerator.private import (
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    OpOverload,
+    all_op_names,
+    has_kernel,
+    is_view,
+    schema_of,
+)
 from memlint.accelerator.registration import everything, implement, implemented, overload
 from memlint.accelerator.sparse import is_host
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import torch_version
 
 KEY = "AutocastPrivateUse1"
-BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+BELOW = DispatchKeySet(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 
 _LOWER_PRECISION = """
     _convolution _convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
@@ -109,7 +118,7 @@ def lower(value: Any) -> Any:
         value.dtype is torch.float32
         and value.requires_grad
         and value.is_leaf
-        and not value._is_view()
+        and not is_view(value)
         and torch.is_autocast_cache_enabled()
         and not torch.is_inference_mode_enabled()  # recorded runs free each cast at once in this case
     )
@@ -128,7 +137,7 @@ def _float32(value: Any) -> Any:
 
 
 def _casting(op: OpOverload, cast: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:
-    with torch._C._ExcludeDispatchKeyGuard(BELOW):
+    with ExcludeDispatchKeyGuard(BELOW):
         casts = [cast(a) for a in args]
         result = op(*casts, **{k: cast(v) for k, v in kwargs.items()})
         while casts:  # C++ drops them in this order, the last first
@@ -141,8 +150,8 @@ def _float32_since_2_12(value: Any) -> Any:
 
 
 def _float32_output(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    position = [a.name for a in op._schema.arguments].index("dtype")
-    with torch._C._ExcludeDispatchKeyGuard(BELOW):
+    position = [a.name for a in schema_of(op).arguments].index("dtype")
+    with ExcludeDispatchKeyGuard(BELOW):
         dtype = args[position] if len(args) > position else kwargs.get("dtype")
         if dtype is None and _eligible(args[0]):
             args = args[:position]
@@ -154,13 +163,13 @@ def _promoting(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     values = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else [a])]
     any_wide = any(_eligible(t) and t.dtype is torch.float32 for t in values)
     cast = _float32 if any_wide else lambda value: value
-    with torch._C._ExcludeDispatchKeyGuard(BELOW):
+    with ExcludeDispatchKeyGuard(BELOW):
         return op(*map(cast, args), **{k: cast(v) for k, v in kwargs.items()})
 
 
 def _banned(op: OpOverload, *_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(
-        f"torch.nn.functional.{op._schema.name.split('::')[-1]} and torch.nn.BCELoss are unsafe to autocast. "
+        f"torch.nn.functional.{schema_of(op).name.split('::')[-1]} and torch.nn.BCELoss are unsafe to autocast. "
         "Use binary_cross_entropy_with_logits instead."
     )
 
@@ -198,10 +207,8 @@ def _kernels_of_host() -> dict[str, Callable[..., Any]]:
 @cache
 def _cast_on_host() -> tuple[str, ...]:
     """Ops that the installed PyTorch casts on the host."""
-    names = (name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
-    return tuple(
-        name for name in names if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
-    )
+    names = (name.removeprefix("aten::") for name in all_op_names() if name.startswith("aten::"))
+    return tuple(name for name in names if has_kernel(f"aten::{name}", "AutocastCPU"))
 
 
 def _register() -> None:

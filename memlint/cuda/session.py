@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from memlint.accelerator import backend, engine, held, sparse, sparse_kernels, sparse_products, state
+from memlint.accelerator import backend, engine, preexisting_tensors, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.base.patching import Patch, patched
@@ -66,7 +66,7 @@ def virtual_device(
         replaced = early_names.patched_everywhere if for_program else patched
         exits.enter_context(replaced(_patches(running)))
         exits.enter_context(running.exits)
-        held.begin()
+        preexisting_tensors.begin()
         yield running.ledger
 
 

@@ -10,11 +10,10 @@ import re
 from collections.abc import Hashable
 from typing import Final
 
-import torch
-
 from memlint.accelerator import state
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
+from memlint.accelerator.private import graph_task
 from memlint.cuda.versions import torch_version
 from memlint.memory.devices import Device
 
@@ -95,7 +94,7 @@ class Workspaces:
             self._open[library, False, 0] = scratch(nbytes)
 
     def _keep(self, library: str) -> None:
-        in_backward = torch._C._current_graph_task_id() != -1  # autograd has a thread, and so handles, of its own
+        in_backward = graph_task() != -1  # autograd has a thread, and so handles, of its own
         nbytes = self._nbytes[library]
         key = library, in_backward, state.current.ledger.stream
         if nbytes and key not in self._open:

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
-from torch._ops import OpOverload
 from torch.futures import Future
 
 from memlint.accelerator import values
 from memlint.accelerator.device import contiguous, entry_of, is_virtual, like
 from memlint.accelerator.kernel import kernel_of, tensors_in
+from memlint.accelerator.private import OpOverload, schema_of
+from memlint.accelerator.private.distributed import work_from_future
 from memlint.accelerator.registration import KEY, implement_all, implemented
 from memlint.cuda.simulated import simulated
 from memlint.distributed.rank import Rank
@@ -50,10 +50,10 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
     """Return the function that runs a collective."""
     kernel = kernel_of(op)
     packet = kernel.packet
-    names = [argument.name for argument in op._schema.arguments]
+    names = [argument.name for argument in schema_of(op).arguments]
     group_at = names.index("process_group")
     reduce_at = names.index("reduce_op") if "reduce_op" in names else None
-    returns_outputs = len(op._schema.returns) == 2
+    returns_outputs = len(schema_of(op).returns) == 2
 
     def call(*args: Any) -> Any:
         now = simulated()
@@ -128,7 +128,7 @@ def _finished(outputs: list[Tensor]) -> Any:
     """Return a finished Work; its future holds the written tensors."""
     future: Future[list[Tensor]] = Future()
     future.set_result(outputs)
-    return _create_work_from_future(future).boxed()
+    return work_from_future(future).boxed()
 
 
 # --- values

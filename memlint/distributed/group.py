@@ -12,16 +12,27 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.fsdp._init_utils as fsdp_init
 from torch.distributed import distributed_c10d
-from torch.distributed.fsdp._fully_shard import _fsdp_common
-from torch.distributed.tensor.debug import _clear_fast_path_sharding_prop_cache, _clear_python_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from memlint.accelerator import state
 from memlint.accelerator.backend import empty
 from memlint.accelerator.device import NAME, entry_of, is_virtual, real, scratch
+from memlint.accelerator.private import GET_ACCELERATOR, compiled
+from memlint.accelerator.private.distributed import (
+    MAKE_GROUP,
+    PRE_FORWARD,
+    SET_STATIC_GRAPH,
+    SET_TIMEOUT,
+    SPLIT_INPUTS,
+    default_group,
+    make_group,
+    num_microbatches,
+    pipeline_schedule,
+    pre_forward,
+    set_static_graph,
+)
+from memlint.accelerator.private.sharding import CHUNK, FakeStore, forget_shardings, fsdp_common, fsdp_init
 from memlint.accelerator.registration import KEY, implemented
 from memlint.base.after_import import after_import
 from memlint.base.patching import Patch
@@ -37,7 +48,6 @@ from memlint.memory.records import World
 dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake backend takes tensors of the virtual device
 
 _join = distributed_c10d.init_process_group
-_make_group = distributed_c10d._new_process_group_helper
 _real_backend = distributed_c10d.get_backend
 _NCCL_VERSION = (2, 29, 7)
 """NCCL of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
@@ -92,21 +102,21 @@ class _Groups:
         simulated().world = World(number, size, shares)
         default = "nccl" if state.current.cuda else "gloo"
         _join("fake", timeout=timeout, world_size=size, rank=number, store=FakeStore())
-        self._backends[distributed_c10d._get_default_group().group_name] = (backend or default).lower()
+        self._backends[default_group().group_name] = (backend or default).lower()
 
     def make(self, *args: Any, **kwargs: Any) -> Any:
-        """Replace `_new_process_group_helper`, which makes every group."""
+        """Replace the function of PyTorch that makes every group."""
         size, rank, ranks, backend, *rest = args
         _clear_stale_shardings(rest[1] if rest[1:] else kwargs.get("group_name", ""), (size, rank, *ranks))
         if str(backend) != "fake" and rest[1:]:
             self._backends[rest[1]] = str(backend)
         kwargs |= {"backend_options": None, "device_id": None}
-        return _make_group(size, rank, ranks, dist.Backend("fake"), *rest, **kwargs)
+        return make_group(size, rank, ranks, dist.Backend("fake"), *rest, **kwargs)
 
     def backend(self, group: Any = None) -> str:
         """Replace `get_backend`: return the backend that the program requested."""
         own = _real_backend(group)
-        world = distributed_c10d._get_default_group()
+        world = default_group()
         names = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, own)
         return dist.Backend(next((part[5:] for part in names.split(",") if part.startswith("cuda:")), names))
 
@@ -114,7 +124,7 @@ class _Groups:
         """Return the patches: owner, name, replacement."""
         functions: dict[str, Callable[..., Any]] = {
             "init_process_group": self.join,
-            "_new_process_group_helper": self.make,
+            MAKE_GROUP: self.make,
             "get_backend": self.backend,
         }
         owners: tuple[ModuleType, ...] = (distributed_c10d, dist)
@@ -130,8 +140,7 @@ def _clear_stale_shardings(name: str, group: tuple[int, ...]) -> None:
     if _named.setdefault(name, group) != group:
         _named.clear()
         _named[name] = group
-        _clear_python_sharding_prop_cache()
-        _clear_fast_path_sharding_prop_cache()
+        forget_shardings()
 
 
 def _shares_splits(options: Any) -> bool:
@@ -148,7 +157,7 @@ def _gpu_patches(rank: Rank) -> list[Patch]:
         (torch.cuda.nccl, "version", lambda: _NCCL_VERSION),
         (dist, "is_nccl_available", lambda: True),
         (distributed_c10d, "is_nccl_available", lambda: True),
-        (distributed_c10d, "_set_pg_timeout", lambda *_, **__: None),
+        (distributed_c10d, SET_TIMEOUT, lambda *_, **__: None),
         (fsdp_init, "torch", _AsCuda()),
     ]
 
@@ -177,10 +186,10 @@ class _Parts(Sequence[torch.Tensor]):
 def _wrapper_patches() -> list[Patch]:
     """Return the patches for DistributedDataParallel and FSDP2."""
     return [
-        (_fsdp_common, "_chunk_with_empty", _Parts),
+        (fsdp_common, CHUNK, _Parts),
         (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
-        (DistributedDataParallel, "_pre_forward", _beside_parameters(DistributedDataParallel._pre_forward)),
-        (DistributedDataParallel, "_set_static_graph", _with_table_on_host(DistributedDataParallel._set_static_graph)),
+        (DistributedDataParallel, PRE_FORWARD, _beside_parameters(pre_forward)),
+        (DistributedDataParallel, SET_STATIC_GRAPH, _with_table_on_host(set_static_graph)),
         (dist, "Reducer", _with_table_on_host(dist.Reducer)),  # type: ignore[attr-defined]
     ]
 
@@ -243,15 +252,16 @@ def _with_table_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _count_microbatches(schedules: Any) -> None:
     """Note the number of microbatches that a schedule of `torch.distributed.pipelining` makes of a batch."""
-    split = schedules._PipelineSchedule._split_inputs
+    base = pipeline_schedule(schedules)
+    split = getattr(base, SPLIT_INPUTS)
 
     @functools.wraps(split)
     def call(schedule: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(state.current, Simulated):
-            state.current.microbatches = schedule._n_microbatches
+            state.current.microbatches = num_microbatches(schedule)
         return split(schedule, *args, **kwargs)
 
-    schedules._PipelineSchedule._split_inputs = call
+    setattr(base, SPLIT_INPUTS, call)
 
 
 after_import("torch.distributed.pipelining.schedules", _count_microbatches)
@@ -276,7 +286,7 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     ]
     patches = [*_Groups().patches(), *objects, *_wrapper_patches(), *Joins(box).patches()]
     device = torch.device("cuda" if state.current.cuda else "cpu")
-    patches.append((torch._C, "_get_accelerator", lambda *_: device))
+    patches.append((compiled, GET_ACCELERATOR, lambda *_: device))
     if state.current.cuda:
         patches += [*_gpu_patches(rank), *symmetric.patches()]
     show_error = sys.excepthook

@@ -14,6 +14,16 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from memlint.accelerator import state
+from memlint.accelerator.private.distributed import (
+    COUNT_NOT_JOINED,
+    FIND_COMMON_RANK,
+    FIND_SYNC,
+    count_not_joined,
+    find_common_rank,
+    find_sync,
+    group_of,
+    is_enabled,
+)
 from memlint.base.errors import MemlintError, RankNeededError
 
 if TYPE_CHECKING:
@@ -21,10 +31,7 @@ if TYPE_CHECKING:
     from memlint.distributed.mailbox import Mailbox
 
 _notify: Any = Join.notify_join_context
-_count_active: Any = Join._get_num_nonjoined_procs
 _leave: Any = Join.__exit__
-_sync: Any = DistributedDataParallel._check_global_requires_backward_grad_sync
-_agree: Any = DistributedDataParallel._find_common_rank
 
 
 class Joins:
@@ -49,9 +56,9 @@ class Joins:
         return [
             (Join, "notify_join_context", staticmethod(self._notify)),
             (Join, "__exit__", leave),
-            (Join, "_get_num_nonjoined_procs", count_active),
-            (DistributedDataParallel, "_check_global_requires_backward_grad_sync", _find_sync),
-            (DistributedDataParallel, "_find_common_rank", _find_common_rank),
+            (Join, COUNT_NOT_JOINED, count_active),
+            (DistributedDataParallel, FIND_SYNC, _find_sync),
+            (DistributedDataParallel, FIND_COMMON_RANK, _find_common_rank),
         ]
 
     def _notify(self, joinable: Any) -> Any:
@@ -60,8 +67,8 @@ class Joins:
         return work
 
     def _leave(self, join: Any, kind: Any, *error: Any) -> None:
-        if join._enable and kind is None:
-            self._num_left = self._missing(dist.get_process_group_ranks(join._process_group))
+        if is_enabled(join) and kind is None:
+            self._num_left = self._missing(dist.get_process_group_ranks(group_of(join)))
         self._num_batches = 0
         _leave(join, kind, *error)
 
@@ -80,16 +87,16 @@ class Joins:
         return max(0, max(theirs, default=0) - self._num_batches)
 
     def _count_active(self, join: Any) -> int:
-        _count_active(join)
+        count_not_joined(join)
         self._num_left -= 1
         return int(self._num_left >= 0)
 
 
 def _find_sync(module: Any, is_joined_rank: bool) -> bool | None:
     """Report that other ranks reduce their gradients in each batch."""
-    _sync(module, is_joined_rank=is_joined_rank)
+    find_sync(module, is_joined_rank=is_joined_rank)
     return True if is_joined_rank else None
 
 
 def _find_common_rank(module: Any, rank: int, rank_cond: bool) -> Any:  # noqa: ARG001 -- where it is false, another's
-    return _agree(module, rank, True)
+    return find_common_rank(module, rank, True)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
+from memlint.accelerator.private.distributed import default_group
 from memlint.base.errors import RankNeededError
 from memlint.tracing.turns import Delivered
 
@@ -162,4 +163,4 @@ def _global_rank(group: Any, rank: int | None, group_rank: int | None) -> int:
         return rank
     if group_rank is None:
         return 0
-    return dist.get_global_rank(group or dist.distributed_c10d._get_default_group(), group_rank)
+    return dist.get_global_rank(group or default_group(), group_rank)

@@ -12,10 +12,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-import torch.distributed as dist
-import torch.distributed._symmetric_memory as symmetric_memory
 
 from memlint.accelerator.device import allocate_apart
+from memlint.accelerator.private.distributed import default_group, group_named
+from memlint.accelerator.private.sharding import STORES, SYMMETRIC_MEMORY, USES_POOL, WORKSPACES, symmetric_memory
 from memlint.accelerator.registration import KEY, implemented
 from memlint.base.errors import TraceError
 from memlint.cuda.simulated import Simulated, simulated
@@ -46,14 +46,14 @@ def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
 
 
 class SymmetricMemory:
-    """Stand-in for `torch._C._distributed_c10d._SymmetricMemory`: its functions, and a tensor known to a group."""
+    """PyTorch's C++ class of symmetric memory: its functions, and a tensor that a group has agreed upon."""
 
     signal_pad_size = 9216
 
     def __init__(self, tensor: torch.Tensor, group_name: str) -> None:
         """`tensor` is this rank's."""
         self._tensor = tensor
-        group = dist.distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type, attr-defined]
+        group = group_named(group_name)
         self.rank, self.world_size = group.rank(), group.size()
         self.device, self.buffer_size, self.multicast_ptr = tensor.device, tensor.nbytes, 0
 
@@ -89,7 +89,7 @@ class SymmetricMemory:
     @classmethod
     def rendezvous(cls, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory | None:
         """Return the ranks' view of such a tensor; None for any other tensor."""
-        name = group_name or dist.distributed_c10d._get_default_group().group_name
+        name = group_name or default_group().group_name
         return cls(tensor, name) if cls.is_symm_mem_tensor(tensor) else None
 
     @staticmethod
@@ -154,10 +154,10 @@ def _free(now: Simulated, nbytes: int) -> None:
 def patches() -> list[Patch]:
     """Return the patches: owner, name, replacement."""
     names: dict[str, Any] = {
-        "_SymmetricMemory": SymmetricMemory,
-        "_should_use_implicit_mempool": lambda: False,
-        "_group_name_to_workspace_tensor": {},
-        "_group_name_to_store": {},
+        SYMMETRIC_MEMORY: SymmetricMemory,
+        USES_POOL: lambda: False,
+        WORKSPACES: {},
+        STORES: {},
         "get_mem_pool": functools.partial(_refuse, "get_mem_pool()"),
     }
     return [(symmetric_memory, name, value) for name, value in names.items() if hasattr(symmetric_memory, name)]

@@ -15,6 +15,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.private import RAW_STREAM, compiled
 from memlint.base.after_import import after_import
 from memlint.libraries.library import assume_once, launch
 
@@ -84,8 +85,8 @@ def _page_on_the_host(module: Any) -> None:
 
 
 def _load_for_cuda(_module: Any) -> None:
-    if not hasattr(torch._C, "_cuda_getCurrentRawStream"):
-        torch._C._cuda_getCurrentRawStream = lambda device: 0
+    if not hasattr(compiled, RAW_STREAM):
+        setattr(compiled, RAW_STREAM, lambda device: 0)
     with contextlib.suppress(ModuleNotFoundError):  # versions before 0.46 have no backends
         import_module("bitsandbytes.backends.cuda.ops")
 

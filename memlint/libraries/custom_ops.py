@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._library.custom_ops import CustomOpDef
 
 from memlint.accelerator.dispatch import assume_kernel_takes_nothing, run
 from memlint.accelerator.kernel import OF_PYTORCH, kernel_of
+from memlint.accelerator.private import CustomOpDef, fake_of, qualified_name
 from memlint.accelerator.registration import KEY
 from memlint.libraries.library import UnknownFunctionError
 
@@ -30,10 +30,10 @@ def _register_kernel(
         return functools.partial(_register_kernel, definition, device_types)
 
     def fall_back(error: Exception, *args: Any, **kwargs: Any) -> Any:
-        if definition._abstract_fn is None:
+        if fake_of(definition) is None:
             raise error
-        assume_kernel_takes_nothing(definition._qualname, f"it cannot run here ({type(error).__name__})")
-        return definition._abstract_fn(*args, **kwargs)
+        assume_kernel_takes_nothing(qualified_name(definition), f"it cannot run here ({type(error).__name__})")
+        return fake_of(definition)(*args, **kwargs)
 
     _register(definition, device_types, _tried(fn, fall_back))  # what is for CUDA comes by `_impl` here as well
     return fn

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
+from memlint.accelerator.private import flatten_tensors, unflatten_tensors
 from memlint.base.after_import import after_import
 from memlint.libraries.library import Library, assume_once, launch
 
@@ -50,7 +50,7 @@ _FUNCTIONS: dict[str, dict[str, Any]] = {
     "cpu_adam": {"create_adam": _nothing, "destroy_adam": _nothing, "adam_update": _update, "adam_rollback": _update},
     "cpu_lion": {"create_lion": _nothing, "destroy_lion": _nothing, "lion_update": _update},
     "cpu_adagrad": {"create_adagrad": _nothing, "destroy_adagrad": _nothing, "adagrad_update": _update},
-    "utils": {"flatten": _flatten_dense_tensors, "unflatten": _unflatten_dense_tensors},
+    "utils": {"flatten": flatten_tensors, "unflatten": unflatten_tensors},
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator.device import is_virtual
+from memlint.accelerator.private import all_op_names, schema_of
 from memlint.base.after_import import after_import
 from memlint.cuda.hidden import cub
 from memlint.libraries.library import Library, UnknownFunctionError, launch, temporary
@@ -36,14 +37,14 @@ def install() -> None:
 
 
 def _replace(_: Any) -> None:
-    for name in torch._C._dispatch_get_all_op_names():
+    for name in all_op_names():
         if _LOOKUP.fullmatch(name) or name == _DENSE:
             packet = getattr(torch.ops.fbgemm, name.partition("::")[2])
             setattr(torch.ops.fbgemm, name.partition("::")[2], _looking_up(packet))
 
 
 def _looking_up(op: Any) -> Callable[..., Any]:
-    names = [argument.name for argument in op.default._schema.arguments]
+    names = [argument.name for argument in schema_of(op.default).arguments]
 
     def look_up(*args: Any, **kwargs: Any) -> Any:
         options = {**dict(zip(names, args, strict=False)), **kwargs}

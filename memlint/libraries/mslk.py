@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator.device import is_virtual
+from memlint.accelerator.private import all_op_names
 from memlint.base.after_import import after_import
 from memlint.cuda.simulated import simulated
 from memlint.libraries.library import Library, contiguous, launch, like
@@ -31,7 +32,7 @@ def install() -> None:
 
 
 def _fill(module: Any) -> None:
-    there = torch._C._dispatch_get_all_op_names()
+    there = all_op_names()
     for name, op in _OPS.items():
         if f"mslk::{name}" not in there:
             setattr(torch.ops.mslk, name, op)

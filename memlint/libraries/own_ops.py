@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.kernel import OF_PYTORCH
+from memlint.accelerator.private import OpNamespace
 from memlint.base.errors import TraceError, UsageError
 from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 _load_library: Callable[[Any], None] = torch.ops.load_library
-_op_of: Callable[[Any, str], Any] = torch._ops._OpNamespace.__getattr__
+_op_of: Callable[[Any, str], Any] = OpNamespace.__getattr__
 _finder: Finder | None = None
 
 
@@ -33,7 +34,7 @@ def install(finder: Finder) -> None:
     global _finder  # noqa: PLW0603 -- of the process, which simulates; elsewhere declarations do nothing
     _finder = finder
     torch.ops.load_library = _loaded  # type: ignore[method-assign]
-    torch._ops._OpNamespace.__getattr__ = _named  # type: ignore[method-assign]
+    OpNamespace.__getattr__ = _named  # type: ignore[method-assign]
 
 
 class MissingOpError(UnknownFunctionError, AttributeError):

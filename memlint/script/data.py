@@ -11,10 +11,17 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data import dataloader as loading
-from torch.utils.data._utils import worker as workers
 
 from memlint.accelerator import state
+from memlint.accelerator.private import (
+    GET_ITERATOR,
+    LoaderIterator,
+    OneProcessIterator,
+    WorkerInfo,
+    exchange_worker_info,
+    get_iterator,
+    num_yielded,
+)
 from memlint.base.after_import import after_import
 from memlint.script.replacing import Replacing
 
@@ -22,9 +29,8 @@ _FEWEST_STEPS = 2
 """The optimizer makes its states in the first."""
 _MOST_BATCHES = 1024
 """Of a loader, however many a step may need."""
-_get_iterator = DataLoader._get_iterator
 _length = DataLoader.__len__
-_next = loading._BaseDataLoaderIter.__next__
+_next = LoaderIterator.__next__
 
 
 class Cut:
@@ -64,15 +70,15 @@ def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
     def next_batch(iterator: Any) -> Any:
         if cut is not None:
             begin = vars(iterator).setdefault("_memlint_begin", cut.progress())
-            if cut.is_enough(iterator._num_yielded, begin):
+            if cut.is_enough(num_yielded(iterator), begin):
                 raise StopIteration
         return _next(iterator)
 
     with Replacing() as replacing:
         replacing.put(DataLoader, "__iter__", _iterator)  # of persistent workers too: each epoch has a new iterator
-        replacing.put(DataLoader, "_get_iterator", _iterator)
+        replacing.put(DataLoader, GET_ITERATOR, _iterator)
         replacing.put(DataLoader, "__len__", length)
-        replacing.put(loading._BaseDataLoaderIter, "__next__", next_batch)
+        replacing.put(LoaderIterator, "__next__", next_batch)
         if cut is not None:
             _hear_of_accumulation(cut, replacing)
         yield
@@ -106,7 +112,7 @@ def _heard(function: Callable[..., None], attribute: str, cut: Cut) -> Callable[
 def _iterator(loader: Any) -> Any:
     """What iterates over a loader."""
     if loader.num_workers == 0:
-        return _get_iterator(loader)
+        return get_iterator(loader)
     state.assume("DataLoader workers are left out: batches are loaded in this process")
     number, timeout = loader.num_workers, loader.timeout
     loader.num_workers = loader.timeout = 0
@@ -116,39 +122,39 @@ def _iterator(loader: Any) -> Any:
         loader.num_workers, loader.timeout = number, timeout
 
 
-class _OneWorker(loading._SingleProcessDataLoaderIter):
+class _OneWorker(OneProcessIterator):
     """Loads in this process, where the dataset and `worker_init_fn` see the only worker."""
 
     def __init__(self, loader: Any) -> None:
         seed = int(torch.initial_seed()) % 2**63
-        self._info = workers.WorkerInfo(id=0, num_workers=1, seed=seed, dataset=loader.dataset)
+        self._info = WorkerInfo(id=0, num_workers=1, seed=seed, dataset=loader.dataset)
         with self._worker():
             if loader.worker_init_fn is not None:
                 loader.worker_init_fn(0)
             super().__init__(loader)
-        fetcher: Any = self._dataset_fetcher
-        fetcher.collate_fn = self._collated_here(fetcher.collate_fn)
+        self.fetcher.collate_fn = self._collated_here(self.fetcher.collate_fn)
 
     def _collated_here(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """`collate` outside of the worker: there PyTorch's own puts batches into memory that processes share."""
 
         def collate_here(samples: Any) -> Any:
-            before, workers._worker_info = workers._worker_info, None
+            before = exchange_worker_info(None)
             try:
                 return collate(samples)
             finally:
-                workers._worker_info = before
+                exchange_worker_info(before)
 
         return collate_here
 
-    def _next_data(self) -> Any:
+    def next_batch(self) -> Any:
+        """Load the next batch as the only worker."""
         with self._worker():
-            return super()._next_data()  # type: ignore[no-untyped-call]
+            return super().next_batch()
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[None]:
-        before, workers._worker_info = workers._worker_info, self._info
+        before = exchange_worker_info(self._info)
         try:
             yield
         finally:
-            workers._worker_info = before
+            exchange_worker_info(before)

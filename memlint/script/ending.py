@@ -20,7 +20,7 @@ from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
 from memlint.libraries.lacking import lacked
 from memlint.script.overlay import real
-from memlint.script.place import made
+from memlint.script.script_line import fake_data
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.user_errors import missing_package, what_to_do
 
@@ -197,8 +197,8 @@ def ending_of(error: BaseException) -> Ending:
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
-    if made and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"It may be due to what is made up; put the real data there if so: {'; '.join(made)}."
+    if fake_data and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
+        hint = f"It may be due to what is made up; put the real data there if so: {'; '.join(fake_data)}."
     name = missing_package(error)
     if name and not isinstance(error, PackageNotFoundError):  # a stand-in has no version that could be asked for
         hint += f" If it only logs, do without it: --stub {name.partition('.')[0]}."

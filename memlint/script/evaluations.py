@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.private import tree_flatten, tree_unflatten
 from memlint.cuda.autocast import cast_weights
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from memlint.base.variables import variables_of
-from memlint.script.place import made_up, note, user_frames
+from memlint.script.script_line import note, note_fake_data, user_frames
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -93,7 +93,7 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
                 base = next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
                 base.__init__(self, root, **options)  # which takes no more
             description = fill(self, arguments)
-            made_up(f"the data set {name} is not in {root}: made up of {description}")
+            note_fake_data(f"the data set {name} is not in {root}: made up of {description}")
 
     return filled
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.script.known_configs import known_config
-from memlint.script.place import made_up, note
+from memlint.script.script_line import note, note_fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -39,7 +39,7 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
                 text = f"wants the processor {str(name)!r}, which is not on this machine"
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
-            made_up(f"the processor of {name} is not on this machine: it has the settings of its class")
+            note_fake_data(f"the processor of {name} is not on this machine: it has the settings of its class")
             return settings, {key: value for key, value in kwargs.items() if not key.startswith("_")}
         return fields
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import importlib
 import io
+import json
 import linecache
 import random
 import sys
 import wave
 from collections.abc import Callable, Iterator
+from importlib import resources
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.ownership import is_memlint, is_users
-from memlint.script.fake_images import PHOTO, black_image
-from memlint.script.place import made_up, note, script_frame
+from memlint.script.fake_images import black_image
+from memlint.script.script_line import note, note_fake_data, script_frame
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -33,76 +35,14 @@ _SPLITS = ("train", "validation", "test")
 _VOCABULARY = 1000
 _SECONDS, _NUM_RECORDINGS = 10, 64
 """Of each made-up recording, and how many there are of them: each row has its own bytes."""
-_PHOTO = f"image {PHOTO[0]}x{PHOTO[1]}"
-_PHOTOS = f"images {_PHOTO.replace('image', 'images')}"
-_MESSAGES = "messages talk user assistant"
-
-_PAIRS = {"mrpc": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "mnli": ("premise", "hypothesis")}
-_PAIRS |= {"qnli": ("question", "sentence"), **dict.fromkeys(("rte", "wnli"), _PAIRS["mrpc"])}
-_OF_TEXT = ("bookcorpus", "c4", "fineweb", "fineweb-edu", "openwebtext", "tinystories", "wikipedia", "wikitext")
-_PREFERRED = ("chosen talk user assistant", "rejected talk user assistant")
-_SCORES = ("score_chosen score", "score_rejected score")
-_COLUMNS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_OF_TEXT, ("text",)),
-    "ag_news": ("text", "label class 4"),
-    "alpaca": ("instruction", "input", "output", "text"),
-    "beans": ("image image 500x500", "labels class 3"),
-    "capybara": (_MESSAGES,),
-    "cats_vs_dogs": (f"image {_PHOTO}", "labels class 2"),
-    "cifar10": ("img image 32x32", "label class 10"),
-    "cifar100": ("img image 32x32", "fine_label class 100", "coarse_label class 20"),
-    "cnn_dailymail": ("article", "highlights", "id"),
-    "common_voice_11_0": ("audio audio 48000", "sentence"),
-    "databricks-dolly-15k": ("instruction", "context", "response", "category"),
-    "deepmath-103k": ("prompt talk user", "solution"),
-    "emotion": ("text", "label class 6"),
-    "fashion_mnist": ("image grey 28x28", "label class 10"),
-    "finevision": (_PHOTOS, "texts turns", "source"),
-    "food101": ("image image 512x512", "label class 101"),
-    "gsm8k": ("question", "answer"),
-    "hh-rlhf": ("chosen", "rejected"),
-    "hh-rlhf-helpful-base": ("prompt talk user", "chosen talk assistant", "rejected talk assistant"),
-    "huggingfaceh4/ultrafeedback_binarized": ("prompt", "prompt_id", *_PREFERRED, _MESSAGES, *_SCORES),
-    "imagenet-1k": (f"image {_PHOTO}", "label class 1000"),
-    "imdb": ("text", "label class 2"),
-    "kto-mix-14k": ("prompt talk user", "completion talk assistant", "label flag"),
-    "librispeech_asr": ("audio audio 16000", "text", "id"),
-    "llava-instruct-mix": (_PHOTOS, "prompt talk user", "completion talk assistant"),
-    "lm-human-preferences-descriptiveness": ("prompt", "chosen", "rejected"),
-    "lm-human-preferences-sentiment": ("prompt", "chosen", "rejected"),
-    "math_shepherd": ("prompt", "completions steps", "labels flags"),
-    "minds14": ("audio audio 8000", "transcription", "intent_class class 14"),
-    "mnist": ("image grey 28x28", "label class 10"),
-    "naruto-blip-captions": ("image image 512x512", "text"),
-    "pokemon-blip-captions": ("image image 512x512", "text"),
-    "prm800k": ("prompt", "completions steps", "labels flags"),
-    "rlaif-v": (_PHOTOS, "prompt talk user", "chosen talk assistant", "rejected talk assistant"),
-    "rotten_tomatoes": ("text", "label class 2"),
-    "smithsonian_butterflies_subset": ("image image 512x512", "name"),
-    "the_cauldron": (_PHOTOS, "texts turns"),
-    "tldr": ("prompt", "completion"),
-    "tldr-preference": ("prompt", "chosen", "rejected"),
-    "ultrachat_200k": ("prompt", _MESSAGES),
-    "ultrafeedback-gpt-3.5-turbo-helpfulness": ("prompt talk user", "completion talk assistant", "label flag"),
-    "ultrafeedback-prompt": ("prompt talk user",),
-    "ultrafeedback_binarized": (*_PREFERRED, *_SCORES),
-    "xsum": ("document", "summary", "id"),
-    "yelp_review_full": ("label class 5", "text"),
-}
+_DATA: dict[str, Any] = json.loads(resources.files(__package__).joinpath("data_set_columns.json").read_text("utf-8"))
 """Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text.
 
-By the last part of their path, or by all of it where others have the same.
+`data_sets` by the last part of their path, or by all of it where others have the same; `glue` the texts by the name of
+the task; `usual` those that data sets which are not listed may have, where a script names them.
 """
-_TEXTS = (
-    *("answer", "caption", "chosen", "completion", "content", "input", "instruction", "output", "prompt", "question"),
-    *("rejected", "response", "sentence", "sentence1", "sentence2", "summary", "text", "transcription"),
-)
-_USUAL = (
-    *("audio audio 16000", "image image 512x512", _PHOTOS, "img image 32x32", "label class 2", "labels class 2"),
-    *(_MESSAGES, "texts turns", *_TEXTS),
-)
-_BY_NAME = {column.split()[0]: column for column in _USUAL}
-"""Of data sets that nobody knows, the columns that a script names."""
+_COLUMNS: dict[str, tuple[str, ...]] = {name: tuple(columns) for name, columns in _DATA["data_sets"].items()}
+_USUAL: dict[str, str] = {column.split()[0]: column for column in _DATA["usual"]}
 Make = Callable[[int], Any]
 
 
@@ -123,7 +63,7 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
         shown = ", ".join(column.split()[0] for column in columns)
         talks = f", answers of {_NUM_ANSWERED:,}" if any(" talk " in column for column in columns) else ""
-        made_up(
+        note_fake_data(
             f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown},"
             f" texts of {_NUM_WORDS} random words{talks}"
         )
@@ -154,7 +94,7 @@ def _listed(split: Any) -> Any:
 def _columns(path: str, name: str | None) -> tuple[str, ...]:
     last = path.rsplit("/", 1)[-1].lower()
     if last == "glue":
-        return *_PAIRS.get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx index"
+        return *_DATA["glue"].get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx index"
     return _COLUMNS.get(path.lower()) or _COLUMNS.get(last) or _named_by_script() or ("text",)
 
 
@@ -163,7 +103,7 @@ def _named_by_script() -> tuple[str, ...]:
     strings = {string: None for path in _files() for string in _strings(path)}
     if not getattr(importlib.import_module("datasets").config, "TORCHCODEC_AVAILABLE", True):
         strings.pop("audio", None)  # which nothing could decode
-    return tuple(_BY_NAME[string] for string in strings if string in _BY_NAME)
+    return tuple(_USUAL[string] for string in strings if string in _USUAL)
 
 
 def _files() -> Iterator[str]:

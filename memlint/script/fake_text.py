@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.script.known_configs import known_config
-from memlint.script.place import made_up, note
+from memlint.script.script_line import note, note_fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -44,7 +44,7 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
         size = len(tokenizer)
-        made_up(f"the tokenizer of {name} is not on this machine: made up with {size:,} tokens, a word each")
+        note_fake_data(f"the tokenizer of {name} is not on this machine: made up with {size:,} tokens, a word each")
         return tokenizer
 
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
@@ -114,7 +114,7 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
                     able = "" if count is None else ", or add --fake-data to let it be made up"
                     note(error, f"wants {file}, which is not on this machine", f"load the encoding once before{able}")
                     raise
-            made_up(f"{file} is not on this machine: made up of {count:,} tokens")
+            note_fake_data(f"{file} is not on this machine: made up of {count:,} tokens")
             skips = "p50k" in file
             return {_token(i): i + (skips and i >= _END_OF_TEXT) for i in range(count)}
 

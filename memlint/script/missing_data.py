@@ -20,8 +20,8 @@ from memlint.script.fake_images import replace_datasets
 from memlint.script.fake_processors import replace_processors
 from memlint.script.fake_rows import replace_load_dataset
 from memlint.script.fake_text import replace_encodings, replace_tokenizers
-from memlint.script.place import made_up, note
 from memlint.script.replacing import Replacing
+from memlint.script.script_line import note, note_fake_data
 
 _NUM_ELEMENTS = 2**24
 """Of a file of numbers whose size nobody knows."""
@@ -116,7 +116,7 @@ def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
             note(error, f"wants the file {file}, which is not there", _HINT)
             raise error
         array = np.zeros(_NUM_ELEMENTS if shape is None else shape, dtype)
-        made_up(f"the file {file} is not there: made up of {array.size:,} zeros")
+        note_fake_data(f"the file {file} is not there: made up of {array.size:,} zeros")
         return array
 
     def new_memmap(

@@ -19,8 +19,8 @@ import torch
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
-from memlint.script.place import note
 from memlint.script.replacing import Replacing
+from memlint.script.script_line import note
 from memlint.workloads.downloads import Absent, loading
 
 _OF_CONFIGS = (

@@ -16,10 +16,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
+from memlint.accelerator.private import graph_task, part_of_rank, tree_leaves
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
@@ -47,7 +47,6 @@ Python collects when 700 objects more were made than freed (`gc.get_threshold`),
 """
 _KEPT_EVERY = 2.0
 """Seconds of steps that may be lost where nothing reaches a script any more."""
-_in_backward = torch._C._current_graph_task_id
 
 
 class ScriptRecorder(Recorder):
@@ -100,7 +99,7 @@ class ScriptRecorder(Recorder):
         """A kernel begins."""
         if not self.calls:
             gc.freeze()  # what was imported before any tensor was made need not be searched after every step
-        if self._is_between and _in_backward() != -1:
+        if self._is_between and graph_task() != -1:
             self._begin()
         super().started(kernel)
         phase = self.calls[-1][1]
@@ -113,7 +112,7 @@ class ScriptRecorder(Recorder):
         """The kernel begun last ends."""
         kernel = self.calls[self.open_calls[-1]][0]
         super().finished(inputs, outputs)
-        if not self._roots and torch.is_grad_enabled() and _in_backward() == -1:
+        if not self._roots and torch.is_grad_enabled() and graph_task() == -1:
             self._note_leaves(inputs)
         if kernel.written and outputs:
             self.evaluations.note_write(outputs)
@@ -129,7 +128,7 @@ class ScriptRecorder(Recorder):
         @functools.wraps(handler)
         def handle(number: int, frame: FrameType | None) -> None:
             self._postponed.append(functools.partial(handler, number))  # not with `frame`: it holds its tensors
-            if not (self.open_calls or _in_backward() != -1 or _is_ours(frame) or is_within_library("libtorch")):
+            if not (self.open_calls or graph_task() != -1 or _is_ours(frame) or is_within_library("libtorch")):
                 self._handle_signals()
 
         return handle
@@ -147,7 +146,7 @@ class ScriptRecorder(Recorder):
 
     def _note_update(self, written: list[torch.Tensor]) -> None:
         """Take parameters that are written after a backward, outside of it, for a step that is made by hand."""
-        if _in_backward() != -1:
+        if graph_task() != -1:
             return
         categories = self.roles.categories
         self._was_written = any(
@@ -161,7 +160,7 @@ class ScriptRecorder(Recorder):
 
     def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
         """A module is called while none runs: a part of a step, or an evaluation."""
-        if _in_backward() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
+        if graph_task() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
             return super().outermost_call(call, module, args, kwargs)
         self._handle_signals()
         is_counted = self._note_call(module, args, kwargs)
@@ -251,7 +250,7 @@ class ScriptRecorder(Recorder):
         """An optimizer begins to step; forward and backward may be inside, in a closure."""
         if self._is_full and self._leader is not None and self._leader() is optimizer:
             self._end()
-        if _in_backward() == -1:
+        if graph_task() == -1:
             self._handle_signals()
         super().before_optimizer(optimizer, args, kwargs)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -321,7 +320,7 @@ def _is_on_gpu(leaf: object) -> bool:
 
 def _of_rank(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself, or this rank's part of a DTensor."""
-    return unwrapped(getattr(tensor, "_local_tensor", tensor))
+    return unwrapped(part_of_rank(tensor, tensor))
 
 
 def _is_ours(frame: FrameType | None) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.private import REDUCE, SAVE, compiled
 from memlint.base.after_import import after_import
 from memlint.script.safetensors_files import replace_safetensors
 
@@ -38,7 +39,7 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
         return
     writing, reading = files.writing, files.reading
     for owner, name, mapped in (
-        (torch._C, "PyTorchFileWriter", writing),
+        (compiled, "PyTorchFileWriter", writing),
         (torch, "load", reading),
         (torch.jit, "load", reading),
         (torch.autograd.profiler.profile, "export_chrome_trace", writing),
@@ -98,8 +99,8 @@ def _save_tokenizers(module: ModuleType, replacing: Replacing, files: FileSystem
 
 def _count_saved(replacing: Replacing) -> None:
     """Let each archive of PyTorch tell the bytes of the tensors without memory that it stands for."""
-    save: Callable[..., None] = vars(torch.serialization)["_save"]
-    reduce: Callable[..., Any] = vars(torch.Tensor)["_reduce_ex_internal"]
+    save: Callable[..., None] = vars(torch.serialization)[SAVE]
+    reduce: Callable[..., Any] = vars(torch.Tensor)[REDUCE]
     archives: list[dict[int, int]] = []
     """Of each archive that is being written: bytes of the storages saved, by their number."""
 
@@ -118,8 +119,8 @@ def _count_saved(replacing: Replacing) -> None:
             text = str(nbytes)
             archive.write_record(_RECORD, text, len(text))
 
-    replacing.put(torch.serialization, "_save", save_counting)
-    replacing.put(torch.Tensor, "_reduce_ex_internal", reduce_tensor)
+    replacing.put(torch.serialization, SAVE, save_counting)
+    replacing.put(torch.Tensor, REDUCE, reduce_tensor)
 
 
 def nbytes_of(path: str) -> int:

@@ -27,8 +27,8 @@ from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import Simulation
 from memlint.worker.jobs import FitsSoFar
-from memlint.workloads.build.construct import completed_program
-from memlint.workloads.build.worst_rank import of_worst_rank
+from memlint.workloads.construction.construct import completed_program
+from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 
 _GROWTH = 4

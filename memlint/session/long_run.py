@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
+from memlint.accelerator.private import SAVED, SAVED_AS_PACKED, forward_hooks, forward_pre_hooks
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import Frame, Trace
@@ -51,7 +52,7 @@ def _variables(program: Any) -> Iterator[tuple[str, Any, Frame]]:
         of_model = Frame(program.workload.path, 1, "")
         yield from ((f"{path}.grad", parameter.grad, of_model) for path, parameter in model.named_parameters())
         for path, module in model.named_modules():
-            functions += [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+            functions += [*forward_hooks(module).values(), *forward_pre_hooks(module).values()]
             forward = getattr(type(module), "forward", None)
             frame = _frame(forward)
             if frame is None or not _may_be_users(forward):
@@ -118,7 +119,7 @@ def _saved(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         seen.add(node)
         pending += [following for following, _ in node.next_functions]
         for name in dir(node):
-            if name == "saved_tensors" or (name.startswith("_saved_") and not name.startswith("_saved_tensors")):
+            if name == "saved_tensors" or (name.startswith(SAVED) and not name.startswith(SAVED_AS_PACKED)):
                 try:
                     value = getattr(node, name)
                 except RuntimeError:  # freed by a backward, or changed in place since

@@ -15,7 +15,7 @@ from memlint.session.target import Target
 from memlint.validate.history import write_history
 from memlint.validate.jobs import Measured
 from memlint.validate.measurement import Allocation, Machine, Measurement, MeasureRequest, Peaks, catalogue_name
-from memlint.workloads.build.construct import completed_program
+from memlint.workloads.construction.construct import completed_program
 
 
 def describe(device: str) -> Machine:

@@ -28,7 +28,7 @@ from memlint.worker.child import (
 )
 from memlint.worker.jobs import Job, Retrace, TraceWorkload
 from memlint.worker.protocol import Request
-from memlint.workloads import availability, stand_ins
+from memlint.workloads import availability, placeholders
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
@@ -43,7 +43,7 @@ def run_request(request: Request) -> NoReturn:
     set_variables(script)
     settings = request.settings
     if settings.stub:
-        stand_ins.expect_in_script(settings.stub)
+        placeholders.expect_in_script(settings.stub)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 
     def keep_in_copy(run: ScriptRun) -> None:
@@ -80,7 +80,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     workload = _workload(run, request, gpu)
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
-    given = (*stand_ins.assumptions(), *availability.assumptions(), *trace.assumptions)
+    given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
     known = (*given, *of_torch(workload, device), *of_context(device), *uncompiled(), *without)
     return Capture(
         workload=workload,

@@ -21,7 +21,7 @@ from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.workload_errors import workload_errors
 from memlint.worker.protocol import Request
-from memlint.workloads.build.construct import build_program
+from memlint.workloads.construction.construct import build_program
 
 Resolve: TypeAlias = "Callable[[str, Mapping[str, Any]], Iterable[Request]]"
 

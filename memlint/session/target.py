@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from memlint.accelerator import lazy_imports
+from memlint.accelerator.private import tree_leaves
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.capture.capture import Capture
@@ -34,16 +34,16 @@ from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
-from memlint.workloads import availability, downloads, stand_ins, torchvision_schemas, user_errors
-from memlint.workloads.build.construct import completed_program, settings_of
-from memlint.workloads.build.worst_rank import of_worst_rank
+from memlint.workloads import availability, downloads, placeholders, torchvision_schemas, user_errors
+from memlint.workloads.construction.construct import completed_program, settings_of
+from memlint.workloads.construction.worst_rank import of_worst_rank
+from memlint.workloads.declaration_draft import declaration, draft
 from memlint.workloads.discover import Discovery, complete, find_workloads
-from memlint.workloads.skeleton import declaration, skeleton
 from memlint.workloads.user_errors import command_with
 
 if TYPE_CHECKING:
     from memlint.worker.protocol import Request
-    from memlint.workloads.build.program import Program
+    from memlint.workloads.construction.program import Program
 
 _UNCOMPILED = Assumption(
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
@@ -89,7 +89,7 @@ class Traced:
             completed = replace(completed, assumed=completed.assumed - {"optimizer"})
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
-        at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
+        at_import = (*placeholders.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device), *uncompiled())
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
@@ -221,7 +221,7 @@ class Target:
         error = getattr(errors, kind, WorkloadError)(message, hint)
         known = {each.name: each for each in self.workloads}
         with suppress(MemlintError):
-            return Text(text=skeleton(known.get(name) or self._unbuilt(name), self.root, error))
+            return Text(text=draft(known.get(name) or self._unbuilt(name), self.root, error))
         return Text()
 
     def _unbuilt(self, name: str) -> Workload:
@@ -236,7 +236,7 @@ def find_requested(request: Request) -> Discovery:
     prepare(request)
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
-    stand_ins.expect(settings.stub)
+    placeholders.expect(settings.stub)
     user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}

@@ -12,17 +12,20 @@ from types import CodeType, FrameType
 
 import torch
 
+from memlint.accelerator.private import (
+    ENGINE_FUNCTION,
+    autograd_node,
+    graph_task,
+    next_sequence_number,
+    sequence_number,
+)
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library
 from memlint.memory.records import Frame, Phase
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
-_ENGINE = "_engine_run_backward"
 _TRACERS = ("trace_program", "run_script")
 """Functions that start a trace. Their callers are not part of the program: a rule may be the user's own file."""
 
-_graph_task = torch._C._current_graph_task_id
-_autograd_node = torch._C._current_autograd_node
-_sequence = torch._C._autograd._get_sequence_nr
 _getframe = sys._getframe
 
 Line = tuple[CodeType, int]
@@ -57,7 +60,7 @@ class Attribution:
 
     def place(self, *, writes: bool = False) -> tuple[Phase, Place]:
         """Return phase and place of the running kernel, which `writes` its arguments or not."""
-        in_backward = _graph_task() != -1
+        in_backward = graph_task() != -1
         code, line, caller = self._line(_getframe(3))
         if in_backward and caller is None:
             if code is None:
@@ -70,7 +73,7 @@ class Attribution:
             return Phase.OPTIMIZER, place
         # Kernels that make no node come later, with the same number. In the backward these are the kernels of a
         # recomputation, a hook or a custom function.
-        number = _sequence() - 1
+        number = next_sequence_number() - 1
         before, last = self._last
         if place == last:  # nodes without a kernel between two of a line, as of views, are of that line too
             for each in range(before + 1, number):
@@ -83,12 +86,12 @@ class Attribution:
 
     def is_new_node(self) -> bool:
         """Return True if autograd has made a node since the last one with a place."""
-        return _sequence() - 1 > self._last[0]
+        return next_sequence_number() - 1 > self._last[0]
 
     def _place_of_forward(self) -> Place:
         """Return the place of the forward whose backward runs now."""
-        node = _autograd_node()
-        return NOWHERE if node is None else self._places.get(node._sequence_nr(), NOWHERE)
+        node = autograd_node()
+        return NOWHERE if node is None else self._places.get(sequence_number(node), NOWHERE)
 
     def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int, Line | None]:
         """Return the innermost line of a project or a package; for a package also that of the project around it."""
@@ -114,7 +117,7 @@ _INTERNAL, _PACKAGE, _PROJECT, _END = 0, 1, 2, 3
 
 
 def _kind(code: CodeType) -> int:
-    if code.co_name == _ENGINE:
+    if code.co_name == ENGINE_FUNCTION:
         return _END
     if code.co_filename.startswith("<"):
         return _INTERNAL

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
+from memlint.accelerator.private import part_of_rank
 from memlint.accelerator.sparse import parts_of
 from memlint.memory.records import Buffer, Category, Node, Phase
 
@@ -95,7 +96,7 @@ class Roles:
 
 def _buffers_of(tensor: Any) -> Iterator[int]:
     """Yield the Buffers that a tensor lies in."""
-    tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
+    tensor = part_of_rank(tensor, tensor)  # this rank's part of a DTensor
     parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
     yield from (entry_of(part).number for part in filter(is_virtual, parts))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from memlint.accelerator.private import schema_of
 from memlint.base.grouping import grouped
 from memlint.memory.records import Frame, Trace, data_flow
 
@@ -46,7 +47,7 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
         arguments = [makers[source] for source in operands[node.index]]
         if host is not None and node.index in from_host:
             arguments.append(host)
-        name = f"{op._schema.name.split('::')[-1]}_{node.index}"
+        name = f"{schema_of(op).name.split('::')[-1]}_{node.index}"
         graph_node = makers[node.index] = graph.create_node("call_function", op, tuple(arguments), {}, name=name)
         graph_node.meta["memlint"] = node
         graph_node.meta["memlint_buffers"] = tuple(opened[node.index])

@@ -5,7 +5,8 @@ import operator
 from collections.abc import Iterable
 
 import torch
-from torch._ops import OpOverload
+
+from memlint.accelerator.private import OpOverload
 
 
 def facts_of(names: Iterable[str]) -> dict[str, frozenset[str]]:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch._ops import OpOverload
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from memlint.accelerator import held, state
+from memlint.accelerator import preexisting_tensors, state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
+from memlint.accelerator.private import OpOverload
 from memlint.base.garbage import uncollected
 from memlint.base.units import format_nbytes
 from memlint.cuda.session import virtual_device
@@ -257,7 +257,7 @@ class Recorder:
                 if geometry.buffer >= 0:
                     last_used[geometry.buffer] = node.index
         buffers = []
-        made_before = held.places()
+        made_before = preexisting_tensors.places()
         self._assume_held(made_before)
         for number, birth in enumerate(ledger.births):
             workspace = self.workspaces.owner(number)

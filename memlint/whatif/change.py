@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from memlint.memory.estimate import Estimate
     from memlint.tracing.recorder import Program as AnyProgram
-    from memlint.workloads.build.program import Program
+    from memlint.workloads.construction.program import Program
 
 MIN_SHARE = 0.01
 """Smallest share of the peak that makes a candidate, or a saving worth a step of a plan."""
@@ -244,7 +244,7 @@ def modules_at(program: Any, paths: Sequence[str]) -> list[nn.Module]:
 
 def declared(program: Any) -> Program:
     """Return the program as one built from a Workload; raises NotApplicableError if it is not."""
-    from memlint.workloads.build.program import Program
+    from memlint.workloads.construction.program import Program
 
     if not isinstance(program, Program):
         raise NotApplicableError

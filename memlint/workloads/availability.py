@@ -16,7 +16,7 @@ from memlint.base.ownership import is_users
 from memlint.base.patching import Patch, patched
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption, Frame
-from memlint.workloads.stand_ins import forget_users
+from memlint.workloads.placeholders import forget_users
 from memlint.workloads.user_errors import wants_a_gpu
 
 _OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda)
@@ -68,9 +68,9 @@ def with_gpu(load: Callable[[], ModuleType]) -> ModuleType:
 
 def _held(load: Callable[[], ModuleType]) -> ModuleType:
     """What `load` imports on a simulated GPU; the tensors that it makes are there in every simulation to come."""
-    from memlint.accelerator import held  # noqa: PLC0415
+    from memlint.accelerator import preexisting_tensors  # noqa: PLC0415
 
-    with patched(_noting("")), held.holding(_place):
+    with patched(_noting("")), preexisting_tensors.recording(_place):
         return load()
 
 

@@ -24,8 +24,8 @@ from memlint.source.values import shown_arguments
 from memlint.targets.declare import declared_workloads
 from memlint.targets.target import SEPARATOR, Target, parse_target
 from memlint.targets.workload import Workload
-from memlint.workloads import stand_ins
-from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
+from memlint.workloads import placeholders
+from memlint.workloads.construction.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
@@ -91,7 +91,7 @@ def find_workloads(
             )
             discovery = _discovered(module, target.path, root, text, defaults)
             here = str(target.path)
-            missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
+            missing = [each for each in placeholders.assumptions() if each.frame and each.frame.path == here]
             if missing and not discovery.workloads and not discovery.left_out:
                 reasons = "; ".join(each.text for each in missing)
                 install, source = (
@@ -194,7 +194,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     parts = parts_of_others(tree, {**classes, **used})
     candidates: dict[type, _Candidate] = {}
     failures: dict[str, LeftOut] = {}
-    absent: list[stand_ins.AbsentError] = []
+    absent: list[placeholders.AbsentError] = []
     with simulated_device(defaults.device):
         for name, kind in classes.items():
             methods = [each for each in recipes.methods_of(name) if _makes_by_class(kind, each)]
@@ -252,7 +252,7 @@ def _run(recipes: Recipes, names: Collection[str]) -> str:
     return f"Type memlint run {path}, a script that builds {site.function} (line {site.line})."
 
 
-def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[stand_ins.AbsentError]) -> None:
+def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[placeholders.AbsentError]) -> None:
     """Raise what keeps the project's own models from being built, where no other that it trains is there."""
     if absent and not any(candidate.is_trained for candidate in candidates):
         raise absent[0]
@@ -294,7 +294,7 @@ def _first_built(
     recipes: Recipes,
     defaults: Workload,
     failures: dict[str, LeftOut],
-    absent: list[stand_ins.AbsentError],
+    absent: list[placeholders.AbsentError],
 ) -> _Candidate | None:
     """What the first recipe gives that works, those of training scripts before all others; why the others fail.
 
@@ -306,7 +306,7 @@ def _first_built(
         try:
             return _built(module, recipes, recipe, defaults)[1]
         except (WorkloadError, TargetError) as error:
-            if recipe.trains and isinstance(error, stand_ins.AbsentError):
+            if recipe.trains and isinstance(error, placeholders.AbsentError):
                 absent.append(error)
             if "." not in recipe.maker:  # a method of the class that has failures of its own
                 hint = "" if isinstance(error, MissingArgumentsError) else error.hint  # --init writes these out

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from memlint.accelerator.private import LoadedKeys
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption, Frame
 
@@ -59,7 +60,7 @@ def loading(load: Callable[..., Any]) -> Callable[..., Any]:
 
     def load_state_dict(self: nn.Module, state_dict: Any, *arguments: Any, **named: Any) -> Any:
         if isinstance(state_dict, Absent):
-            return nn.modules.module._IncompatibleKeys([], [])
+            return LoadedKeys([], [])
         return load(self, state_dict, *arguments, **named)
 
     return load_state_dict

@@ -6,8 +6,8 @@ from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
+from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import UsageError, WorkloadError
 
 OF_CLASSES = ("CrossEntropyLoss", "NLLLoss")

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-from torch.utils._pytree import register_pytree_node
 
+from memlint.accelerator.private import register_pytree_node
 from memlint.base.errors import WorkloadError
 from memlint.targets.workload import CONSTANT, InputSpec
 

@@ -16,6 +16,8 @@ from types import ModuleType
 
 import torch
 
+from memlint.accelerator.private import is_op
+
 _POOLED = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _SIZE = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
 _GRAD = "Tensor grad, Tensor rois"
@@ -67,7 +69,7 @@ def declare() -> None:
     library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in SCHEMAS:
         name = schema.partition("(")[0]
-        if not torch._C._dispatch_has_kernel(f"torchvision::{name}"):
+        if not is_op(f"torchvision::{name}"):
             library.define(schema)
     # A Library takes its operators back when it is collected.
     _declared.append(library)

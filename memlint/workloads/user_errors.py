@@ -13,7 +13,7 @@ from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries.lacking import lacked
-from memlint.workloads.missing import absent, remedy
+from memlint.workloads.missing_modules import absent, remedy
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)

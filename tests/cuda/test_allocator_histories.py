@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from memlint.memory.allocator.driver import Driver
-from memlint.memory.allocator.reference import SMALL_SEGMENT, SMALL_SIZE, Allocator, AllocatorSettings, Block
+from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block
+from memlint.memory.allocator.rounding import SMALL_SEGMENT, SMALL_SIZE
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "histories"
 

@@ -15,7 +15,7 @@ from memlint.memory.step_order import Steps
 from memlint.memory.timeline import Timeline
 from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.build.program import Construction, Program
+from memlint.workloads.construction.program import Construction, Program
 
 if TYPE_CHECKING:
     from memlint.memory.records import Trace

@@ -11,7 +11,7 @@ from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.build.program import Construction, Program
+from memlint.workloads.construction.program import Construction, Program
 
 A100 = device_named("a100-80gb")
 

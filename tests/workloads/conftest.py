@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.accelerator import held
+from memlint.accelerator import preexisting_tensors
 from memlint.workloads import availability
 
 if TYPE_CHECKING:
@@ -46,4 +46,4 @@ def fresh_imports() -> Iterator[None]:
 def no_gpu_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget which GPU an analysis in this process was of, and what files made on it."""
     monkeypatch.setattr(availability, "_simulated", None)
-    held.forget()
+    preexisting_tensors.forget()

@@ -6,7 +6,7 @@ import pytest
 
 from memlint.base.errors import WorkloadError
 from memlint.memory.records import Category
-from memlint.workloads.build.construct import build
+from memlint.workloads.construction.construct import build
 from memlint.workloads.loading import prepare_imports
 from tests.in_process import analysed
 from tests.workloads.tables import read_workloads

@@ -12,9 +12,9 @@ from torch import nn
 from memlint.targets.workload import InputSpec
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.guess.reasons import own_reason
-from memlint.workloads.guess.trial import Stage
+from memlint.workloads.guess.trial_forward import TrialModel
 from memlint.workloads.loading import prepare_imports
-from memlint.workloads.takers import taker
+from memlint.workloads.receiving_layers import receiving_layer
 
 SMALL = {"sample_height": 8, "sample_width": 8, "num_frames": 3}
 """Height, width and frames of latents."""
@@ -499,7 +499,7 @@ class Unfitting(Mixin):
 )
 def test_a_reason_of_the_models_own_is_known_by_how_a_trial_failed(kind, said):
     model = kind()
-    with Stage(model, "cpu").watched() as stage:
+    with TrialModel(model, "cpu").watched() as stage:
         trial = stage.attempt((InputSpec("hidden_states", ("batch", 5, 4)),))
     assert trial.error is not None
     assert own_reason(model, [trial]) == said
@@ -530,7 +530,7 @@ class OfBlocks(nn.Module):
 @pytest.mark.parametrize(("name", "path"), [("context", "blocks.0.key.1"), ("ids", "table"), ("x", ""), ("other", "")])
 def test_the_layer_that_takes_a_parameter_as_it_is_is_seen_in_the_code(name, path):
     model = OfBlocks()
-    assert taker(model, name) is (model.get_submodule(path) if path else None)
+    assert receiving_layer(model, name) is (model.get_submodule(path) if path else None)
 
 
 class OfLengths(Mixin):

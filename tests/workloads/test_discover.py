@@ -10,7 +10,7 @@ from memlint.base.errors import TargetError, UsageError, WorkloadError
 from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.build.construct import build
+from memlint.workloads.construction.construct import build
 from memlint.workloads.discover import build_program, find_workloads
 from tests.workloads.tables import read_workloads
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.build.construct import build
+from memlint.workloads.construction.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.huggingface import diffusion, processors
 from memlint.workloads.huggingface.documented import documented_shape

@@ -6,8 +6,8 @@ import torch
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.targets.workload import InputSpec
 from memlint.workloads import user_errors
-from memlint.workloads.build.construct import simulated_device
-from memlint.workloads.build.optimizers import OPTIMIZERS
+from memlint.workloads.construction.construct import simulated_device
+from memlint.workloads.construction.optimizers import OPTIMIZERS
 from memlint.workloads.discover import build_program, find_workloads
 from memlint.workloads.loss import mean_of, own_loss
 from memlint.workloads.tensors import make_inputs

@@ -15,7 +15,7 @@ from memlint.source.text import Source
 from memlint.source.training_loop import sole_loop
 from memlint.targets.workload import InputSpec
 from memlint.workloads import downloads
-from memlint.workloads.build.construct import complete, settings_of
+from memlint.workloads.construction.construct import complete, settings_of
 from memlint.workloads.discover import build_program, find_workloads
 
 NET = """

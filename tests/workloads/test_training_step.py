@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from memlint.commands.analyse.description import described
-from memlint.workloads.build.training_step import calls_training_step
+from memlint.workloads.construction.training_step import calls_training_step
 from memlint.workloads.discover import find_workloads
 from tests.in_process import analysed
 from tests.script.isolated import needs

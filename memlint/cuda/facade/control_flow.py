@@ -8,22 +8,16 @@ equal iterations.
 
 from typing import Any
 
-from torch import _lobpcg as lobpcg
-from torch._C import DispatchKey
-from torch._higher_order_ops.cond import cond_op
-from torch._higher_order_ops.map import map_impl
-from torch._higher_order_ops.scan import scan_op
-from torch._higher_order_ops.while_loop import while_loop_op
-
 from memlint.accelerator import state
+from memlint.accelerator.private import DISPATCH_CACHE, LOBPCG, DispatchKey, cond_op, map_op, scan_op, while_loop_op
 
 NUM_ITERATIONS = 3
-_stops = lobpcg.LOBPCG.stop_iteration
+_stops = LOBPCG.stop_iteration
 
 
 def _stop_iteration(solver: Any) -> bool:
     if solver.ivars["istep"] < NUM_ITERATIONS:
-        return bool(_stops(solver))  # type: ignore[no-untyped-call]
+        return bool(_stops(solver))
     state.assume(f"lobpcg() is taken to need no more memory after {NUM_ITERATIONS} iterations")
     return True
 
@@ -31,8 +25,8 @@ def _stop_iteration(solver: Any) -> bool:
 def patches() -> list[tuple[Any, str, Any]]:
     """Return the patches while a device is simulated: owner, name, replacement."""
     key, plain = DispatchKey.AutogradPrivateUse1, DispatchKey.CompositeExplicitAutograd
-    ops = (cond_op, map_impl, scan_op, while_loop_op)
+    ops = (cond_op, map_op, scan_op, while_loop_op)
     return [
-        *((op, "_dispatch_cache", {key: op.py_kernels[plain]}) for op in ops),
-        (lobpcg.LOBPCG, "stop_iteration", _stop_iteration),
+        *((op, DISPATCH_CACHE, {key: op.py_kernels[plain]}) for op in ops),
+        (LOBPCG, "stop_iteration", _stop_iteration),
     ]

@@ -6,12 +6,20 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedParameter
-from torch.utils import _device as device_contexts
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, is_virtual, real, real_device_of
 from memlint.accelerator.inference import to_meta
+from memlint.accelerator.private import (
+    FAKE_MODE,
+    MAKE_WRAPPER,
+    DisableTorchFunction,
+    device_contexts,
+    dispatch_mode,
+    function_modes,
+    is_wrapper_subclass,
+    make_subclass,
+)
 from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, pin, real_to, to
 
 Tensor = torch.Tensor
@@ -29,16 +37,14 @@ _FROM_DATA = "tensor as_tensor asarray"
 _SPARSE = """
     sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor
 """
-_function_modes: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
-_dispatch_mode: Callable[..., Any] = torch._C._get_dispatch_mode
 _real_tensor = torch.tensor
-_real_wrapper: Callable[..., Any] = Tensor._make_wrapper_subclass
+_real_wrapper: Callable[..., Any] = getattr(Tensor, MAKE_WRAPPER)
 _real_parameter_new = torch.nn.Parameter.__new__
 
 
 def _context_device() -> Any:
     """Return the device that the innermost `with torch.device(...)` block names, if any."""
-    contexts = (mode for mode in reversed(_function_modes()) if isinstance(mode, device_contexts.DeviceContext))
+    contexts = (mode for mode in reversed(function_modes()) if isinstance(mode, device_contexts.DeviceContext))
     return next((context.device for context in contexts), None)
 
 
@@ -97,7 +103,7 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
         if not on_gpu and not is_cpu(device):  # a kernel of the virtual device would ignore the given device
             return function(to_meta(tensor) if virtual else tensor, *args, device=device, **kwargs)
         wrapper: Any = tensor
-        if is_traceable_wrapper_subclass(wrapper) and real_device_of(tensor).type == "meta":
+        if is_wrapper_subclass(wrapper) and real_device_of(tensor).type == "meta":
             names, facts = wrapper.__tensor_flatten__()
             parts = {each: getattr(wrapper, each) for each in names}
             for each, part in parts.items():
@@ -118,14 +124,14 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_trying_out() -> bool:
     """Return True if tensors are made only to try out ops, as DTensor does: they take no memory and are not moved."""
-    return _dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    return dispatch_mode(FAKE_MODE) is not None
 
 
 def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if _is_trying_out():
         return False
     keywords = {k: v for k, v in kwargs.items() if k not in ("device", "generator")}
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         try:
             shape = function(*args, device="meta", **keywords)
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
@@ -208,7 +214,7 @@ def _lazy_parameter_new(
     cls: Any, requires_grad: bool = True, device: Any = None, dtype: torch.dtype | None = None
 ) -> Any:
     data = torch.empty(0, device=device, dtype=dtype)
-    return Tensor._make_subclass(cls, values.to_host(data) if data.is_cpu else data, requires_grad)
+    return make_subclass(cls, values.to_host(data) if data.is_cpu else data, requires_grad)
 
 
 def _make_wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -239,7 +245,7 @@ def patches() -> list[tuple[Any, str, Any]]:
     return [
         *_REPLACED,
         (Tensor, "new_tensor", _new_tensor),
-        (Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper)),
+        (Tensor, MAKE_WRAPPER, staticmethod(_make_wrapper)),
         (torch.nn.Parameter, "__new__", staticmethod(_parameter_new)),
         (UninitializedParameter, "__new__", staticmethod(_lazy_parameter_new)),
     ]

@@ -11,9 +11,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from memlint.accelerator.ledger import Entry, Ledger
+from memlint.accelerator.private import accelerator_functions, cuda_functions
 from memlint.base.ownership import is_memlint
 from memlint.cuda.simulated import Simulated
-from memlint.memory.allocator.reference import SMALL_SEGMENT, AllocatorSettings, Block, OutOfMemory
+from memlint.memory.allocator.reference import AllocatorSettings, Block, OutOfMemory
+from memlint.memory.allocator.rounding import SMALL_SEGMENT
 from memlint.memory.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
 from memlint.memory.context import with_context
 
@@ -160,24 +162,27 @@ class Statistics:
         return max(self._total_nbytes - self._context() - self.now().allocator.reserved, 0)
 
     def patches(self) -> dict[str, Callable[..., Any]]:
-        """Return the replaced functions of `torch._C` by name."""
-        return {
-            "_accelerator_getDeviceStats": self._as_dict,
-            "_accelerator_resetPeakStats": self._reset_peak,
-            "_accelerator_resetAccumulatedStats": self._reset_accumulated,
-            "_accelerator_emptyCache": self._empty_cache,
-            "_accelerator_getMemoryInfo": lambda *_: (self.free, self._total_nbytes),
-            "_cuda_memoryStats": self._as_dict,
-            "_cuda_resetPeakMemoryStats": self._reset_peak,
-            "_cuda_resetAccumulatedMemoryStats": self._reset_accumulated,
-            "_cuda_emptyCache": self._empty_cache,
-            "_cuda_memorySnapshot": self._snapshot,
-            "_cuda_record_memory_history": lambda on, _context, _stacks, most, *_: self._record_history(on, most),
-            "_cuda_record_memory_history_legacy": lambda on, _context, most, *_: self._record_history(on, most),
-            "_cuda_setMemoryFraction": self._set_fraction,
-            "_cuda_getMemoryFraction": lambda *_: self._fraction,
-            "_cuda_getAllocatorBackend": lambda: "native",
+        """Return the replaced functions of PyTorch's extension module by name."""
+        of_accelerator: dict[str, Callable[..., Any]] = {
+            "getDeviceStats": self._as_dict,
+            "resetPeakStats": self._reset_peak,
+            "resetAccumulatedStats": self._reset_accumulated,
+            "emptyCache": self._empty_cache,
+            "getMemoryInfo": lambda *_: (self.free, self._total_nbytes),
         }
+        of_cuda: dict[str, Callable[..., Any]] = {
+            "memoryStats": self._as_dict,
+            "resetPeakMemoryStats": self._reset_peak,
+            "resetAccumulatedMemoryStats": self._reset_accumulated,
+            "emptyCache": self._empty_cache,
+            "memorySnapshot": self._snapshot,
+            "record_memory_history": lambda on, _context, _stacks, most, *_: self._record_history(on, most),
+            "record_memory_history_legacy": lambda on, _context, most, *_: self._record_history(on, most),
+            "setMemoryFraction": self._set_fraction,
+            "getMemoryFraction": lambda *_: self._fraction,
+            "getAllocatorBackend": lambda: "native",
+        }
+        return {**accelerator_functions(of_accelerator), **cuda_functions(of_cuda)}
 
     def _as_dict(self, *_: Any) -> dict[str, Any]:
         allocator = self.now()

@@ -8,13 +8,19 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
-from torch.utils import _device as device_contexts
 from torch.utils import swap_tensors
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, NAME, adopt, alias, allocate, is_virtual, real, real_device_of
+from memlint.accelerator.private import (
+    DisableTorchFunctionSubclass,
+    FakeTensor,
+    device_contexts,
+    functorch,
+    part_of_rank,
+    remember_factories,
+)
 from memlint.accelerator.sparse import is_host, parts_of
 from memlint.memory.devices import Device
 
@@ -22,7 +28,7 @@ Tensor = torch.Tensor
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 
-device_contexts._device_constructors()  # remembers the original factories, with which device contexts compare
+remember_factories()  # remembers the original factories, with which device contexts compare
 real_to: Any = Tensor.to
 _real_type: Callable[..., Any] = Tensor.type
 _real_data: Any = Tensor.data
@@ -58,15 +64,15 @@ def device_of(tensor: Tensor) -> torch.device:
 def _is_hosts(tensor: Tensor) -> bool:
     """Return True if a virtual tensor is the host's; a wrapper is on the device of its local part (DTensor)."""
     if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
-        tensor = getattr(tensor, "_local_tensor", None)  # type: ignore[assignment]
+        tensor = part_of_rank(tensor, None)
         return tensor is not None and is_virtual(tensor) and _is_hosts(tensor)
     return is_host(_unwrapped(tensor))
 
 
 def _unwrapped(tensor: Tensor) -> Tensor:
     """Return the tensor inside the wrappers of `torch.func`'s transforms, such as `vmap`."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
     return tensor
 
 
@@ -178,7 +184,7 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
 
 
 def _is_inference(tensor: Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():  # a lazy module's parameter raises otherwise
+    with DisableTorchFunctionSubclass():  # a lazy module's parameter raises otherwise
         return tensor.is_inference()
 
 

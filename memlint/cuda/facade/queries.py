@@ -9,6 +9,16 @@ import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # `from cudnn import rnn` gives a setting of that name in torch 2.10
 
 from memlint.accelerator import state
+from memlint.accelerator.private import (
+    CUDA_INITIALIZED,
+    CUDART,
+    NVTX,
+    SCATTER,
+    USES_CUDNN_FOR_WEIGHTS,
+    accelerator_functions,
+    compiled,
+    cuda_functions,
+)
 from memlint.cuda.facade import memory, streams
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import cudnn_versions
@@ -162,7 +172,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "list_gpu_processes": "no processes are running",
             **dict.fromkeys(_SILENT),
         },
-        torch: {"_use_cudnn_rnn_flatten_weight": True},
+        torch: {USES_CUDNN_FOR_WEIGHTS: True},
         torch.autograd.profiler: {"emit_nvtx": contextlib.nullcontext()},
         torch.cuda.amp.common: {"amp_definitely_not_available": False},
         torch.backends.cuda: {
@@ -178,25 +188,29 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "current_device_index": 0,
             **dict.fromkeys(("set_device_index", "set_device_idx")),
         },
-        torch._C: {
-            "_cuda_getDeviceCount": 1,
-            "_cuda_isInBadFork": False,
-            "_accelerator_isAllocatorInitialized": True,
-            **dict.fromkeys(("_cuda_getDevice", "_cuda_exchangeDevice", "_cuda_maybeExchangeDevice"), 0),
-            "_cuda_getCurrentBlasHandle": 0,
-            **dict.fromkeys(("_cuda_setDevice", "_cuda_setStream", "_cuda_init")),
-            "_cuda_hostMemoryStats": {},
-            **dict.fromkeys(("_cuda_resetPeakHostMemoryStats", "_cuda_resetAccumulatedHostMemoryStats")),
+        compiled: {
+            **accelerator_functions({"isAllocatorInitialized": True}),
+            **cuda_functions(
+                {
+                    "getDeviceCount": 1,
+                    "isInBadFork": False,
+                    **dict.fromkeys(("getDevice", "exchangeDevice", "maybeExchangeDevice"), 0),
+                    "getCurrentBlasHandle": 0,
+                    **dict.fromkeys(("setDevice", "setStream", "init")),
+                    "hostMemoryStats": {},
+                    **dict.fromkeys(("resetPeakHostMemoryStats", "resetAccumulatedHostMemoryStats")),
+                }
+            ),
         },
     }
     functions: dict[Any, dict[str, Any]] = {
         torch.cuda: {
-            "_initialized": True,
+            CUDA_INITIALIZED: True,
             "is_bf16_supported": is_bf16_supported,
             "CUDAGraph": CUDAGraph,
             "make_graphed_callables": _graphed,
             "MemPool": _Silent,
-            "_cudart": cudart,
+            CUDART: cudart,
             "device": DeviceContext,
             "device_of": type("device_of", (DeviceContext,), {}),
             "device_memory_used": lambda *_, **__: device.total_nbytes - statistics.free,
@@ -205,10 +219,10 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         },
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
-        torch.cuda.nvtx: {"_nvtx": _Silent()},
+        torch.cuda.nvtx: {NVTX: _Silent()},
         torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda, "version": lambda: cudnn_versions()[0]},
-        torch._C: {
-            "_scatter": lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
+        compiled: {
+            SCATTER: lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
             **statistics.patches(),
         },
         cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},

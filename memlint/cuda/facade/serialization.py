@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
+from memlint.accelerator.private import REDUCE, DisableTorchFunction, tree_map
 
 _CPU = torch.device("cpu")
 _clone: Callable[..., torch.UntypedStorage] = torch.UntypedStorage.clone
 _copy = torch.UntypedStorage.copy_
-_reduce: Callable[..., Any] = torch.Tensor._reduce_ex_internal
+_reduce: Callable[..., Any] = getattr(torch.Tensor, REDUCE)
 _load = torch.load
 
 
@@ -74,7 +74,7 @@ def rebuild(
     uniform: Any,
 ) -> torch.Tensor:
     """Rebuild a tensor that `reduce_tensor` has written."""
-    with state.current.placed(on_host=_placements[-1](host) if _placements else host), torch._C.DisableTorchFunction():
+    with state.current.placed(on_host=_placements[-1](host) if _placements else host), DisableTorchFunction():
         tensor = allocate(shape, stride, getattr(torch, dtype))
     if known is not None:
         values.remember(tensor, torch.tensor(known, dtype=tensor.dtype, device=_CPU))
@@ -121,6 +121,6 @@ def patches() -> list[tuple[Any, str, Any]]:
     return [
         (torch.UntypedStorage, "clone", clone_storage),
         (torch.UntypedStorage, "copy_", copy_storage),
-        (torch.Tensor, "_reduce_ex_internal", reduce_tensor),
+        (torch.Tensor, REDUCE, reduce_tensor),
         (torch, "load", load),
     ]

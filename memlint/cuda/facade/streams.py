@@ -14,6 +14,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.private import compiled, cuda_functions
 from memlint.accelerator.sparse import parts_of
 from memlint.cuda.simulated import simulated
 
@@ -216,9 +217,8 @@ def patches() -> list[tuple[Any, str, Any]]:
             "synchronize": _as_new_function(_synchronize),
         },
         torch.Tensor: {"record_stream": _record_stream},
-        torch._C: {
-            "_cuda_getCurrentRawStream": lambda *_: state.current.ledger.stream,
-            "_cuda_synchronize": _synchronize,
-        },
+        compiled: cuda_functions(
+            {"getCurrentRawStream": lambda *_: state.current.ledger.stream, "synchronize": _synchronize}
+        ),
     }
     return [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]

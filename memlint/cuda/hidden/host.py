@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.inference import infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.ledger import Entry
+from memlint.accelerator.private import suggest_memory_format
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
 from memlint.cuda.kernels.host import half_product
 

@@ -4,12 +4,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from memlint.accelerator.device import contiguous, scratch
 from memlint.accelerator.dispatch import check_devices
 from memlint.accelerator.inference import infer, materialize
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.private import OpOverload
 from memlint.accelerator.registration import kernel, overload
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, copy_of, hidden

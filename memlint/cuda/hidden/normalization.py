@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_strides
-from torch._prims_common import make_contiguous_strides_for as _dense
 
 from memlint.accelerator.device import scratch
+from memlint.accelerator.private import DisableTorchFunction, contiguous_strides, output_strides
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
 from memlint.cuda.simulated import simulated
@@ -51,9 +50,10 @@ def _softmax_backward_by_product(grad: Tensor, output: Tensor, *_: Any) -> Steps
     """The gradient times the output; copies of this product and of an output that are not contiguous."""
     yield
     product = copy_of(output)
-    with torch._C.DisableTorchFunction():
-        strides = compute_elementwise_output_strides(grad, output)
-    is_dense = all(n == 1 or a == b for n, a, b in zip(output.shape, strides, _dense(output.shape), strict=True))
+    with DisableTorchFunction():
+        strides = output_strides(grad, output)
+    dense = contiguous_strides(output.shape)
+    is_dense = all(n == 1 or a == b for n, a, b in zip(output.shape, strides, dense, strict=True))
     copies = None if is_dense else copy_of(output), contiguous(output)
     del copies, product
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
+from memlint.accelerator.private import DisableTorchFunction, suggest_memory_format
 from memlint.cuda.hidden import cub
 from memlint.cuda.hidden.indexing import take_to_sort
 from memlint.cuda.hidden.reductions import stage
@@ -292,5 +292,5 @@ def _masked_scatter(x: Tensor, mask: Tensor, values: Tensor) -> Steps:
 
 def _layout(x: Tensor) -> torch.memory_format:
     """Return the layout that the strides suggest, for a view with gaps as well."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return suggest_memory_format(x)

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_logical_to_physical_perm
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, contiguous, strides
+from memlint.accelerator.private import attention_backends, output_permutation
 from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels.composites import temporary
 from memlint.cuda.simulated import simulated
@@ -84,7 +84,7 @@ def takes_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, groupe
 
 def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool) -> int:
     """Choose the backend as CUDA does, in PyTorch's order of preference; math always qualifies."""
-    for backend in torch._C._get_sdp_priority_order():
+    for backend in attention_backends():
         if backend == FLASH and takes_flash(q, k, v, mask, dropout, causal, grouped):
             return FLASH
         if backend == EFFICIENT and takes_efficient(q, k, v, mask, grouped):
@@ -289,7 +289,7 @@ def _sdpa_flash_backward(
 
 def _laid_out_as(x: Tensor) -> Tensor:
     """`empty_like` as a part of the kernel: dimensions in the same order in memory, without gaps."""
-    order, _ = compute_elementwise_output_logical_to_physical_perm(x)
+    order, _ = output_permutation(x)
     steps = dict(zip(order, strides([x.shape[dim] for dim in order]), strict=True))
     return allocate(x.shape, [steps[dim] for dim in range(x.ndim)], x.dtype)
 

@@ -12,6 +12,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import allocate, contiguous, like, scratch, strides
 from memlint.accelerator.inference import Shape, infer, materialize
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.private import DispatchKey, functorch, kernel_under
 from memlint.accelerator.registration import composite, kernel, overload
 from memlint.accelerator.sparse import is_host
 from memlint.accelerator.values import content, uniform_value
@@ -82,7 +83,7 @@ def _grouped_product(
     The last dimension of the result is aligned to 16 bytes (`create_grouped_gemm_output_tensor`, GroupedMMUtils.h).
     """
     if not state.current.cuda or is_host(a):
-        return aten._grouped_mm.default._op_dk(_COMPOSED, a, b, ends, bias, out_dtype)
+        return kernel_under(aten._grouped_mm.default)(_COMPOSED, a, b, ends, bias, out_dtype)
     dtype = out_dtype or a.dtype
     shape: tuple[int, ...] = a.shape[-2], b.shape[-1]
     if a.dim() == b.dim():
@@ -95,7 +96,7 @@ def _grouped_product(
     return result
 
 
-_COMPOSED = torch._C.DispatchKey.CompositeExplicitAutograd
+_COMPOSED = DispatchKey.CompositeExplicitAutograd
 _CUTLASS_GROUPS = (9, 0), (10, 0)
 MATRIX = 2
 
@@ -214,12 +215,9 @@ def _group_norm(
     """
     if state.current.cuda and not is_host(x):
         x = x.contiguous()
-    elif suggested_format(x) is not torch.contiguous_format and not _functorch.is_functorch_wrapped_tensor(x):
+    elif suggested_format(x) is not torch.contiguous_format and not functorch.is_functorch_wrapped_tensor(x):
         return _GroupNormOfHost.apply(x, num_groups, weight, bias, eps)  # type: ignore[no-untyped-call]
     return overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
-
-
-_functorch: Any = torch._C._functorch
 
 
 class _GroupNormOfHost(torch.autograd.Function):

@@ -23,6 +23,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import is_virtual, real
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Entry
+from memlint.accelerator.private import autograd_node, graph_task, next_sequence_number, overload_name, sequence_number
 
 _TAKES_SCALAR = frozenset(("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"))
 _ADDED = ("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_")
@@ -43,9 +44,6 @@ _FLOATS = frozenset(_NAMES.split())
 _CASTS_NOTHING = frozenset(("copy", "copy_", "_to_copy", "fill", "fill_", "masked_fill", "masked_fill_"))
 """Elementwise kernels whose operands may differ in dtype."""
 _SAVES_NUMBER = frozenset(("mul", "div"))
-_sequence = torch._C._autograd._get_sequence_nr
-_autograd_node = torch._C._current_autograd_node
-_in_backward = torch._C._current_graph_task_id
 
 
 class HostScratch:
@@ -61,12 +59,12 @@ class HostScratch:
             return _product(*args[_PRODUCTS[kernel.packet] :][:2])
         if kernel.packet in _REDUCTIONS or kernel.packet in _TRUTHS:
             return _cast_to(_reduces_in(kernel.packet, args[0], kwargs.get("dtype")), args[:1])
-        backward = _in_backward() != -1
+        backward = graph_task() != -1
         if backward:
             self._release()
         if not kernel.pointwise or kernel.packet in _CASTS_NOTHING:
             return []
-        as_scalar = kernel.op._overloadname == "Scalar" and kernel.packet in _TAKES_SCALAR
+        as_scalar = overload_name(kernel.op) == "Scalar" and kernel.packet in _TAKES_SCALAR
         positions = (1,) if as_scalar else kernel.tensor_positions
         number = next((args[i] for i in positions if i < len(args) and isinstance(args[i], (bool, int, float))), None)
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
@@ -89,15 +87,15 @@ class HostScratch:
         entries = [_open(1 if isinstance(number, bool) else 8)]
         saves = kernel.packet in _SAVES_NUMBER and not as_scalar and not backward
         if saves and torch.is_grad_enabled() and operand.requires_grad:
-            self._saved[_sequence() - 1] = entries[0]
+            self._saved[next_sequence_number() - 1] = entries[0]
         if dtype not in (torch.float64, torch.int64):
             entries.append(_open(dtype.itemsize))
         return entries
 
     def _release(self) -> None:
         """Free what the last node of the backward had saved once another node runs."""
-        node = _autograd_node()
-        number = node._sequence_nr() if node is not None else -1
+        node = autograd_node()
+        number = sequence_number(node) if node is not None else -1
         if number != self._last:
             self._saved.pop(self._last, None)
             self._last = number

@@ -13,6 +13,7 @@ import torch
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, like, real, strides
+from memlint.accelerator.private import DispatchKey, kernel_under
 from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.base.errors import TraceError
 from memlint.cuda.kernels import host_cells, host_lstm
@@ -168,7 +169,7 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
             state.assume("pack_padded_sequence() with lengths that are not known is taken to keep every step")
             known = real.full(lengths.shape, x.shape[1 if batch_first else 0], dtype=lengths.dtype, device="cpu")
         lengths = known
-    data, batch_sizes = _PACK._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, x, lengths, batch_first)
+    data, batch_sizes = kernel_under(_PACK)(DispatchKey.CompositeExplicitAutograd, x, lengths, batch_first)
     return data, _as_program_sees(batch_sizes)
 
 

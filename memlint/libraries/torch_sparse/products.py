@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator.device import is_virtual
+from memlint.accelerator.private import indices_of, values_of
 from memlint.libraries.library import launch
 from memlint.libraries.torch_sparse.storage import library
 from memlint.libraries.torch_sparse.tensor import SparseTensor, provides
@@ -130,8 +131,8 @@ def _spspmm(src: SparseTensor, other: SparseTensor, reduce: str = "sum") -> Spar
     if reduce not in {"sum", "add"}:
         raise NotImplementedError if reduce in _REDUCTIONS else ValueError(reduce)
     product = torch.sparse.mm(src.to_torch_sparse_coo_tensor(), other.to_torch_sparse_coo_tensor())
-    row, col = product._indices()
-    value = product._values() if src.has_value() or other.has_value() else None
+    row, col = indices_of(product)
+    value = values_of(product) if src.has_value() or other.has_value() else None
     sizes = product.shape[0], product.shape[1]
     return SparseTensor(row, None, col, value, sizes, is_sorted=True, trust_data=True)
 

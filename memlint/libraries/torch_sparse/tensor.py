@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from memlint.accelerator.private import indices_of, parse_to
 from memlint.libraries.torch_scatter import segment_csr
 from memlint.libraries.torch_sparse.storage import SparseStorage, decided, holding, library
 
@@ -66,7 +67,7 @@ class SparseTensor:
     def from_torch_sparse_coo_tensor(cls, mat: Tensor, has_value: bool = True) -> SparseTensor:
         """Of PyTorch's own of rows and columns."""
         mat = mat.coalesce()
-        row, col = mat._indices()
+        row, col = indices_of(mat)
         return cls._of(mat, row, None, col, mat.values() if has_value else None)
 
     @classmethod
@@ -303,7 +304,7 @@ class SparseTensor:
 
     def to(self, *args: Any, **options: Any) -> SparseTensor:
         """All parts on a device, values in a dtype."""
-        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **options)
+        device, dtype, non_blocking, _ = parse_to(*args, **options)
         tensor = self if dtype is None else self.type(dtype, non_blocking)
         return tensor if device is None else tensor.to_device(device, non_blocking)
 

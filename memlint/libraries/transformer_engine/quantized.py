@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from memlint.accelerator.private import MAKE_WRAPPER, no_torch_function, schema_of
 from memlint.cuda.simulated import simulated
 from memlint.libraries.library import launch, temporary
 from memlint.libraries.transformer_engine.recipes import (
@@ -121,13 +122,13 @@ class Fp8:
 class Fp8Weight(torch.Tensor):
     """A weight that is in fp8 alone: ops other than products take it in full (quantized_tensor.py:462)."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = no_torch_function
     fp8: Fp8
     recipe: Recipe
 
     @staticmethod
     def __new__(cls, like: Tensor, fp8: Fp8, recipe: Recipe) -> Fp8Weight:  # noqa: D102
-        made: Fp8Weight = torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+        made: Fp8Weight = getattr(torch.Tensor, MAKE_WRAPPER)(cls, like.shape, dtype=like.dtype, device=like.device)
         made.fp8, made.recipe = fp8, recipe
         return made
 
@@ -175,7 +176,7 @@ class Fp8Weight(torch.Tensor):
             for each in in_full
         ]
         out = func(*in_full, **(kwargs or {}))
-        if not func._schema.is_mutable:
+        if not schema_of(func).is_mutable:
             return out
         for given, written in zip(args, in_full, strict=True):
             if isinstance(given, cls):

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.garbage import uncollected
 from memlint.memory.allocator.driver import BELOW_THE_FIRST
-from memlint.memory.allocator.reference import MIN_BLOCK, SMALL_SIZE, Allocator
+from memlint.memory.allocator.rounding import MIN_BLOCK, SMALL_SIZE, segment_size
 
 if TYPE_CHECKING:
     import numpy as np
 
-_segment_size = Allocator().segment_size
 _FOR_INT64 = 2**62
 _NO_EVENT = -(2**62)
 
@@ -144,7 +143,7 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
 
     def extended(size: int) -> list[Any]:
         nonlocal reserved, below
-        segment = _segment_size(size)
+        segment = segment_size(size)
         reserved += segment
         if segment <= below:
             address, below = -below, below - segment

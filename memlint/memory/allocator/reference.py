@@ -17,15 +17,10 @@ from typing import Final
 from memlint.base.units import format_nbytes
 from memlint.memory.allocator.driver import Driver
 from memlint.memory.allocator.pools import Block, Pool
-from memlint.memory.allocator.settings import MIB, MIN_LARGE_ALLOCATION, AllocatorSettings
+from memlint.memory.allocator.rounding import MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE, block_size, segment_size
+from memlint.memory.allocator.settings import AllocatorSettings
 
 __all__ = ["Allocator", "AllocatorSettings", "Block", "OutOfMemory"]
-
-# The constants of c10/core/AllocatorConfig.h: kMinBlockSize, kSmallSize, kSmallBuffer, kRoundLarge.
-MIN_BLOCK: Final = 512
-SMALL_SIZE: Final = MIB
-SMALL_SEGMENT: Final = 2 * MIB
-LARGE_ROUNDING: Final = 2 * MIB
 
 DEFAULT_ADDRESS_SPACE: Final = 90 * 2**30
 """Address space in bytes of an expandable segment if the GPU is not known: 9/8 of 80 GiB."""
@@ -118,22 +113,11 @@ class Allocator:
 
     def block_size(self, nbytes: int) -> int:
         """Return the size to which a request is rounded up."""
-        if nbytes < MIN_BLOCK:
-            return MIN_BLOCK
-        if self._rounds_to_powers:
-            divisions = self.settings.divisions(nbytes)
-            if divisions > 1 and nbytes > MIN_BLOCK * divisions:
-                step = (1 << nbytes.bit_length() - 1) // divisions
-                return -(-nbytes // step) * step
-        return -(-nbytes // MIN_BLOCK) * MIN_BLOCK
+        return block_size(nbytes, self.settings.divisions(nbytes) if self._rounds_to_powers else 0)
 
     def segment_size(self, size: int) -> int:
         """Return the size of the segment that is requested for a block of `size` bytes."""
-        if size <= SMALL_SIZE:
-            return SMALL_SEGMENT
-        if size < MIN_LARGE_ALLOCATION:
-            return self.settings.large_segment_size
-        return -(-size // LARGE_ROUNDING) * LARGE_ROUNDING
+        return segment_size(size, self.settings.large_segment_size)
 
     def segments(self) -> Iterator[tuple[Block, ...]]:
         """Return the blocks of each segment in order of address, blocks without memory included."""

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, Self
 
 from memlint.base.errors import UsageError
+from memlint.memory.allocator.rounding import LARGE_SEGMENT, MIB, MIN_LARGE_ALLOCATION
 
 VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Environment variables that may hold the options, the new name and the old."""
-MIB: Final = 2**20
-MIN_LARGE_ALLOCATION: Final = 10 * MIB
-"""Requests below this size share a segment of `large_segment_size`; `kMinLargeAlloc` in c10/core/AllocatorConfig.h."""
-LARGE_SEGMENT: Final = 20 * MIB
-"""Default `large_segment_size`; c10/core/AllocatorConfig.h."""
 
 # The roundup table has one entry per power of two from 1 MiB to 32 GiB; smaller sizes use the first, larger the last
 # (kRoundUpPowerOfTwoStart and kRoundUpPowerOfTwoIntervals in c10/core/AllocatorConfig.cpp).

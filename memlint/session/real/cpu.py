@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from memlint.accelerator.private import AllocationFields, ProfilerEvent
 from memlint.base.errors import WorkerError
 from memlint.base.garbage import uncollected
 from memlint.memory.records import Phase
 
 if TYPE_CHECKING:
-    from torch._C._profiler import _ProfilerEvent
-
     from memlint.tracing.recorder import Program  # it changes PyTorch, which a step on a real device must not see
 
 SETUP = "memlint: setup"
@@ -131,7 +130,7 @@ class _Allocation(NamedTuple):
     operators: tuple[str, ...]
 
 
-def _live_events(tree: Sequence[_ProfilerEvent]) -> tuple[MemoryEvent, ...]:
+def _live_events(tree: Sequence[ProfilerEvent]) -> tuple[MemoryEvent, ...]:
     allocations = sorted(_allocations(tree, ()), key=lambda a: a.time)
     for before, after in pairwise(allocations):
         if after.total_in_process != before.total_in_process + after.nbytes:
@@ -150,10 +149,10 @@ def _live_events(tree: Sequence[_ProfilerEvent]) -> tuple[MemoryEvent, ...]:
     return tuple(events)
 
 
-def _allocations(events: Sequence[_ProfilerEvent], operators: tuple[str, ...]) -> Iterator[_Allocation]:
+def _allocations(events: Sequence[ProfilerEvent], operators: tuple[str, ...]) -> Iterator[_Allocation]:
     for event in events:
         fields = event.extra_fields
-        if isinstance(fields, torch._C._profiler._ExtraFields_Allocation):
+        if isinstance(fields, AllocationFields):
             if fields.device.type == "cpu" and fields.ptr is not None and fields.total_allocated is not None:
                 yield _Allocation(event.start_time_ns, fields.alloc_size, fields.ptr, fields.total_allocated, operators)
         else:

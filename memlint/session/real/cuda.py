@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from memlint.accelerator.private import nvml_index, record_history, snapshot
 from memlint.base.errors import UsageError
 from memlint.memory.records import Phase
 from memlint.validate.history import compact_history
@@ -114,9 +115,7 @@ def measure_cuda_step(
     nvml = _Nvml.of_first_device()
     torch.cuda.init()
     if history:
-        torch.cuda.memory._record_memory_history(
-            "all", context="alloc", stacks="all", max_entries=HISTORY_EVENTS, clear_history=True
-        )
+        record_history("all", context="alloc", stacks="all", max_entries=HISTORY_EVENTS, clear_history=True)
     meter = Meter()
     with watched(meter.enter):
         program.setup()
@@ -128,8 +127,8 @@ def measure_cuda_step(
     assert meter.total is not None
     recorded = None
     if history:
-        recorded = compact_history(torch.cuda.memory._snapshot(), torch.cuda.current_device())
-        torch.cuda.memory._record_memory_history(None)
+        recorded = compact_history(snapshot(), torch.cuda.current_device())
+        record_history(None)
     return CudaMeasurement(
         peaks=meter.total.model_copy(update={"device": nvml.nbytes() if nvml else None}),
         phases=meter.phases,
@@ -163,7 +162,7 @@ class _Nvml:
             return None
         try:
             # PyTorch's first GPU may be another of NVML's: CUDA_VISIBLE_DEVICES changes the numbers.
-            handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda._get_nvml_device_index(0))
+            handle = pynvml.nvmlDeviceGetHandleByIndex(nvml_index(0))
             return cls(pynvml, handle, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
         except (pynvml.NVMLError, RuntimeError):
             return None

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 
+from memlint.accelerator.private import indices_of, tree_leaves, values_of
 from memlint.base.frames import chain
 from memlint.base.patching import patched
 from memlint.memory.records import Category, Phase
@@ -121,5 +121,5 @@ class Holdings:
 def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
     """Those a tensor lies in: of a sparse one, its indices' and values'."""
     if tensor.layout is torch.sparse_coo:
-        return [tensor._indices().untyped_storage(), tensor._values().untyped_storage()]
+        return [indices_of(tensor).untyped_storage(), values_of(tensor).untyped_storage()]
     return [tensor.untyped_storage()]

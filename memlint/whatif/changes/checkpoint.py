@@ -85,10 +85,10 @@ def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[No
     """Turn other checkpoints, reentrant or not, into plain calls inside the block."""
     from torch.utils import checkpoint as checkpointing
 
-    begin = checkpointing._checkpoint_without_reentrant_generator
+    from memlint.accelerator.private import CHECKPOINT, run_checkpoint
 
     def begin_ours(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return begin(function, *args, **kwargs) if function in forwards else iter((None,))
+        return run_checkpoint(function, *args, **kwargs) if function in forwards else iter((None,))
 
     class Plain:
         """Plain call of the function of a reentrant checkpoint."""
@@ -97,6 +97,6 @@ def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[No
         def apply(function: Callable[..., Any], _preserve: bool, *args: Any) -> Any:
             return function(*args)
 
-    ours = {"_checkpoint_without_reentrant_generator": begin_ours, "CheckpointFunction": Plain}
+    ours = {CHECKPOINT: begin_ours, "CheckpointFunction": Plain}
     with patched((checkpointing, name, value) for name, value in ours.items()):
         yield

@@ -142,4 +142,6 @@ class _DeferredLinear:
 
 
 def _share(a: Tensor, b: Tensor) -> bool:
-    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+    from memlint.accelerator.private import storage_address
+
+    return storage_address(a.untyped_storage()) == storage_address(b.untyped_storage())

@@ -90,7 +90,8 @@ class ParameterDtype(Change):
 
     def _cast_inputs(self, _module: Any, args: Any, kwargs: Any) -> Any:
         import torch
-        from torch.utils._pytree import tree_map
+
+        from memlint.accelerator.private import tree_map
 
         def cast(value: Any) -> Any:
             is_float = isinstance(value, torch.Tensor) and value.is_floating_point()

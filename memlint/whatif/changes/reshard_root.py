@@ -33,5 +33,7 @@ class ReshardRoot(Change):
             root.set_reshard_after_forward(True, recurse=False)
 
     def _is_meant(self, root: Any) -> bool:
+        from memlint.accelerator.private.sharding import chooses_itself
+
         is_trained = any(parameter.requires_grad for parameter in root.parameters())
-        return root._get_fsdp_state()._auto_reshard_after_forward and not (self.only_frozen and is_trained)
+        return chooses_itself(root) and not (self.only_frozen and is_trained)

@@ -145,12 +145,13 @@ class WrappedOtherwise(Change):
         """Make the wrappers of a script again, which exist already."""
         from torch.nn.parallel import DistributedDataParallel
 
+        from memlint.accelerator.private.distributed import comm_hooks
         from memlint.distributed.group import wrap_again
 
         modules = [each for root in roots_of_script(program) for each in root.modules()]
         wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
         others = [each for each in wrappers if self._changes(vars(each)["wrapped_with"])]
-        if any(each._comm_hooks for each in others):
+        if any(comm_hooks(each) for each in others):
             raise NotApplicableError
         for each in others:
             wrap_again(each, **self.options)
@@ -193,22 +194,16 @@ class CheckpointAroundHooks(Change):
         return "wrap modules for checkpointing after `parallelize_module`"
 
     def after_setup(self, program: Any) -> None:
-        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
         from torch.distributed.fsdp import FSDPModule
 
+        from memlint.accelerator.private import forward_pre_hooks, hook_tables
+        from memlint.accelerator.private.sharding import CheckpointWrapper, wrapped_module
+
         wrappers = [each for each in program.model.modules() if isinstance(each, CheckpointWrapper)]
-        hooked = [each for each in wrappers if each._forward_pre_hooks and not isinstance(each, FSDPModule)]
+        hooked = [each for each in wrappers if forward_pre_hooks(each) and not isinstance(each, FSDPModule)]
         for wrapper in hooked:
-            for name in _HOOKS:
-                hooks = getattr(wrapper, name)
-                getattr(wrapper._checkpoint_wrapped_module, name).update(hooks)
+            for hooks, inner in zip(hook_tables(wrapper), hook_tables(wrapped_module(wrapper)), strict=True):
+                inner.update(hooks)
                 hooks.clear()
         if not hooked:
             raise NotApplicableError
-
-
-_HOOKS = (
-    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs"),
-    "_forward_hooks_always_called",
-)
-"""Names of hook dictionaries of `torch.nn.Module`."""

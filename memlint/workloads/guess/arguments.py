@@ -15,8 +15,8 @@ from memlint.targets.workload import BATCH, Workload
 from memlint.targets.workload_tables import toml
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.huggingface.configs import is_config
-from memlint.workloads.made import made
 from memlint.workloads.model_sizes import CONFIG_NAMES, annotation_class
+from memlint.workloads.objects_from_text import object_of
 from memlint.workloads.user_errors import describe, reported
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
@@ -57,7 +57,7 @@ def arguments_for(
     sizes: list[str] = []
     with reported(f"{workload.name}: its arguments cannot be made"):
         own = {
-            name: made(value, namespace, sizes)
+            name: object_of(value, namespace, sizes)
             for name, value in by_name(workload.arguments, parameters(function)).items()
         }
     fixed = {**own, **_sizes(function, workload)}

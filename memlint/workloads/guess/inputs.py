@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
+from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import line_of, text_of
 from memlint.memory.records import Assumption, Frame
@@ -32,7 +32,6 @@ from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.examples import as_shown
 from memlint.workloads.guess.forward_names import (
-    LABELS,
     fields,
     first_entry,
     guess_input,
@@ -41,15 +40,16 @@ from memlint.workloads.guess.forward_names import (
 )
 from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.repair import Specs, repairs
-from memlint.workloads.guess.trial import TRIAL_BATCH, Stage, Trial
+from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial, TrialModel
 from memlint.workloads.huggingface import diffusion
 from memlint.workloads.huggingface.by_name import by_name, mentioned
 from memlint.workloads.huggingface.configs import is_model
+from memlint.workloads.huggingface.containing_models import containing_models, inputs_of_part
 from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
-from memlint.workloads.huggingface.wholes import inputs_of_part, wholes
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
+from memlint.workloads.name_table import LABELS
 from memlint.workloads.user_errors import describe, what_to_do
 
 _SHORTEST = 8
@@ -110,7 +110,7 @@ def infer_inputs(
     if is_model(model):
         proposals = candidates(model, train=train, length=length)
         try:
-            return _first_that_works(Stage(model, device), proposals, named=named, is_fixed=length is not None)
+            return _first_that_works(TrialModel(model, device), proposals, named=named, is_fixed=length is not None)
         except NoInputsError as error:
             if length is None and (inferred := _as_part(model, train=train, device=device)) is not None:
                 return inferred
@@ -122,9 +122,9 @@ def infer_inputs(
             first, failure = (*known, *guessed) or error.specs, error
     else:
         first = _first_guess(model, sizes)
-    others = _of_diffusion(Stage(model, device), first) if is_diffusion_model(model) else []
+    others = _of_diffusion(TrialModel(model, device), first) if is_diffusion_model(model) else []
     example = as_shown(model, shown) if shown is not None else ()
-    with Stage(model, device).watched() as stage:
+    with TrialModel(model, device).watched() as stage:
         starts = [*others, _completed(stage, first).specs if is_model(model) else first]
         is_needed = example and shown is not None and (shown.builds_so or all(stage.attempt(s).error for s in starts))
         if is_needed and stage.attempt(example).error is None:
@@ -134,12 +134,12 @@ def infer_inputs(
         if train:
             specs = _with_labels(stage, trial) or specs
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
-    if dimensions and is_diffusion_model(model) and not _is_free(Stage(model, device), specs):
+    if dimensions and is_diffusion_model(model) and not _is_free(TrialModel(model, device), specs):
         specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}
     if (
         failure is not None
         and length is not None
-        and (SEQUENCE not in dimensions or Stage(model, device).attempt(specs, dimensions).error is not None)
+        and (SEQUENCE not in dimensions or TrialModel(model, device).attempt(specs, dimensions).error is not None)
     ):
         raise failure
     if shown is not None and trial.specs == example:
@@ -150,19 +150,19 @@ def infer_inputs(
 
 def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:
     """Inputs as a whole Hugging Face model gives them to such a part; None where none of them makes it run."""
-    for whole in wholes(model):
+    for whole in containing_models(model):
         with suppress(WorkloadError):
             taken = infer_inputs(whole.to(device).train(train), train=train, device=device)
-            run = partial(Stage(whole, device).attempt, taken.inputs, taken.dimensions)
+            run = partial(TrialModel(whole, device).attempt, taken.inputs, taken.dimensions)
             specs = inputs_of_part(whole, model, run)
-            if specs and Stage(model, device).attempt(specs).error is None:
+            if specs and TrialModel(model, device).attempt(specs).error is None:
                 inputs = "; ".join(map(str, specs))
                 return Inferred(specs, (Assumption(f"inputs {inputs} (as {type(whole).__name__} gives them)", None),))
     return None
 
 
 def _completed(
-    stage: Stage, specs: Specs, dimensions: Mapping[str, int] | None = None, *, is_fixed: bool = False
+    stage: TrialModel, specs: Specs, dimensions: Mapping[str, int] | None = None, *, is_fixed: bool = False
 ) -> Trial:
     """A trial of a Hugging Face model with `specs`, changed for as long as an error says how.
 
@@ -179,7 +179,7 @@ def _completed(
     return trial
 
 
-def _of_diffusion(stage: Stage, guess: Specs) -> list[Specs]:
+def _of_diffusion(stage: TrialModel, guess: Specs) -> list[Specs]:
     """Inputs for a model of diffusers, with a `guess` for what its config says nothing of.
 
     Where some work those alone.
@@ -301,7 +301,7 @@ def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
-def _searched(stage: Stage, first: Sequence[Specs], sizes: ModelSizes, failure: NoInputsError | None) -> Trial:
+def _searched(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes, failure: NoInputsError | None) -> Trial:
     """As `_search`, but that a `failure` before, of inputs that are known, says more than its own."""
     try:
         return _search(stage, first, sizes)
@@ -311,7 +311,7 @@ def _searched(stage: Stage, first: Sequence[Specs], sizes: ModelSizes, failure: 
         raise
 
 
-def _search(stage: Stage, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
+def _search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
     """Try guesses, beginning with `first` and going on with those of the farthest trial, until one works."""
     waiting = [(0, -len(first) + place, specs) for place, specs in enumerate(first)]
     seen: set[Specs] = {*first}
@@ -332,7 +332,7 @@ def _search(stage: Stage, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
     raise _failure(stage, trials)
 
 
-def _failure(stage: Stage, trials: Sequence[Trial]) -> WorkloadError:
+def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     model = stage.model
     if not trials:
         raise NoInputsError(f"nothing says what {type(model).__name__} takes", ())
@@ -359,7 +359,7 @@ def _failure(stage: Stage, trials: Sequence[Trial]) -> WorkloadError:
     return failure
 
 
-def _with_labels(stage: Stage, trial: Trial) -> Specs | None:
+def _with_labels(stage: TrialModel, trial: Trial) -> Specs | None:
     """Add labels to the inputs of `trial`, if the model gives a loss then; None if it takes none or gives none."""
     names = LABELS - {spec.name for spec in trial.specs}
     for name in (name for name in parameters(stage.model.forward) if name in names):
@@ -405,14 +405,14 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
     return named, {SEQUENCE: length or own}
 
 
-def _is_free(stage: Stage, specs: Specs) -> bool:
+def _is_free(stage: TrialModel, specs: Specs) -> bool:
     """Whether the model takes texts of another length: else it is that of something else, such as a picture."""
     with suppress(WorkloadError):  # no room for what each text begins with
         return stage.attempt(specs, {SEQUENCE: _SHORTEST}).error is None
     return False
 
 
-def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: bool, is_fixed: bool) -> Inferred:
+def _first_that_works(stage: TrialModel, candidates: Iterator[Candidate], *, named: bool, is_fixed: bool) -> Inferred:
     """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
     trials: list[Trial] = []
     for specs, dimensions, notes in candidates:
@@ -437,7 +437,7 @@ def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: b
     raise _failure(stage, _of_text_that_is_taken(stage, trials) or trials)
 
 
-def _of_text_that_is_taken(stage: Stage, trials: Sequence[Trial]) -> list[Trial]:
+def _of_text_that_is_taken(stage: TrialModel, trials: Sequence[Trial]) -> list[Trial]:
     """Trials with a text alone that went through a layer: where the text's own layers raise no image would help."""
     texts = [trial for trial in trials if [spec.name for spec in trial.specs] == ["input_ids"]]
     with stage.watched():

@@ -1,13 +1,11 @@
 """The input a layer takes."""
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.instancenorm import _InstanceNorm
 
+from memlint.accelerator.private import BatchNorm, Convolution, InstanceNorm
 from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, is_position_name
-from memlint.workloads.takers import ENTRIES
+from memlint.workloads.receiving_layers import ENTRIES
 
 AUDIO_LENGTH = 16_000
 """One second at the usual sampling rate."""
@@ -22,7 +20,7 @@ def input_of(name: str, layer: nn.Module, sizes: ModelSizes) -> InputSpec | None
     match layer:
         case nn.Embedding() | nn.EmbeddingBag():
             return InputSpec(name, (BATCH, length), "int64", high=layer.num_embeddings)
-        case _ConvNd():
+        case Convolution():
             # A lazy layer has no channels yet.
             return spatial_input(name, layer.in_channels or 3, len(layer.kernel_size), sizes)
         case nn.Linear():
@@ -61,7 +59,7 @@ def _norm_input(name: str, layer: nn.Module, length: int, sizes: ModelSizes) -> 
             return spatial_input(name, layer.num_features, 2, sizes)
         case nn.BatchNorm3d() | nn.InstanceNorm3d():
             return spatial_input(name, layer.num_features, 3, sizes)
-        case _BatchNorm() | _InstanceNorm():
+        case BatchNorm() | InstanceNorm():
             return InputSpec(name, (BATCH, layer.num_features))
     return None
 

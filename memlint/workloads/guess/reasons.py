@@ -15,7 +15,7 @@ from torch import nn
 
 from memlint.base.frames import text_of
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.trial import Trial
+from memlint.workloads.guess.trial_forward import Trial
 
 _OPEN = (torch.Tensor, tuple, list, dict, str)
 _KNOWN = ("builtins", "typing", "collections", "torch", "tensordict", "jaxtyping", "numpy")

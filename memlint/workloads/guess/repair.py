@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
-from memlint.workloads.guess.trial import TRIAL_BATCH, Trial
+from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 
 Specs = tuple[InputSpec, ...]
@@ -87,7 +87,7 @@ def _as_the_module_says(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
         return
     for _, layer in entry_layers(trial.module)[:_FIRST]:
         for index, spec in enumerate(trial.specs):
-            expected = input_of(spec.name, layer, sizes) if spec.name in trial.held else None
+            expected = input_of(spec.name, layer, sizes) if spec.name in trial.inputs_in_scope else None
             if expected is not None and not _agree(spec, expected):
                 yield _with(trial.specs, index, expected)
 
@@ -112,7 +112,7 @@ def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
     shape, number = [int(each) for each in match[1].split(",")], int(match[2])
     fixed = math.prod(size for size in shape if size > 0)
     each, own = fixed if -1 in shape else fixed // TRIAL_BATCH, number // TRIAL_BATCH
-    held = [spec for spec in trial.specs if spec.name in trial.held and spec.shape[:1] == (BATCH,)]
+    held = [spec for spec in trial.specs if spec.name in trial.inputs_in_scope and spec.shape[:1] == (BATCH,)]
     for spec in sorted(held, key=lambda spec: (not _is_named(spec, error), spec.shape[-1] != 1)):
         index = trial.specs.index(spec)
         for place, size in enumerate(spec.shape):
@@ -134,7 +134,7 @@ def _of_named_rank(trial: Trial, message: str) -> Iterator[Specs]:
     rank = int(match[1]) if match.re is _RANGE else min(int(match[1]), int(match[2]))
     for index, spec in enumerate(trial.specs):
         is_low = spec.dtype != CONSTANT and len(spec.shape) <= max(rank, 1) + 1
-        if is_low and spec.name in trial.held and _is_named(spec, trial.error):
+        if is_low and spec.name in trial.inputs_in_scope and _is_named(spec, trial.error):
             grown = replace(spec, shape=(*spec.shape, 1), dtype="float32", low=None, high=None)
             yield _with(trial.specs, index, grown)
 
@@ -146,7 +146,7 @@ def _is_named(spec: InputSpec, error: Exception) -> bool:
 
 def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
     """Give each of several images its share of the channels, where the model puts them together."""
-    if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
+    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         wanted, got = trial.layer.in_channels, trial.received[1]
         images = [spec for spec in trial.specs if len(spec.shape) > 2 and isinstance(spec.shape[1], int)]
         if got > wanted and got % wanted == 0 and len(images) == got // wanted:
@@ -160,7 +160,7 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
 
 def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
     """Fewer channels, or more, where a convolution got them together with others that the model makes."""
-    if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
+    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         excess = trial.received[1] - trial.layer.in_channels
         for index, spec in enumerate(trial.specs):
             channels = spec.shape[1] if len(spec.shape) > 2 and spec.dtype == "float32" else 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.base.signatures import signature_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
@@ -80,7 +81,7 @@ def _beside(model: Any, latent: InputSpec, names: Iterable[str]) -> Specs | None
     channels as the model gives back.
     """
     rows, whole = documented_sizes(model.forward, latent.name)[:-1], latent.shape[-1]
-    given = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd)]
+    given = [layer for layer in model.modules() if isinstance(layer, nn.Linear | Convolution)]
     own = (given[-1].out_features if isinstance(given[-1], nn.Linear) else given[-1].out_channels) if given else 0
     for name in names:
         other = documented_sizes(model.forward, name)

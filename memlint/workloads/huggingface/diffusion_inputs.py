@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -28,18 +27,12 @@ from memlint.workloads.huggingface.diffusion_sizes import (
     spatial,
 )
 from memlint.workloads.huggingface.documented import documented, documented_shape, documented_sizes
-from memlint.workloads.takers import first_taker, taker, takers_of_entries
+from memlint.workloads.name_table import BESIDE_LATENT, DIFFUSERS, DIFFUSION_TIMES, POOLED, WITH_VIDEO, first_input
+from memlint.workloads.receiving_layers import first_receiving_layer, receiving_layer, receiving_layers_of_entries
 
-TIMES = 1000
-"""Steps of the noise schedule."""
-CLIP_WIDTH, CLIP_TOKENS = 1280, 257
-"""Features of an image from CLIP's largest encoders where the config does not say their width: ViT-H has 1,280."""
-_IMAGE_WIDTHS = ("image_embed_dim", "image_proj_dim", "image_dim")
-_POOLED_WIDTHS = ("pooled_projection_dim", "in_text_dim2", "cond_embed_dim")
 _GRID = re.compile(r"(?i)list\[list\[tuple\[int, int, int\]\]\]")
 """An annotation: frames, height and width of each picture of each item."""
-_TIMES = ("timestep", "timesteps", "t", "timestep_r", "r_timestep", "timestep_ratio", "fps")
-_WITHOUT_LATENT = (*_TIMES, "encoder_hidden_states")
+_WITHOUT_LATENT = (*DIFFUSION_TIMES, "encoder_hidden_states")
 """What is made without knowing the latent."""
 _PAIRS = re.compile(r"list of `\((\w+), (\w+)\)`")
 
@@ -54,9 +47,9 @@ def inputs_for(model: Any, name: str, shape: tuple[int | str, ...] = ()) -> Iter
 
     The first way that says something of it; nothing where none does.
     """
-    made = _made(model, signature_of(model.forward).parameters, shape) if shape or name in _WITHOUT_LATENT else {}
-    if (spec := made.get(name)) is not None:
-        yield replace(spec, name=name)
+    spec = _beside_latent(model, name, shape) if shape or name in _WITHOUT_LATENT else None
+    if spec is not None:
+        yield spec
         return
     for way in (_of_film, _as_documented, _of_config, _by_name, _by_code):
         if found := tuple(way(model, name)):
@@ -68,11 +61,17 @@ def _of_film(model: Any, name: str) -> Iterator[InputSpec]:
     """What goes with a film: positions along its axes, the film in pixels, the numbers of its frames."""
     if name.endswith("rope_pos"):
         yield from _positions(model, name)
-    elif name.endswith("pixel_values"):
-        side = first(model.config, ("image_size", "motion_encoder_size")) or PIXELS
-        yield InputSpec(name, (BATCH, COLOURS, (frames_of(model.config) - 1) * FRAMES_IN_ONE + 1, side, side))
-    elif name.startswith("indices_"):
-        yield InputSpec(name, (frames_of(model.config),), "int64", counted=True)
+    elif (spec := first_input(WITH_VIDEO, name, lambda word: _of_video(model.config, word))) is not None:
+        yield spec
+
+
+def _of_video(config: Any, word: str) -> int:
+    return {
+        "@colours": COLOURS,
+        "@frames": frames_of(config),
+        "@frames_in_pixels": (frames_of(config) - 1) * FRAMES_IN_ONE + 1,
+        "@side": first(config, ("image_size", "motion_encoder_size")) or PIXELS,
+    }[word]
 
 
 def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
@@ -89,7 +88,7 @@ def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
 
 def _sizes_here(model: Any, name: str) -> dict[str, int | str]:
     """The sizes that the docstring names of one parameter: lengths of texts, and the width that its layer takes."""
-    written, layer = documented_sizes(model.forward, name), taker(model, name)
+    written, layer = documented_sizes(model.forward, name), receiving_layer(model, name)
     lengths = {each: TEXT for each in written if each.endswith(("_sequence_length", "_seq_len"))}
     width = {written[-1]: layer.in_features} if len(written) > 2 and isinstance(layer, nn.Linear) else {}
     return {**lengths, **width, **sizes_of(model)}
@@ -103,7 +102,7 @@ def _of_config(model: Any, name: str) -> Iterator[InputSpec]:
         yield from _constants(name, value)
     elif of_each and of_all:  # numbers, each embedded for itself
         yield InputSpec(name, (BATCH, of_all // of_each))
-    elif name.startswith("pooled") and (width := first(model.config, _POOLED_WIDTHS)) is not None:
+    elif name.startswith("pooled") and (width := first(model.config, POOLED.split("|"))) is not None:
         yield InputSpec(name, (BATCH, width))
 
 
@@ -113,23 +112,17 @@ def _by_name(model: Any, name: str) -> Iterator[InputSpec]:
         yield from _constants(f"{name}[].0", grid_of(model))
     elif "int" in kind and name.startswith("audio") and name.endswith("frames"):
         yield InputSpec.constant(name, rows_of(model)["audio"])
-    elif name.endswith("_order_mask"):  # which item of the batch it belongs to
-        yield InputSpec(name, (BATCH,), "int64", counted=True)
-    elif name.endswith("_mask"):
-        yield InputSpec(name, (BATCH, TEXT), "bool", 1, 2)
-    elif name.endswith(("_lens", "_lengths")):
-        yield InputSpec(name, (BATCH,), "int64", low=TEXT, high=TEXT + 1)
-    elif name.endswith("_drop"):
-        yield InputSpec(name, (BATCH, TEXT), "bool")
+    elif (spec := first_input(DIFFUSERS, name, {"@text_length": TEXT, "@after_text_length": TEXT + 1}.get)) is not None:
+        yield spec
 
 
 def _by_code(model: Any, name: str) -> Iterator[InputSpec]:
     """By the layers that the code of `forward` gives it to, or the entries of it."""
-    if layers := takers_of_entries(model, name):
+    if layers := receiving_layers_of_entries(model, name):
         for place, layer in enumerate(layers):
-            yield from _taken(f"{name}.{place}", first_taker(layer))
+            yield from _taken(f"{name}.{place}", first_receiving_layer(layer))
     elif name not in LATENT_NAMES:
-        yield from _taken(name, taker(model, name))
+        yield from _taken(name, receiving_layer(model, name))
 
 
 def _of_shape(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec:
@@ -141,7 +134,7 @@ def _of_shape(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec:
         streams = list(rows_of(model))
         before = streams[: streams.index(stem)] if (stem := name.partition("_")[0]) in streams else []
         return InputSpec(name, shape, "int64", low=sum(rows_of(model)[each] for each in before), counted=True)
-    layer = taker(model, name)
+    layer = receiving_layer(model, name)
     if isinstance(layer, nn.Embedding):
         return InputSpec(name, shape, "int64", high=layer.num_embeddings)
     if name.endswith(("_ids", "_id", "_tokens", "_tags")) and not isinstance(layer, nn.Linear):
@@ -183,67 +176,51 @@ def _positions(model: Any, name: str) -> Iterator[InputSpec]:
         yield InputSpec(f"{name}.{axis}", (size // patch,), "int64", counted=True)
 
 
-def _made(model: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> dict[str, InputSpec | None]:
-    """What goes with a latent of `shape`, by name."""
-    config = model.config
+def _beside_latent(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec | None:
+    """The parameter `name`, as it goes with a latent of `shape`; None where nothing says what it is."""
+    config, parameters = model.config, signature_of(model.forward).parameters
     length = config.get("max_text_seq_length") or (77 if "sample" in parameters else TEXT)
-    width = first(config, TEXT_WIDTHS)
-    pooled, labels = (
-        first(config, _POOLED_WIDTHS),
-        config.get("num_embeds_ada_norm") or config.get("num_class_embeds"),
-    )
-    grid = shape[-2:] if len(shape) > 2 else (1, 1)
-    axes = len(config.get("axes_dims_rope") or (0, 0, 0))
-    control, second = config.get("vace_in_channels"), config.get("text_embed_2_dim")
-    return {
-        **dict.fromkeys(_TIMES, InputSpec("", (BATCH,), "int64", high=TIMES)),
-        "control_hidden_states": InputSpec("", (BATCH, control, *shape[1:])) if control else None,
-        "image_latents": InputSpec("", (BATCH, *shape)),
-        **dict.fromkeys(
-            ("encoder_hidden_states", "cap_feats"), InputSpec("", (BATCH, length, width)) if width else None
-        ),
-        "encoder_attention_mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
-        "pooled_projections": InputSpec("", (BATCH, pooled)) if pooled else None,
-        "class_labels": InputSpec("", (BATCH,), "int64", high=labels) if labels else None,
-        "guidance": InputSpec("", (BATCH,)) if config.get("guidance_embeds") else None,
-        "img_ids": InputSpec("", (shape[0], axes)) if len(shape) == 2 else None,
-        "txt_ids": InputSpec("", (length, axes)),
-        "num_frames": InputSpec.constant("", frames_of(config)) if len(shape) == 2 else None,
-        "height": InputSpec.constant("", spatial(config, encoded=True)[0]) if len(shape) == 2 else None,
-        "width": InputSpec.constant("", spatial(config, encoded=True)[1]) if len(shape) == 2 else None,
-        **{
-            name: InputSpec("", (BATCH, CLIP_TOKENS, first(config, _IMAGE_WIDTHS) or CLIP_WIDTH))
-            for name in ("image_embeds", "encoder_hidden_states_image")
-        },
-        "encoder_hidden_states_2": InputSpec("", (BATCH, length, second)) if second else None,
-        "encoder_attention_mask_2": InputSpec("", (BATCH, length), "int64", low=1, high=2) if second else None,
-        "image_embeddings": InputSpec("", (BATCH, 1, width)) if width else None,
-        "encoder_hidden_states_mask": InputSpec("", (BATCH, length), "bool", low=1, high=2) if width else None,
-        "mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
-        **{name: InputSpec("", (BATCH, 2)) for name in ("original_size", "target_size", "crop_coords")},
-        "added_time_ids": _time_ids(config),
-        "controlnet_cond": _condition(model, shape),
-        "img_mask": _slots(model, length, shape),
-        "conditioning_mask": InputSpec("", (BATCH, 1, *shape[1:])),
-        "conditioning_scale": None,
-        "padding_mask": InputSpec("", (1, 1, *grid)) if len(grid) == 2 else None,
-        "global_hidden_states": _global(config),
+    if name == "img_mask":
+        return _slots(model, length, shape)
+    facts = {
+        "text": first(config, TEXT_WIDTHS) is not None,
+        "second_text": bool(config.get("text_embed_2_dim")),
+        "guidance": bool(config.get("guidance_embeds")),
+        "rows": len(shape) == 2,
     }
+    words: dict[str, Callable[[], Any]] = {
+        "@latent": lambda: shape,
+        "@behind_channels": lambda: shape[1:],
+        "@grid": lambda: shape[-2:] if len(shape) > 2 else (1, 1),
+        "@rows": lambda: shape[0],
+        "@text": lambda: length,
+        "@text_width": lambda: first(config, TEXT_WIDTHS),
+        "@axes": lambda: len(config.get("axes_dims_rope") or (0, 0, 0)),
+        "@frames": lambda: frames_of(config),
+        "@height": lambda: spatial(config, encoded=True)[0],
+        "@width": lambda: spatial(config, encoded=True)[1],
+        "@num_time_ids": lambda: _num_time_ids(config),
+        "@condition": lambda: _condition(model, shape),
+    }
+    holding = frozenset(fact for fact, holds in facts.items() if holds)
+    return first_input(
+        BESIDE_LATENT, name, lambda word: words[word]() if word in words else first(config, (word,)), holding
+    )
 
 
 def inputs_beside(model: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> Iterator[InputSpec]:
     """What goes with a latent of `shape`, of those that the model needs or takes."""
-    config, made, required = model.config, _made(model, parameters, shape), required_of(parameters)
+    config, required = model.config, required_of(parameters)
     optional = {
         *("timestep", "encoder_hidden_states", "encoder_attention_mask", "pooled_projections", "class_labels"),
         *("guidance", "img_ids", "txt_ids", "num_frames", "height", "width", "global_hidden_states"),
     }
     for name in parameters:
-        spec = made.get(name) if name in required | optional else None
-        if spec is not None and name in _TIMES and _is_packed(documented_sizes(model.forward, name)):
+        spec = _beside_latent(model, name, shape) if name in required | optional else None
+        if spec is not None and name in DIFFUSION_TIMES and _is_packed(documented_sizes(model.forward, name)):
             yield from _as_documented(model, name)
         elif spec is not None:
-            yield replace(spec, name=name)
+            yield spec
     if "added_cond_kwargs" in parameters:
         yield from _added(config)
     if "img_shapes" in parameters:  # one image: frames, height and width of its latents
@@ -267,19 +244,19 @@ def _added(config: Any) -> Iterator[InputSpec]:
         yield InputSpec("added_cond_kwargs.aspect_ratio", (BATCH, 1))
 
 
-def _time_ids(config: Any) -> InputSpec | None:
+def _num_time_ids(config: Any) -> int | None:
     width, total = config.get("addition_time_embed_dim"), config.get("projection_class_embeddings_input_dim")
-    return InputSpec("", (BATCH, total // width)) if width and total else None
+    return total // width if width and total else None
 
 
-def _condition(model: Any, shape: tuple[Any, ...]) -> InputSpec | None:
+def _condition(model: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """The picture that a ControlNet follows: larger than the latent by what its embedding shrinks it, or as that is."""
     channels = first(model.config, ("conditioning_channels", "ctrl_conditioning_channels"))
     if not channels:
-        return InputSpec("", (BATCH, *shape))
+        return shape
     layers = getattr(model, "controlnet_cond_embedding", nn.Identity()).modules()
     factor = math.prod(layer.stride[-1] for layer in layers if isinstance(layer, nn.Conv2d | nn.Conv3d))
-    return InputSpec("", (BATCH, channels, *shape[1:-2], *(factor * size for size in shape[-2:])))
+    return (channels, *shape[1:-2], *(factor * size for size in shape[-2:]))
 
 
 def _slots(model: Any, length: int, shape: tuple[Any, ...]) -> InputSpec | None:
@@ -288,9 +265,4 @@ def _slots(model: Any, length: int, shape: tuple[Any, ...]) -> InputSpec | None:
     if group is None or len(shape) != 2:
         return None
     slots = shape[0] // (int(group[1]) * int(group[2]))
-    return InputSpec("", (BATCH, length + slots), "bool", 1, 2, runs=((0, length),))
-
-
-def _global(config: Any) -> InputSpec | None:
-    width = config.get("global_states_input_dim") or config.get("global_cond_dim")
-    return InputSpec("", (BATCH, 1, width)) if width else None
+    return InputSpec("img_mask", (BATCH, length + slots), "bool", 1, 2, runs=((0, length),))

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from memlint.accelerator.private import tree_leaves, tree_map_only
 from memlint.base.signatures import signature_of
 from memlint.targets.workload import InputSpec
 from memlint.workloads.huggingface.configs import parts

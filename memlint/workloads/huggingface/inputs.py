@@ -13,10 +13,11 @@ from memlint.targets.workload import BATCH, SEQUENCE, InputSpec
 from memlint.workloads.huggingface import features, processors
 from memlint.workloads.huggingface.by_name import required_besides
 from memlint.workloads.huggingface.configs import image_size, main_input, number, without_adapter
-from memlint.workloads.huggingface.labels import TRANSCRIPT, labels
+from memlint.workloads.huggingface.labels import labels
 from memlint.workloads.huggingface.processors import Prepared
 from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, lengths, text
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
+from memlint.workloads.name_table import TRANSCRIPT
 
 SAMPLES = 160_000
 """Speech recordings: ten seconds at 16 kHz."""

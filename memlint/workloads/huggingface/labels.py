@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from memlint.targets.workload import BATCH, InputSpec
+from memlint.targets.workload import InputSpec
 from memlint.workloads.huggingface.texts import CHOICES, vocabulary
-
-TRANSCRIPT = 128
-"""Tokens of a transcript, and of the text a sequence-to-sequence model writes from something else."""
-BOXES = 8
-"""Objects per image in detection."""
+from memlint.workloads.name_table import HEADS, as_input, holds
 
 Specs = tuple[InputSpec, ...]
 
@@ -21,29 +17,28 @@ def labels(model: Any, names: frozenset[str], main: Specs, length: int) -> Itera
     config, kind = model.config, type(model).__name__
     tokens = next((spec for spec in main if spec.name == "input_ids"), None)
     num_labels = getattr(config, "num_labels", 2)
-    if "return_loss" in names:
-        yield (InputSpec.constant("return_loss", value=True),)
-    if {"start_positions", "end_positions"} <= names and tokens is not None:
-        yield tuple(InputSpec(name, (BATCH,), "int64", high=length) for name in ("start_positions", "end_positions"))
-    if "labels" not in names:
-        return
-    if "Detection" in kind or ("Segmentation" in kind and "mask_labels" in names):
-        yield (
-            InputSpec("labels[].class_labels", (BOXES,), "int64", high=num_labels),
-            InputSpec("labels[].boxes", (BOXES, 4), low=0.1, high=0.4),
-        )
-    if "SemanticSegmentation" in kind:
-        yield (InputSpec("labels", (BATCH, *main[0].shape[2:]), "int64", high=num_labels),)
-    if "MaskedImage" in kind:
-        return
-    if ("Classification" in kind and "Token" not in kind) or "MultipleChoice" in kind:
-        yield (InputSpec("labels", (BATCH,), "int64", high=CHOICES if "Choice" in kind else num_labels),)
-    if tokens is not None:
-        high = num_labels if "TokenClassification" in kind else vocabulary(config)
-        expected = InputSpec("labels", tokens.shape, "int64", high=high)
-        if "next_sentence_label" in names:
-            yield (expected, InputSpec("next_sentence_label", (BATCH,), "int64", high=2))
-        yield (expected,)
-    else:
-        yield (InputSpec("labels", (BATCH, TRANSCRIPT), "int64", low=1, high=vocabulary(config)),)
-    yield (InputSpec("labels", (BATCH,), "int64", high=num_labels),)
+    facts = {
+        "return_loss": "return_loss" in names,
+        "positions": {"start_positions", "end_positions"} <= names,
+        "labels": "labels" in names,
+        "tokens": tokens is not None,
+        "next_sentence": "next_sentence_label" in names,
+        "detection": "Detection" in kind or ("Segmentation" in kind and "mask_labels" in names),
+        "semantic_segmentation": "SemanticSegmentation" in kind,
+        "masked_image": "MaskedImage" in kind,
+        "classification": ("Classification" in kind and "Token" not in kind) or "MultipleChoice" in kind,
+    }
+    holding = frozenset(fact for fact, is_true in facts.items() if is_true)
+    words: dict[str, Callable[[], Any]] = {
+        "@length": lambda: length,
+        "@num_labels": lambda: num_labels,
+        "@num_choices": lambda: CHOICES if "Choice" in kind else num_labels,
+        "@num_words": lambda: num_labels if "TokenClassification" in kind else vocabulary(config),
+        "@vocabulary": lambda: vocabulary(config),
+        "@tokens": lambda: tokens.shape if tokens is not None else None,
+        "@sides": lambda: main[0].shape[2:],
+    }
+    for rows in HEADS:
+        if holds(rows[0], holding):
+            specs = (as_input(row, name, lambda word: words[word]()) for row in rows for name in row.names.split())
+            yield tuple(spec for spec in specs if spec is not None)

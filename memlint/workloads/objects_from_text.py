@@ -32,7 +32,7 @@ class _Settings(argparse.Namespace):
         return vars(self).get(name, default)
 
 
-def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> object:
+def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]) -> object:
     """The object that `value` stands for where the model is defined, whose globals are `namespace`.
 
     Sizes that are made up for a call are added to `assumed`, as text. Raises WorkloadError for a name that is nowhere,
@@ -42,20 +42,20 @@ def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> 
         case Name():
             return _named(value, namespace)
         case Call():
-            arguments = {name: made(each, namespace, assumed) for name, each in value.arguments.items()}
+            arguments = {name: object_of(each, namespace, assumed) for name, each in value.arguments.items()}
             if value.function.text == _NAMESPACE:
                 return _Settings(**arguments)
             result = _called(_named(value.function, namespace), arguments, assumed)
             _set(result, value.attributes, namespace, assumed)
             return result
         case Settings():
-            return _settings({name: made(each, namespace, assumed) for name, each in value.values.items()})
+            return _settings({name: object_of(each, namespace, assumed) for name, each in value.values.items()})
         case Unseen():
             return _made_up(value.name, assumed)
         case list() | tuple():
-            return type(value)(made(each, namespace, assumed) for each in value)
+            return type(value)(object_of(each, namespace, assumed) for each in value)
         case dict():
-            return {name: made(each, namespace, assumed) for name, each in value.items()}
+            return {name: object_of(each, namespace, assumed) for name, each in value.items()}
     return value
 
 
@@ -70,7 +70,7 @@ def _set(result: object, attributes: Mapping[str, object], namespace: Mapping[st
     """What nobody sees is set only where it is asked for, by None."""
     for name, each in attributes.items():
         if not isinstance(each, Unseen) or getattr(result, name, each) is None:
-            setattr(result, name, made(each, namespace, assumed))
+            setattr(result, name, object_of(each, namespace, assumed))
 
 
 def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:

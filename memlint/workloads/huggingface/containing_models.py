@@ -19,7 +19,7 @@ _MOST_VALUES = 64
 """Of a table, such as the sizes of an image's levels, that is given as it is."""
 
 
-def wholes(part: Any) -> Iterator[nn.Module]:
+def containing_models(part: Any) -> Iterator[nn.Module]:
     """Models of defaults in which there is a part of its class: with the config of `part`, then with their own."""
     for name, config_class in configs_with(type(part.config)):
         for changed in ({name: part.config}, {}):

@@ -11,16 +11,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.instancenorm import _InstanceNorm
 
+from memlint.accelerator.private import BatchNorm, Convolution, InstanceNorm
 from memlint.workloads.constructor_values import parameters
 
 ENTRIES = (
-    *(nn.Embedding, nn.EmbeddingBag, _ConvNd, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
+    *(nn.Embedding, nn.EmbeddingBag, Convolution, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
     *(nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
-    *(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(BatchNorm, InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
 )
 """Kinds of layer that say what their input looks like."""
 _DEPTH = 6
@@ -31,15 +29,15 @@ _SAME = frozenset(
 """Methods whose result goes into a layer in the place of the tensor."""
 
 
-def taker(model: nn.Module, name: str) -> nn.Module | None:
+def receiving_layer(model: nn.Module, name: str) -> nn.Module | None:
     """The first layer that says what it takes and is given the parameter `name` of the model's `forward`, as it is.
 
     None where nobody sees that: the parameter is computed with, or goes into a function.
     """
-    return _taker(model, name, _DEPTH)
+    return _receiving_layer(model, name, _DEPTH)
 
 
-def takers_of_entries(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
+def receiving_layers_of_entries(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
     """The layers that the entries of the parameter `name`, a list, go into, one after the other; empty where none do.
 
     `for place, entry in enumerate(name)` gives them to `self.layers[place]`, or `zip(name, self.layers)` to `layer`.
@@ -64,10 +62,10 @@ def takers_of_entries(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
     return ()
 
 
-def first_taker(module: nn.Module) -> nn.Module | None:
+def first_receiving_layer(module: nn.Module) -> nn.Module | None:
     """The layer that takes what `module` is called with."""
     names = list(parameters(module.forward))
-    return module if isinstance(module, ENTRIES) else taker(module, names[0]) if names else None
+    return module if isinstance(module, ENTRIES) else receiving_layer(module, names[0]) if names else None
 
 
 def forward_code(kind: type[nn.Module]) -> ast.Module:
@@ -83,22 +81,23 @@ def _code(function: Callable[..., Any]) -> ast.Module:
         return ast.Module([], [])
 
 
-def _taker(module: nn.Module, name: str, depth: int) -> nn.Module | None:
+def _receiving_layer(module: nn.Module, name: str, depth: int) -> nn.Module | None:
     if isinstance(module, ENTRIES):
         return module
     if isinstance(module, nn.Sequential):
-        return next((layer for each in module if (layer := _taker(each, "input", depth - 1)) is not None), None)
+        layers = (_receiving_layer(each, "input", depth - 1) for each in module)
+        return next((layer for layer in layers if layer is not None), None)
     code = forward_code(type(module))
     end = _last_line(code, name)
     for call in _calls(code) if depth else ():
-        place = _gives(call, name) if call.lineno <= end else None
-        inner = _module(module, call.func, code) if place else None
+        argument = _gives(call, name) if call.lineno <= end else None
+        inner = _module(module, call.func, code) if argument else None
         taken = list(parameters(inner.forward)) if inner is not None else []
         if inner is None or not (taken or isinstance(inner, ENTRIES)):
             continue
-        assert place is not None
-        own = place.own if place.own is not None else taken[place.position] if place.position < len(taken) else ""
-        if (layer := _taker(inner, own, depth - 1)) is not None:
+        assert argument is not None
+        own = argument.own or next(iter(taken[argument.position :]), "")
+        if (layer := _receiving_layer(inner, own, depth - 1)) is not None:
             return layer
     return None
 
@@ -121,18 +120,18 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     yield from sorted(calls, key=lambda call: (call.lineno, -call.col_offset))
 
 
-class _Place(NamedTuple):
+class _Argument(NamedTuple):
     """Where a call gets a value: by position or by the name of its parameter."""
 
     position: int
     own: str | None
 
 
-def _gives(call: ast.Call, name: str) -> _Place | None:
+def _gives(call: ast.Call, name: str) -> _Argument | None:
     for index, each in enumerate(call.args):
         if _is(each, name):
-            return _Place(index, None)
-    return next((_Place(0, each.arg) for each in call.keywords if each.arg and _is(each.value, name)), None)
+            return _Argument(index, None)
+    return next((_Argument(0, each.arg) for each in call.keywords if each.arg and _is(each.value, name)), None)
 
 
 def _is(node: ast.expr, name: str) -> bool:

@@ -1,8 +1,8 @@
-"""Stand-ins for packages that are not there: cv2 for drawing, wandb for logs, whatever the model itself never uses.
+"""Placeholders for packages that are not there: cv2 for drawing, wandb for logs, whatever the model itself never uses.
 
-A file that cannot be imported because a package is missing is imported once more, with a stand-in in its place. It may
-be imported, named in annotations and decorate what the file defines; its functions do nothing while files are imported.
-Whatever else is made of it, above all by the model, fails and says what to install.
+A file that cannot be imported because a package is missing is imported once more, with a placeholder in its place. A
+placeholder may be imported, named in annotations and decorate what the file defines; its functions do nothing while
+files are imported. Any other use of it, above all by the model, fails and says what to install.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption, Frame
-from memlint.workloads.missing import remedy
+from memlint.workloads.missing_modules import remedy
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
@@ -36,21 +36,21 @@ _USES = (
 
 
 def expect(names: Sequence[str]) -> None:
-    """Let stand-ins take the place of these packages, installed or not, in files that are imported from now on."""
+    """Let placeholders take the place of these packages, installed or not, in files that are imported from now on."""
     _finder.replaced.update(dict.fromkeys(names))
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
 
 def expect_in_script(names: Sequence[str]) -> None:
-    """Let stand-ins take the place of these packages in a script: its lines are all run while it is imported."""
+    """Let placeholders take the place of these packages in a script: its lines are all run while it is imported."""
     expect(names)
     _finder.importing += 1
     _finder.does_nothing = True
 
 
-def with_stand_ins(load: Callable[[], ModuleType], target: Path) -> ModuleType:
-    """What `load` imports, with stand-ins for packages that are missing. Raises what it raises otherwise.
+def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleType:
+    """What `load` imports, with placeholders for packages that are missing. Raises what it raises otherwise.
 
     `target` is the file that is analysed: no class of its own may derive from what is missing.
     """
@@ -84,9 +84,9 @@ def forget_users(modules: Iterable[str]) -> None:
 
 
 def assumptions() -> list[Assumption]:
-    """Which packages have stand-ins, and where they were imported first."""
+    """Which packages have placeholders, and where they were imported first."""
     what = "does nothing" if _finder.does_nothing else "fails when the model uses it"
-    text = f"a stand-in that {what} takes the place of"
+    text = f"a placeholder that {what} takes the place of"
     return [Assumption(f"{text} {name}, {_reason(name, frame)}", frame) for name, frame in _finder.replaced.items()]
 
 
@@ -174,7 +174,7 @@ class _Module(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Gives the user's files a stand-in for each module of `replaced`, and where it was imported first."""
+    """Gives the user's files a placeholder for each module of `replaced`, and where it was imported first."""
 
     def __init__(self) -> None:
         self.replaced: dict[str, Frame | None] = {}
@@ -247,7 +247,7 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
 
 
 def _stands_in_for_extensions(error: Exception) -> bool:
-    """Let extensions that are compiled on import, which failed here, be stand-ins; False where none is to blame."""
+    """Let extensions that are compiled on import, which failed here, be placeholders; False where none is to blame."""
     frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
     module = next((f.f_globals for f in frames if f.f_globals.get("__name__") == "torch.utils.cpp_extension"), None)
     if module is None or _finder.uncompiled:

@@ -9,7 +9,7 @@ import pytest
 import torch.utils.cpp_extension
 
 from memlint.base.errors import TargetError, WorkloadError
-from memlint.workloads import stand_ins
+from memlint.workloads import placeholders
 from memlint.workloads.discover import build_program, complete, find_workloads
 
 NET = """
@@ -23,12 +23,12 @@ class Net(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def no_stand_ins(monkeypatch):
-    finder = stand_ins._Finder()
-    monkeypatch.setattr(stand_ins, "_finder", finder)
+def no_placeholders(monkeypatch):
+    finder = placeholders._Finder()
+    monkeypatch.setattr(placeholders, "_finder", finder)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield
-    for name in [name for name, module in sys.modules.items() if isinstance(module, stand_ins._Module)]:
+    for name in [name for name, module in sys.modules.items() if isinstance(module, placeholders._Module)]:
         del sys.modules[name]
 
 
@@ -37,7 +37,7 @@ def names(path):
 
 
 def texts():
-    return [assumption.text for assumption in stand_ins.assumptions()]
+    return [assumption.text for assumption in placeholders.assumptions()]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def texts():
 def test_a_package_that_the_model_does_not_use_may_be_missing(write, use):
     path = write(use + NET.format(""))
     assert names(path) == ["Net"]
-    (assumption,) = stand_ins.assumptions()
+    (assumption,) = placeholders.assumptions()
     assert assumption.text.endswith("takes the place of absent_cv2, which is not installed")
     assert (assumption.frame.path, assumption.frame.line) == (str(path), 5)
 
@@ -107,7 +107,7 @@ def test_a_file_that_can_do_without_is_told_that_it_has_to(write):
 
 def test_what_an_installed_package_lacks_is_replaced_where_the_project_imports_it(write):
     pytest.importorskip("torch")
-    if "tensorboard" in sys.modules or stand_ins.importlib.util.find_spec("tensorboard"):
+    if "tensorboard" in sys.modules or placeholders.importlib.util.find_spec("tensorboard"):
         pytest.skip("tensorboard is installed")
     path = write("from torch.utils.tensorboard import SummaryWriter\n" + NET.format(""))
     assert names(path) == ["Net"]
@@ -116,10 +116,10 @@ def test_what_an_installed_package_lacks_is_replaced_where_the_project_imports_i
 
 def test_a_package_can_be_replaced_by_hand(write):
     write("raise RuntimeError('is broken')\n", "drawing.py")
-    stand_ins.expect(["drawing"])
+    placeholders.expect(["drawing"])
     path = write("try:\n    import drawing\nexcept ImportError:\n    raise\n" + NET.format(""))
     assert names(path) == ["Net"]
-    assert texts() == ["a stand-in that fails when the model uses it takes the place of drawing, as --stub asks"]
+    assert texts() == ["a placeholder that fails when the model uses it takes the place of drawing, as --stub asks"]
 
 
 def test_a_missing_module_of_the_project_itself_is_an_error(write):

@@ -14,7 +14,7 @@ from memlint.memory.records import Assumption
 from memlint.memory.timeline import Timeline
 from memlint.targets.workload import WORST, Workload
 from memlint.tracing.workload_errors import trace_of_workload
-from memlint.workloads.build.construct import complete, completed_program
+from memlint.workloads.construction.construct import complete, completed_program
 
 
 class Ranked(NamedTuple):

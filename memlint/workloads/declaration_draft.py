@@ -14,12 +14,12 @@ from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.targets.target import parse_target
 from memlint.targets.workload import CONSTANT, InputSpec, Workload
 from memlint.targets.workload_tables import render_declaration
-from memlint.workloads.build.construct import complete
+from memlint.workloads.construction.construct import complete
 from memlint.workloads.constructor_values import parameters, plain_value
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.inputs import NoInputsError
-from memlint.workloads.guess.sketch import sketch
+from memlint.workloads.guess.layers_in_code import layers_in_constructor
 from memlint.workloads.loading import load_object
 from memlint.workloads.model_sizes import ModelSizes
 
@@ -75,7 +75,7 @@ def _settings_as_code(values: Mapping[str, object]) -> str:
     return f"SimpleNamespace(**{{{', '.join(f'{name!r}: {text}' for name, text in texts.items())}}})"
 
 
-def skeleton(workload: Workload, root: Path, error: MemlintError) -> str:
+def draft(workload: Workload, root: Path, error: MemlintError) -> str:
     """A table with arguments and inputs, or where an argument is no plain value a function; `error` as a comment.
 
     With the guessed arguments the model is built and called if that is possible: its layers then say what it takes.
@@ -122,7 +122,7 @@ def _inputs_by_name(value: object) -> tuple[InputSpec, ...]:
     forward = getattr(value, "forward", None)
     if not isinstance(value, type) or forward is None:
         return ()
-    model = sketch(value)
+    model = layers_in_constructor(value)
     required = [each for each in list(parameters(forward).values())[1:] if each.default is each.empty]
     names = frozenset(each.name for each in required)
     return tuple(guess_input(each, model, names, ModelSizes(model)) for each in required)

@@ -19,10 +19,10 @@ from memlint.source.values import Settings, shown_arguments
 from memlint.targets.declare import Declaration
 from memlint.targets.target import SEPARATOR, Target, parse_target
 from memlint.targets.workload import SEQUENCE, Workload
-from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
-from memlint.workloads.build.optimizers import NONE, optimizer_named
-from memlint.workloads.build.program import Construction, Program
-from memlint.workloads.build.training_step import assumption, calls_training_step, own_optimizer
+from memlint.workloads.construction.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
+from memlint.workloads.construction.optimizers import NONE, optimizer_named
+from memlint.workloads.construction.program import Construction, Program
+from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
 from memlint.workloads.huggingface.adapters import with_adapter
@@ -117,11 +117,11 @@ def _stand_for_one_of(model: nn.Module, namespace: Mapping[str, Any]) -> None:
 def _stands_for(made: nn.Module) -> bool:
     """Count what a model has on the GPU no more, if it has anything there: another is made in its place."""
     # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
-    held = sys.modules.get("memlint.accelerator.held")
+    preexisting = sys.modules.get("memlint.accelerator.preexisting_tensors")
     tensors = [*made.parameters(), *made.buffers()]
-    if held is None or not held.is_held(tensors):
+    if preexisting is None or not preexisting.includes(tensors):
         return False
-    held.let_go(tensors)
+    preexisting.leave_out(tensors)
     return True
 
 

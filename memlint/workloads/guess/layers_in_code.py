@@ -16,7 +16,7 @@ from torch import nn
 from memlint.source.text import dotted_name
 from memlint.source.trees import walk
 from memlint.workloads.constructor_values import parameters, plain_value
-from memlint.workloads.takers import ENTRIES
+from memlint.workloads.receiving_layers import ENTRIES
 
 _DEPTH = 3
 """Classes of the file within others that are looked into."""
@@ -24,7 +24,7 @@ _SIZES = {"in_channels": 3, "num_embeddings": 1000, "in_features": 16, "input_si
 """What a layer takes where nobody sees it; other sizes of it show in no input."""
 
 
-def sketch(kind: type) -> nn.Module:
+def layers_in_constructor(kind: type) -> nn.Module:
     """A module without memory that has the layers which the constructor of `kind` makes, in the order of its code."""
     return nn.ModuleList(_layers(kind, _DEPTH, {}))
 

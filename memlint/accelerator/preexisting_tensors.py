@@ -26,8 +26,8 @@ _VALUES = ("uniform", "uniform_dtype", "nonzeros", "likely", "num_choices", "lar
 
 
 @dataclass(eq=False)
-class _HeldTensor:
-    """A tensor, and the known values of its storage."""
+class _Preexisting:
+    """A tensor, and what is known of its storage."""
 
     tensor: weakref.ref[Tensor]
     values: dict[str, Any]
@@ -39,11 +39,11 @@ class _HeldTensor:
     """True if the running simulation has it; False if the simulation makes a replacement itself."""
 
 
-_held: list[_HeldTensor] = []
+_preexisting: list[_Preexisting] = []
 
 
 @contextmanager
-def holding(place: Callable[[], Any]) -> Iterator[None]:
+def recording(place: Callable[[], Any]) -> Iterator[None]:
     """Hold tensors that are made inside the block, in a simulation, and live at its end.
 
     `place` gives the program's place.
@@ -62,36 +62,36 @@ def holding(place: Callable[[], Any]) -> Iterator[None]:
         shadow = None if entry.shadow is None else entry.shadow.clone()
         has_gradient = tensor.is_leaf and tensor.grad is not None
         at = places.of_number.get(entry.number)
-        _held.append(_HeldTensor(weakref.ref(tensor), values, shadow, at, has_gradient))
+        _preexisting.append(_Preexisting(weakref.ref(tensor), values, shadow, at, has_gradient))
 
 
 def begin() -> None:
     """Let the held tensors be born in the simulation that begins."""
     now = state.current
-    for held, tensor in _alive():
-        if tensor.is_leaf and not held.has_gradient and tensor.grad is not None:
+    for each, tensor in _alive():
+        if tensor.is_leaf and not each.has_gradient and tensor.grad is not None:
             tensor.grad = None  # left by an earlier simulation
         storage: Any = tensor.untyped_storage()
         before: Entry = storage.entry
-        held.counts = True
+        each.counts = True
         if before.ledger is now.ledger:
             continue
         birth, host = before.ledger.births[before.number], now.cuda and before.host
         entry = now.ledger.open(before.nbytes, birth.shape, birth.dtype, host=host)
         entry.nbytes = before.nbytes
-        for name, value in held.values.items():
+        for name, value in each.values.items():
             setattr(entry, name, value)
-        entry.shadow = None if held.shadow is None else held.shadow.clone()
+        entry.shadow = None if each.shadow is None else each.shadow.clone()
         storage.entry = entry
 
 
-def let_go(tensors: Iterable[Tensor]) -> None:
+def leave_out(tensors: Iterable[Tensor]) -> None:
     """Stop counting these tensors in the running simulation, which makes replacements for them itself."""
     numbers = {id(tensor.untyped_storage()) for tensor in tensors if is_virtual(tensor)}
-    for held, tensor in _alive():
+    for each, tensor in _alive():
         storage: Any = tensor.untyped_storage()
-        if id(storage) in numbers and held.counts:
-            held.counts = False
+        if id(storage) in numbers and each.counts:
+            each.counts = False
             before: Entry = storage.entry
             birth = before.ledger.births[before.number]
             entry = before.ledger.open(0, birth.shape, birth.dtype, host=before.host)
@@ -100,31 +100,31 @@ def let_go(tensors: Iterable[Tensor]) -> None:
             storage.entry = entry
 
 
-def is_held(tensors: Iterable[Tensor]) -> bool:
+def includes(tensors: Iterable[Tensor]) -> bool:
     """Return True if any of these is a held tensor that counts."""
     wanted = {id(tensor) for tensor in tensors}
-    return any(held.counts and id(tensor) in wanted for held, tensor in _alive())
+    return any(each.counts and id(tensor) in wanted for each, tensor in _alive())
 
 
 def places() -> Mapping[int, Any]:
     """Places where held GPU tensors that count were made, by their number in the running simulation."""
-    entries = [(entry_of(tensor), held.place) for held, tensor in _alive() if held.counts]
+    entries = [(entry_of(tensor), each.place) for each, tensor in _alive() if each.counts]
     now = state.current.ledger
     return {entry.number: place for entry, place in entries if entry.ledger is now and not entry.host}
 
 
 def forget() -> None:
     """Hold nothing any more."""
-    _held.clear()
+    _preexisting.clear()
 
 
-def _alive() -> Iterator[tuple[_HeldTensor, Tensor]]:
-    for held in list(_held):
-        tensor = held.tensor()
+def _alive() -> Iterator[tuple[_Preexisting, Tensor]]:
+    for each in list(_preexisting):
+        tensor = each.tensor()
         if tensor is None:
-            _held.remove(held)
+            _preexisting.remove(each)
         else:
-            yield held, tensor
+            yield each, tensor
 
 
 def _virtual() -> Iterator[Tensor]:

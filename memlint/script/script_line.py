@@ -36,12 +36,12 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
     error.add_note(f"{where} {text}: {hint}{known}.")
 
 
-made: list[str] = []
+fake_data: list[str] = []
 """What was made up in this process, with its line."""
 
 
-def made_up(text: str) -> None:
+def note_fake_data(text: str) -> None:
     """Assume `text`, which says what was made up."""
     state.assume(text)
     frame = script_frame()
-    made.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")
+    fake_data.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")

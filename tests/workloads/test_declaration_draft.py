@@ -6,7 +6,7 @@ import pytest
 
 from memlint.base.errors import WorkloadError
 from memlint.targets.workload import Workload
-from memlint.workloads.skeleton import skeleton
+from memlint.workloads.declaration_draft import draft
 
 MODEL = """
 VOCABULARY = 300
@@ -42,7 +42,7 @@ class Net(nn.Module):
 )
 def test_inputs_of_a_model_that_cannot_be_built_are_those_of_its_names_and_layers(write, layers, taken, inputs):
     path = write(MODEL.format(layers=layers, taken=taken))
-    text = skeleton(Workload("Net", f"{path}::Net", str(path), "Net"), path.parent, WorkloadError("Net needs encoder"))
+    text = draft(Workload("Net", f"{path}::Net", str(path), "Net"), path.parent, WorkloadError("Net needs encoder"))
     assert f"# Fill in the sizes that your data have: {inputs}\n" in text
     assert "return Net(encoder=...), {" in text
     compile(text, "model.py", "exec")

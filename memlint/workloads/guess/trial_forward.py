@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from memlint.accelerator.private import storage_address, tree_leaves, tree_map_only
 from memlint.libraries.lacking import lacked
 from memlint.targets.workload import InputSpec
-from memlint.workloads.takers import ENTRIES
+from memlint.workloads.receiving_layers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
 TRIAL_BATCH = 2
@@ -42,11 +42,11 @@ class Trial:
     """The first layer that was called."""
     module: nn.Module | None = None
     """The user's module in whose code it raised."""
-    held: frozenset[str] = frozenset()
+    inputs_in_scope: frozenset[str] = frozenset()
     """Inputs that stand in variables of that code."""
 
 
-class Stage:
+class TrialModel:
     """A model on a device, ready to be tried."""
 
     def __init__(self, model: nn.Module, device: str) -> None:
@@ -87,7 +87,7 @@ class Stage:
             make_inputs(specs, batch, trial.dimensions),
         )
         self._storages = {
-            leaf.untyped_storage()._cdata: name
+            storage_address(leaf.untyped_storage()): name
             for name, leaf in _leaves(inputs, frozenset(spec.name for spec in specs))
             if isinstance(leaf, torch.Tensor)
         }
@@ -103,7 +103,7 @@ class Stage:
                 own = {size for spec in trial.specs for size in spec.shape}
                 if trial.received and trial.received[-1] not in own:
                     trial.fed = self._widths.get(trial.received[-1])
-            trial.module, trial.held = self._place_of(error)
+            trial.module, trial.inputs_in_scope = self._place_of(error)
         return trial
 
     def _place_of(self, error: Exception) -> tuple[nn.Module | None, frozenset[str]]:
@@ -113,7 +113,7 @@ class Stage:
             owner = frame.f_locals.get("self")
             if isinstance(owner, nn.Module) and not type(owner).__module__.startswith("torch."):
                 tensors = [each for each in frame.f_locals.values() if isinstance(each, torch.Tensor)]
-                names = (self._storages.get(each.untyped_storage()._cdata) for each in tensors)
+                names = (self._storages.get(storage_address(each.untyped_storage())) for each in tensors)
                 place = owner, frozenset(filter(None, names))
         return place
 
@@ -127,7 +127,7 @@ class Stage:
         if self._trial.first is None:
             self._trial.first = module
         for tensor in tensors:
-            name = self._storages.get(tensor.untyped_storage()._cdata)
+            name = self._storages.get(storage_address(tensor.untyped_storage()))
             if name is not None:
                 self._trial.entries.setdefault(name, module)
 
