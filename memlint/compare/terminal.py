@@ -1,4 +1,4 @@
-"""The Comparison for a terminal: the verdict, what grew in each workload, and what did not change."""
+"""The Comparison for a terminal: the verdict, what grew in each Workload, and what did not change."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,12 @@ from memlint.report.phrases import MEASURES, NO_MODULE, place_text, spaced, step
 from memlint.report.text_style import TextStyle, cut, table
 
 _FEW = 3
-"""Of the kinds of Buffers and modules without -v: lines say most."""
+"""Rows of Buffers and modules without -v: source lines tell more."""
 _NO_LINE = "no line"
 
 
 def render_text(comparison: Comparison, paint: TextStyle) -> str:
-    """The Comparison as text that ends with a newline."""
+    """Return the Comparison as text that ends with a newline."""
     comparison = for_log(comparison)
     shown = [change for change in comparison.workloads if change.state != "unchanged" or change.budget]
     unchanged = [change.name for change in comparison.workloads if change.state == "unchanged" and not change.budget]
@@ -92,7 +92,7 @@ def _peaks(base: Facts, head: Facts, measure: Measure) -> Iterator[str]:
 
 
 def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
-    """What changed at the peak, from several sides."""
+    """Yield the changes at the peak, by line, category, module and kind of Buffer."""
     lines = [
         (
             difference(each.head - each.base),
