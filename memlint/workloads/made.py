@@ -1,4 +1,4 @@
-"""From what a call in a project's text says to the objects themselves."""
+"""Creation of the objects that calls in a project's text describe."""
 
 import argparse
 import importlib
@@ -33,10 +33,10 @@ class _Settings(argparse.Namespace):
 
 
 def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> object:
-    """The object that `value` stands for where the model is defined, whose globals are `namespace`.
+    """Return the object that `value` describes in the model's module, whose globals are `namespace`.
 
-    Sizes that are made up for a call are added to `assumed`, as text. Raises WorkloadError for a name that is nowhere,
-    and what a call raises.
+    Guessed sizes in a call are added to `assumed`, as text. Raises WorkloadError for an unknown name, and passes on
+    exceptions of calls.
     """
     match value:
         case Name():
@@ -67,14 +67,14 @@ def _made_up(name: str, assumed: list[str]) -> object:
 
 
 def _set(result: object, attributes: Mapping[str, object], namespace: Mapping[str, object], assumed: list[str]) -> None:
-    """What nobody sees is set only where it is asked for, by None."""
+    """Set attributes of the result; an unknown one only if the object holds None there."""
     for name, each in attributes.items():
         if not isinstance(each, Unseen) or getattr(result, name, each) is None:
             setattr(result, name, made(each, namespace, assumed))
 
 
 def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:
-    """What the call gives; an argument that it needs and that nobody sees is a size that is made up."""
+    """Return the result of the call; a required argument that is unknown becomes a guessed size."""
     taken = parameters(function)
     named = by_name(arguments, taken)
     for name, parameter in taken.items():
@@ -133,7 +133,7 @@ def _member(namespace: Mapping[str, object], dotted: str) -> tuple[bool, object]
 
 
 def _places(name: Name, module: str) -> Iterator[Path]:
-    """Files of the project that may hold what `name` imports."""
+    """Yield files of the project that may define what `name` imports."""
     if not name.path or not module:
         return
     level = len(name.text) - len(name.text.lstrip("."))
@@ -148,6 +148,6 @@ def _places(name: Name, module: str) -> Iterator[Path]:
 
 
 def _is_harmless(path: Path) -> bool:
-    """Whether importing the file trains nothing."""
+    """Return True if importing the file starts no training."""
     source = source_at(path)
     return source is not None and training_at_import(source) is None
