@@ -28,8 +28,7 @@ _next = loading._BaseDataLoaderIter.__next__
 
 
 class Cut:
-    """The number of batches that a loader yields: a few, but all of a step that it begins, and two steps in training.
-    """
+    """Number of batches that a loader yields: a few, but all of a step that it begins, and two steps in training."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
