@@ -73,7 +73,7 @@ def check_text(check: BudgetCheck) -> str:
     """Return one limit of a budget and the figure compared with it: `max 24.0 GiB exceeded (45.0 GiB)`."""
     in_percent = check.rule == "max-increase-percent"
     limit = f"{check.limit:g}%" if in_percent else format_nbytes(int(check.limit))
-    outcomes = {"uncertain": "may be exceeded", "unknown": "cannot be told without a peak in base"}
+    outcomes = {"uncertain": "may be exceeded", "unknown": "is unknown without a peak in base"}
     text = f"{check.rule} {limit} {outcomes.get(check.outcome, check.outcome)}"
     if check.actual is None:
         return text

@@ -148,7 +148,9 @@ def _findings(
     new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle, indent: str, *, are_fixed: bool = True
 ) -> Iterator[str]:
     gone = (
-        ("Fixed", "green", fixed) if are_fixed else ("No longer reported, which another peak can do", "yellow", fixed)
+        ("Fixed", "green", fixed)
+        if are_fixed
+        else ("No longer reported, maybe because the peak changed", "yellow", fixed)
     )
     for title, color, findings in (("New", "yellow", new), gone):
         if findings:

@@ -57,7 +57,7 @@ class Confinement:
             ("modes, owners, times and attributes of files", kept or filtered),
             ("the network", self.is_offline or refuses_tcp),
             ("UDP, TCP Fast Open and other protocols", self.is_offline or not refuses_tcp),
-            ("being called by TCP", isolation.network or not refuses_tcp),
+            ("incoming TCP connections", isolation.network or not refuses_tcp),
             ("sockets of other programs on this machine", isolation.sockets),
             ("files left in /dev/shm", isolation.shared_memory),
             ("segments of System V and queues", isolation.network or filtered),

@@ -198,7 +198,7 @@ def ending_of(error: BaseException) -> Ending:
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if made and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"It may be due to what is made up; put the real data there if so: {'; '.join(made)}."
+        hint = f"The cause may be the fake data; if so, put the real data there: {'; '.join(made)}."
     name = missing_package(error)
     if name and not isinstance(error, PackageNotFoundError):  # a placeholder has no version that could be asked for
         hint += f" If it only logs, do without it: --stub {name.partition('.')[0]}."

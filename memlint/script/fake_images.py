@@ -82,9 +82,7 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
             root = args[0] if args else kwargs.get("root")
             if fill is None or not fake:
                 if cls is next(base for base in type(self).__mro__ if base in replaced):
-                    able = (
-                        ", or add --fake-data to let its images be made up" if fill else "; memlint cannot make it up"
-                    )
+                    able = ", or add --fake-data to use fake images" if fill else "; memlint has no fake data for it"
                     note(error, f"wants the data set {name}, which is not in {root}", f"put it there{able}")
                 raise
             arguments = dict(zip(_PARAMETERS.get(cls.__name__, ("root",)), args, strict=False)) | kwargs
@@ -93,7 +91,7 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
                 base = next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
                 base.__init__(self, root, **options)  # which takes no more
             description = fill(self, arguments)
-            made_up(f"the data set {name} is not in {root}: made up of {description}")
+            made_up(f"the data set {name} is not in {root}: replaced by {description}")
 
     return filled
 

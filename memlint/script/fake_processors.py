@@ -35,7 +35,7 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
         except OSError as error:
             settings = _settings(cls, owner, str(name)) if fake else None
             if settings is None:
-                able = "name a well-known model" if fake else "add --fake-data to let it be made up"
+                able = "name a well-known model" if fake else "add --fake-data to use a fake one"
                 text = f"wants the processor {str(name)!r}, which is not on this machine"
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise

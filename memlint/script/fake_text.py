@@ -39,12 +39,12 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
                 raise  # AutoTokenizer calls another class
             tokenizer = _tokenizer(str(name), kwargs) if fake else None
             if tokenizer is None:
-                able = "add --fake-data to let it be made up" if not fake else "name a well-known model"
+                able = "add --fake-data to use a fake one" if not fake else "name a well-known model"
                 text = f"wants the tokenizer {str(name)!r}, which is not on this machine"
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
         size = len(tokenizer)
-        made_up(f"the tokenizer of {name} is not on this machine: made up with {size:,} tokens, a word each")
+        made_up(f"the tokenizer of {name} is not on this machine: replaced by a fake one of {size:,} words")
         return tokenizer
 
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
@@ -110,10 +110,10 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
                 file = str(next(iter((*args, *kwargs.values()))))
                 count = next((count for name, count in _RANKS.items() if name in file), None)
                 if count is None or not fake:
-                    able = "" if count is None else ", or add --fake-data to let it be made up"
+                    able = "" if count is None else ", or add --fake-data to use a fake one"
                     note(error, f"wants {file}, which is not on this machine", f"load the encoding once before{able}")
                     raise
-            made_up(f"{file} is not on this machine: made up of {count:,} tokens")
+            made_up(f"{file} is not on this machine: replaced by a fake one with {count:,} tokens")
             skips = "p50k" in file
             return {_token(i): i + (skips and i >= _END_OF_TEXT) for i in range(count)}
 

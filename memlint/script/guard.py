@@ -188,13 +188,13 @@ class Guard:
             return
         if not _is_here(host):
             self.note_host(host)
-            error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
+            error.strerror = f"{error.strerror}: memlint run allows no connection to another machine, such as {host}"
             raise error
         if not self.reaches_itself and not isinstance(error, socket.gaierror):
             self.note_host(host)
             raise PermissionError(
                 errno.EACCES,
-                f"memlint run lets nothing leave this machine, and this kernel cannot tell that {host} is not another",
+                f"memlint run allows no connection to another machine, and cannot verify here that {host} is this one",
             )
 
     def _refuse_socket(self, path: str) -> None:
@@ -205,12 +205,12 @@ class Guard:
         if not self._may_write(place):
             self.note_host(place)
             raise ConnectionRefusedError(
-                errno.ECONNREFUSED, "memlint run lets a script speak with none but its own programs", path
+                errno.ECONNREFUSED, "memlint run lets a script connect only to its own programs", path
             )
 
     def _refuse_process(self, process: int, number: int) -> None:
         if number and not is_own(process, self._process):
-            raise PermissionError(errno.EPERM, "memlint run lets a script end none but its own processes")
+            raise PermissionError(errno.EPERM, "memlint run lets a script signal only its own processes")
 
     def _refuse_path(self, path: Any, *, follow: bool = True) -> None:
         assert self._may_write is not None, "paths are asked for only then"
@@ -221,7 +221,7 @@ class Guard:
         place = os.path.realpath(text) if follow else os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
         if not self._may_write(place):
             raise PermissionError(
-                errno.EACCES, "memlint run changes no file of yours, and cannot redirect this (see --keep-writes)", text
+                errno.EACCES, "memlint run changes none of your files and cannot redirect this: see --keep-writes", text
             )
 
 

@@ -25,7 +25,7 @@ from memlint.script.replacing import Replacing
 
 _NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
-_HINT = "put the file there, or add --fake-data to let it be made up of zeros"
+_HINT = "put the file there, or add --fake-data to read zeros instead"
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
             note(error, f"wants the file {file}, which is not there", _HINT)
             raise error
         array = np.zeros(_NUM_ELEMENTS if shape is None else shape, dtype)
-        made_up(f"the file {file} is not there: made up of {array.size:,} zeros")
+        made_up(f"the file {file} is not there: replaced by {array.size:,} zeros")
         return array
 
     def new_memmap(

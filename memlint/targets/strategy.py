@@ -56,7 +56,7 @@ class Strategy(NamedTuple):
             return cls(is_sharded=tensor[2] is not None, reshards=tensor[2] == "+fsdp", tensor=size)
         if re.split(r"[:+]", text)[0] in _BY_HAND:
             raise UsageError(
-                f"strategy {text}: nobody but the project knows what is cut how",
+                f"strategy {text}: only the project knows how its layers are split",
                 "Write tp:8 or tp:8+fsdp, or let the function that gives the model spread it, and declare world_size.",
             )
         raise UsageError(f"strategy {text!r} is unknown", f"Write one of {', '.join(NAMES)}.")

@@ -235,7 +235,7 @@ class Workload:
             if self.world_size == 1:
                 raise UsageError(
                     f"workload {self.name}: strategy {self.strategy} of one rank",
-                    "Say how many ranks there are: --ranks 8, or world_size = 8 where it is declared.",
+                    "Give the number of ranks: --ranks 8, or world_size = 8 where it is declared.",
                 )
 
     @property

@@ -87,7 +87,7 @@ def _place() -> Frame | None:
 
 def assumptions() -> list[Assumption]:
     """Return the assumption that there is a GPU, once for each line that asked at import."""
-    return [Assumption("there is a GPU when the file is imported, as it asks there", frame) for frame in _asked]
+    return [Assumption("a GPU is present while the file is imported, which checks for one", frame) for frame in _asked]
 
 
 def noting() -> list[Patch]:

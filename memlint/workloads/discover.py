@@ -215,7 +215,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
                 candidates.setdefault(*_built(module, recipes, recipe, defaults))
             except (WorkloadError, TargetError) as error:
                 before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
-                reason = f"{before.reason}; with sizes made up, {error.message}"
+                reason = f"{before.reason}; with guessed sizes, {error.message}"
                 failures[recipe.maker] = before._replace(reason=reason, hint=before.hint or error.hint)
     for name in used:
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))

@@ -62,7 +62,7 @@ def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> 
 def _made_up(name: str, assumed: list[str]) -> object:
     size = plain_value(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
     if size is not None:
-        assumed.append(f"{name} is {size!r}, as nothing says")
+        assumed.append(f"{name} is a guess, {size!r}")
     return size
 
 
@@ -80,7 +80,7 @@ def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) 
     for name, parameter in taken.items():
         if name not in named and parameter.default is parameter.empty and (size := plain_value(parameter)) is not None:
             named[name] = size
-            assumed.append(f"{getattr(function, '__name__', 'it')} is built with {name}={size!r}, as nothing says")
+            assumed.append(f"{getattr(function, '__name__', 'it')} is built with {name}={size!r}, a guess")
     if any(name.isdigit() for name in named) or any(each.kind is each.POSITIONAL_ONLY for each in taken.values()):
         positional = [value for name, value in arguments.items() if name.isdigit()]
         return function(*positional, **{name: each for name, each in arguments.items() if not name.isdigit()})
@@ -117,7 +117,7 @@ def _named(name: Name, namespace: Mapping[str, object]) -> object:
                 return getattr(loaded, last)
     if failure is not None:
         raise WorkloadError(f"{text} is needed, and {failure.message}", failure.hint) from failure
-    raise WorkloadError(f"{text} is nowhere in the file, and not in what {Path(name.path).name} imports")
+    raise WorkloadError(f"{text} is neither in the file nor among the imports of {Path(name.path).name}")
 
 
 def _member(namespace: Mapping[str, object], dotted: str) -> tuple[bool, object]:

@@ -86,7 +86,7 @@ def forget_users(modules: Iterable[str]) -> None:
 def assumptions() -> list[Assumption]:
     """Return the packages with placeholders, and the lines that first imported them."""
     what = "does nothing" if _finder.does_nothing else "fails when the model uses it"
-    text = f"a stand-in that {what} takes the place of"
+    text = f"a placeholder that {what} replaces"
     return [Assumption(f"{text} {name}, {_reason(name, frame)}", frame) for name, frame in _finder.replaced.items()]
 
 
@@ -148,14 +148,14 @@ class _Absent:
             frame = frame.f_back
         package = self._name.partition(".")[0]
         reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
-        missing = "is not there" if reason is None else f"cannot be imported: {reason}"
+        missing = "is not available" if reason is None else f"cannot be imported: {reason}"
         parts = self._name.split(".")
         modules = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
         hint = remedy(next((each for each in modules if each in sys.modules), package), _finder.target)
         if package in _finder.failed and reason == _finder.uncompiled:
-            hint = f"Compile it, or see what the step takes on the host: memlint check {_finder.target} --gpu=cpu"
+            hint = f"Compile it, or estimate the step on the host: memlint check {_finder.target} --gpu=cpu"
         raise AbsentError(
-            f"{self._name} is used, and {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
+            f"{self._name} is used, but {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
             hint,
         )
 

@@ -66,7 +66,7 @@ def what_to_do(error: BaseException) -> str:
             "memlint run --ranks 2 with its name."
         )
     if "compute capability" in text_of(error).lower():
-        return "It refuses the GPU that is simulated: name another, such as --gpu h100-80gb."
+        return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
         return absent(error)
     if wants_a_gpu(error):
@@ -107,11 +107,11 @@ def describe(error: BaseException) -> str:
     """Return `ValueError: heads must divide width (model.py:12)`: the line is the innermost one of the user's code."""
     refused = _refused_arguments(error)
     if refused is not None:
-        return f"its command line has not what it needs: {refused} ({user_line(error)})"
+        return f"its command line was rejected: {refused} ({user_line(error)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     if wants_a_gpu(error):
-        return f"a tensor is made on a GPU while none is simulated ({user_line(error)})"
+        return f"a tensor is created on a GPU while none is simulated ({user_line(error)})"
     text = " ".join(text_of(error).split())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     line = user_line(error)

@@ -158,7 +158,7 @@ def test_assumptions_name_the_layer_an_input_goes_into():
 
 def test_a_model_that_takes_one_item_alone_says_so(write):
     body = "self.l = nn.Linear(3, 7) | return self.l(x).view(1, x.shape[1] + 4)"
-    with pytest.raises(WorkloadError, match=r"^Net takes a batch of 1 alone; with 2 it raises RuntimeError: shape "):
+    with pytest.raises(WorkloadError, match=r"^Net only accepts a batch of 1; with 2 it raises RuntimeError: shape "):
         inputs(write(module(body)))
 
 

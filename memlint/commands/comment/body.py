@@ -211,5 +211,5 @@ def _foot(comparison: Comparison) -> str:
     head = comparison.head
     commit = f" for {code(head.commit[:12])}" if head.commit else ""
     made_by = comparison.tool + (f", torch {code(head.torch)}" if head.torch else "")
-    about = f"Estimates of GPU memory, made without a GPU{commit}: {made_by}. Bounds are those of what cannot be known."
+    about = f"Estimates of GPU memory, made without a GPU{commit}: {made_by}. Bounds cover what cannot be known."
     return f"<p><sub>{'<br>'.join([about, *map(code, comparison.notes)])}</sub></p>"

@@ -112,7 +112,7 @@ def checked_url(url: str) -> str:
             "Write one as in --api-url https://github.example.com/api/v3.",
         )
     if parts.scheme == "http" and not _is_loopback(host):
-        raise UsageError(f"--api-url {url}: the token would travel in clear", f"Write https://{host}.")
+        raise UsageError(f"--api-url {url}: the token would be sent unencrypted", f"Write https://{host}.")
     return url.rstrip("/")
 
 

@@ -133,7 +133,7 @@ def _chosen(numbers: Sequence[int], number: int | None) -> int | None:
     if number is not None and number not in numbers:
         raise UsageError(
             f"pull request {number} does not end with the commit that was analysed",
-            "Leave --pull-request out: the event says which it is.",
+            "Leave --pull-request out: the event names the request.",
         )
     if number is None and len(numbers) > 1:
         raise UsageError(

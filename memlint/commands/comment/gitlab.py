@@ -84,7 +84,7 @@ class GitLab:
             if (target.scheme, target.netloc) != (source.scheme, source.netloc):
                 raise ForgeError(
                     "invalid",
-                    f"{source.scheme}://{source.netloc} sends to {target.scheme}://{target.netloc}",
+                    f"{source.scheme}://{source.netloc} redirects to {target.scheme}://{target.netloc}",
                     "Give the API's own address with --api-url.",
                 )
 

@@ -144,7 +144,7 @@ def _no_report(side: TypedSide, output: str) -> TargetError:
     lines = "\n".join(output.strip().splitlines()[-_LAST_LINES:])
     is_missing = side.python and "No module named" in lines
     return TargetError(
-        f"{side.label} cannot be analysed: {lines or 'memlint check said nothing'}",
+        f"{side.label} cannot be analysed: {lines or 'memlint check printed nothing'}",
         "Is memlint installed there?" if is_missing else "Run memlint check there to see more.",
     )
 

@@ -185,7 +185,9 @@ class Program:
     def _step_with_closure(self, optimizer: torch.optim.LBFGS) -> None:
         """Take a step with an optimizer that requests the gradients itself, several times a step."""
         if self.scaler is not None:
-            raise WorkloadError(f"{self.name}: GradScaler takes no closure", "Choose bf16-amp, or another optimizer.")
+            raise WorkloadError(
+                f"{self.name}: GradScaler does not support closures", "Choose bf16-amp, or another optimizer."
+            )
         positional, named = positional_and_named(self.inputs)
 
         def closure() -> torch.Tensor:
@@ -222,7 +224,7 @@ class Program:
         if (own := own_loss(output)) is not None:
             return own
         self.has_invented_loss = True
-        other = f": it gives several, and {self.workload.loss} takes one" if isinstance(self.loss, NamedLoss) else ""
+        other = f": it returns several, and {self.workload.loss} takes one" if isinstance(self.loss, NamedLoss) else ""
         self._assume(Assumption(f"the loss is the mean of the model's outputs{other}", None))
         return mean_of(output)
 

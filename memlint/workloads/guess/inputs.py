@@ -144,7 +144,7 @@ def infer_inputs(
         raise failure
     if shown is not None and trial.specs == example:
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
-        return Inferred(specs, (Assumption(f"inputs {inputs}, as an example has them", place, found=True),), dimensions)
+        return Inferred(specs, (Assumption(f"inputs {inputs}, as in an example", place, found=True),), dimensions)
     return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions)
 
 
@@ -335,7 +335,7 @@ def _search(stage: Stage, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
 def _failure(stage: Stage, trials: Sequence[Trial]) -> WorkloadError:
     model = stage.model
     if not trials:
-        raise NoInputsError(f"nothing says what {type(model).__name__} takes", ())
+        raise NoInputsError(f"the inputs of {type(model).__name__} are unknown", ())
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
     tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
@@ -349,7 +349,7 @@ def _failure(stage: Stage, trials: Sequence[Trial]) -> WorkloadError:
     )
     if alone:
         message = (
-            f"{type(model).__name__} takes a batch of 1 alone; with {TRIAL_BATCH} it raises {describe(best.error)}"
+            f"{type(model).__name__} only accepts a batch of 1; with {TRIAL_BATCH} it raises {describe(best.error)}"
         )
     elif reason := own_reason(model, trials):
         message = f"{type(model).__name__} {reason}; with {tried} it raises {describe(best.error)}"

@@ -49,7 +49,7 @@ def _left_out(trial: Trial) -> str:
     if not called or not isinstance(owner, nn.Module):
         return ""
     switches = ", ".join(f"{name}={value!r}" for name, value in _switches(owner, called[0]))
-    return f"calls its {called[0]}, which it is built without{f', as {switches} has it' if switches else ''}"
+    return f"calls its {called[0]}, but is built without it{f', because of {switches}' if switches else ''}"
 
 
 def _switches(owner: nn.Module, part: str) -> Iterator[tuple[str, Any]]:
@@ -83,7 +83,7 @@ def _object(model: nn.Module) -> str:
         if isinstance(kind, str):
             kind = getattr(inspect.unwrap(type(model).forward), "__globals__", {}).get(kind)
         if parameter.default is parameter.empty and isinstance(kind, type) and _is_own(kind):
-            return f"takes {name}, a {kind.__name__}, which is no tensor"
+            return f"takes {name}, a {kind.__name__}, which is not a tensor"
     return ""
 
 
@@ -106,7 +106,7 @@ def _lists(model: nn.Module) -> str:
     """Report required lists of tensors, whose meaning differs by model: one per item, per frame or per part."""
     needed = (each for each in parameters(model.forward).values() if each.default is each.empty)
     names = [each.name for each in needed if _LIST.search(str(each.annotation))]
-    return f"takes lists of tensors of which nothing says how many and how large: {', '.join(names)}" if names else ""
+    return f"takes lists of tensors of unknown number and size: {', '.join(names)}" if names else ""
 
 
 def _widths(trial: Trial) -> str:
@@ -115,6 +115,6 @@ def _widths(trial: Trial) -> str:
     if not isinstance(layer, nn.Linear) or given == layer.in_features or trial.fed is None:
         return ""
     return (
-        f"is built with sizes that do not fit one another: {trial.fed} gives {given} features "
+        f"is built with sizes that contradict each other: {trial.fed} gives {given} features "
         f"to a layer that takes {layer.in_features}"
     )

@@ -133,7 +133,7 @@ class Recipes:
             call = typed_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
             unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
             text = f"built as {Path(site.path).name}:{site.line} does: {call}"
-            text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
+            text += f"; its values for {', '.join(unseen)} are unknown" if unseen else ""
             assumptions.append(Assumption(text, Frame(site.path, site.line, ""), found=True))
         settings: dict[str, Any] = {}
         sizes: dict[str, Any] = {}

@@ -106,7 +106,7 @@ def _with_quantization(model: nn.Module, settings: Any, notes: tuple[str, ...]) 
     if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
         double = bool(fields.get("bnb_4bit_use_double_quant"))
         return Built(quantized(model, fields.get("bnb_4bit_quant_type", "fp4"), double=double), notes)
-    text = f"quantization_config ({method}) is not followed: weights take what they did before they were quantized"
+    text = f"quantization_config ({method}) is not modelled: weights have their size before quantization"
     return Built(model, (*notes, text))
 
 

@@ -71,7 +71,7 @@ def films(config: Any) -> Prepared | None:
     for kind in _classes(config, "video_processing_auto", "VIDEO_PROCESSOR_MAPPING_NAMES", "VideoProcessor"):
         processor = _made(kind, config, {**_sizes(kind, config), "do_sample_frames": False})
         if specs := _prepared(processor, film):
-            return Prepared(specs, f"a film of {frames} images of {height}x{width} through {type(processor).__name__}")
+            return Prepared(specs, f"a video of {frames} frames of {height}x{width} through {type(processor).__name__}")
     return None
 
 

@@ -308,7 +308,7 @@ def test_the_token_never_travels_in_clear(job: Job) -> None:
     result = job.comment("--api-url", "http://ghe.example/api/v3")
 
     assert result.exit_code == 2
-    assert "the token would travel in clear" in result.stderr
+    assert "the token would be sent unencrypted" in result.stderr
 
 
 def test_another_repository_needs_a_number_of_its_own(job: Job, github: FakeGitHub) -> None:
