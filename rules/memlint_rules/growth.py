@@ -96,7 +96,7 @@ _FIXES = {
     GrowsBy.GRADIENT: "Use `torch.autograd.grad(loss, parameters, create_graph=True)`, or reset gradients each step.",
     GrowsBy.SUM: _DETACH,
     GrowsBy.LIST: _DETACH,
-    GrowsBy.VALUES: "Move what is kept to the host with `.cpu()`, or keep only what is needed of it.",
+    GrowsBy.VALUES: "Move the kept tensors to the host with `.cpu()`, or keep only the part that is needed.",
 }
 
 

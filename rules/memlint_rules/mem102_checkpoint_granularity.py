@@ -153,7 +153,7 @@ class Model(nn.Module):
             context,
             trace.nodes[region.first].frame,
             f"One checkpoint runs {region.share:.0%} of the forward again at once in backward."
-            + (f" Of what it makes there {format_nbytes(nbytes)} are alive at the peak." if nbytes else ""),
+            + (f" {format_nbytes(nbytes)} of the recomputed tensors are alive at the peak." if nbytes else ""),
             nbytes=nbytes,
             peak_change=answer.peak_change,
             confidence=Confidence.EXACT_RETRACE,

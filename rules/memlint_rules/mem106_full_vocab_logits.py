@@ -125,8 +125,8 @@ from torch.utils.checkpoint import checkpoint
             yield self.finding(
                 context,
                 frame,
-                f"The logits of {rows:,} positions over {words:,} words are made at once; with what the loss makes of "
-                f"them they take {format_nbytes(nbytes)} at one time.",
+                f"The logits of {rows:,} positions over {words:,} words are computed at once; with the loss's "
+                f"copies of them they take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
                 fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "

@@ -155,7 +155,7 @@ class _Kind(Enum):
 _MESSAGES = {
     _Kind.SAME: "A tensor of shape {shape} is copied here, and neither the copy nor the original changes while both "
     "are alive: {size} at one time.",
-    _Kind.BROADCAST: "`repeat` writes a tensor of shape {shape} that only meets tensors of that shape in arithmetic, "
+    _Kind.BROADCAST: "`repeat` writes a tensor of shape {shape} that is only combined with tensors of that shape, "
     "{size} at one time.",
     _Kind.GROUPED: "Keys or values are repeated in memory to shape {shape} for attention with grouped queries, {size} "
     "at one time.",

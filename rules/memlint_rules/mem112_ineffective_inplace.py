@@ -74,7 +74,7 @@ class IneffectiveInplace(TraceRule):
                 peak_change=peak_change(
                     context.timeline, resize(context.timeline, {noise.id: prod(noise.shape) for noise in group})
                 ),
-                fix="Leave `inplace=True` of the dropout out.",
+                fix="Remove `inplace=True` from the dropout.",
             )
 
 

@@ -88,7 +88,7 @@ def next_token():
                 f"those of {group[0].num_read // words:,} are read.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                fix="Apply the head to the positions that count, `head(hidden[:, -1:])`; models of transformers take "
+                fix="Apply the head to the needed positions, `head(hidden[:, -1:])`; models of transformers take "
                 "`logits_to_keep=1`.",
             )
 

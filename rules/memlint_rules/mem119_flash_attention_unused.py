@@ -69,7 +69,7 @@ def memlint_workload():
         yield self.finding(
             context,
             None,
-            "The model supports FlashAttention and does not use it; with it the step takes "
+            "The model supports FlashAttention but does not use it; with it the step takes "
             f"{format_nbytes(-change)} less.",
             nbytes=-change,
             peak_change=change,

@@ -91,7 +91,7 @@ class UnusedParameters(TraceRule):
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, [parameter.id for parameter in unused])),
             confidence=Confidence.EXACT_LIFETIME,
-            fix="Do not construct what is not used, or delete it before the model is moved to the device.",
+            fix="Do not construct unused modules, or delete them before the model is moved to the device.",
         )
 
 

@@ -96,7 +96,7 @@ def memlint_workload():
             nbytes=nbytes,
             peak_change=change,
             confidence=Confidence.MODELLED if after is None else Confidence.EXACT_RETRACE,
-            fix="If training goes as well with it, take an optimizer that keeps less: an 8-bit AdamW (the figure given "
+            fix="If it trains as well, use an optimizer with less state: an 8-bit AdamW (the figure given "
             "here; `bitsandbytes.optim.AdamW8bit`, `torchao.optim.AdamW8bit`) or `torch.optim.Adafactor`. On several "
             "GPUs shard the state.",
         )

@@ -82,8 +82,8 @@ def memlint_workload():
         yield self.finding(
             context,
             optimizer.frame if optimizer else late[0].frame,
-            f"{format_nbytes(nbytes)} of gradients live on after the optimizer has used them, until the next forward "
-            "is under way.",
+            f"{format_nbytes(nbytes)} of gradients stay alive after the optimizer has used them, until the next "
+            "forward is running.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, end_at(timeline, last_nodes)),
             confidence=Confidence.EXACT_LIFETIME,

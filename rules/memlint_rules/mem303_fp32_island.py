@@ -118,7 +118,7 @@ return self.norm(x.float()).to(x.dtype).relu()""",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
                 fix="Drop the casts and give the normalisation its input, and its weights, in half precision: the "
-                "kernel computes in float32 inside. BatchNorm may keep float32 weights.",
+                "kernel computes in float32 internally. BatchNorm may keep float32 weights.",
             )
 
 

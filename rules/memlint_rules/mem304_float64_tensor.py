@@ -85,7 +85,7 @@ def memlint_workload():
             return
         sizes = {buffer.id: buffer.nbytes // 2 for buffer in doubles} | dict.fromkeys(_only_cast(trace), 0)
         mixed = next((trace.buffers[g.buffer].name for g in first.inputs if g.buffer >= 0 and g.dtype in _DOUBLE), "")
-        cause = f" `{mixed}` is float64, and what is computed with it becomes so." if mixed else ""
+        cause = f" `{mixed}` is float64, and so is everything computed with it." if mixed else ""
         yield self.finding(
             context,
             first.frame,

@@ -95,7 +95,7 @@ class OneHotMatmul(TraceRule):
                 context,
                 frame,
                 f"One-hot vectors of {made.shape[-1]:,} classes for {numel(made) // made.shape[-1]:,} indices take "
-                f"{format_nbytes(nbytes)}, with their casts, to pick what an index finds.",
+                f"{format_nbytes(nbytes)}, with their casts, to select rows that an index would find.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, without(timeline, removed)),
                 fix=remedy,

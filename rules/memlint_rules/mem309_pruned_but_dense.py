@@ -90,8 +90,8 @@ class PrunedButDense(TraceRule):
         yield self.finding(
             context,
             frame,
-            f"Beside {subject} of {format_nbytes(weights)} live {format_nbytes(nbytes)} of masks and of products with "
-            "them. Zeros take as many bytes as other numbers: pruning by masks saves none.",
+            f"Masks and products of {subject} of {format_nbytes(weights)} take {format_nbytes(nbytes)} more. Zeros "
+            "take as many bytes as other numbers: pruning by masks saves none.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, removed)),
             confidence=Confidence.MODELLED if training else Confidence.EXACT_LIFETIME,

@@ -62,7 +62,7 @@ model = AutoModelForCausalLM.from_pretrained("model", quantization_config=config
                 yield self.finding(
                     source,
                     call,
-                    "Scales of the 4-bit weights take half a bit a weight, as they are kept in 32 bits.",
+                    "Scales of the 4-bit weights take half a bit per weight, because they are kept in 32 bits.",
                     f"Add `{_ARGUMENT}=True`.",
                     correction=correction,
                 )

@@ -73,8 +73,8 @@ with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
         yield self.finding(
             context,
             biggest.frame,
-            f"Autocast keeps the weights that it has cast until it ends: {len(idle)} copies in {biggest.dtype} of "
-            f"{format_nbytes(nbytes_of(idle))} lie idle at the peak.",
+            f"Autocast keeps its casts of weights until it ends: {len(idle)} copies in {biggest.dtype} of "
+            f"{format_nbytes(nbytes_of(idle))} are unused at the peak.",
             nbytes=nbytes_of(idle),
             peak_change=fall,
             confidence=Confidence.EXACT_LIFETIME,

@@ -139,7 +139,7 @@ def validate(model, loader, criterion):
                 severity = Severity.NOTE
             elif over_batches(loop) and (scope.evaluates or not _returned(scope, name)):
                 message = (
-                    f"`{name}` keeps the autograd graph of every loss added to it, so each round of the loop keeps "
+                    f"`{name}` keeps the autograd graph of every loss added to it, so each iteration keeps "
                     "what a backward of its batch would need."
                 )
                 severity = self.severity

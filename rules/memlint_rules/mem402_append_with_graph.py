@@ -123,10 +123,10 @@ def fit(model, tasks, optimizer, criterion):
                     "freed the large tensors."
                 )
             else:
-                message = f"`{kept.container}` keeps `{text}` of every round on the device, with its graph nodes."
+                message = f"`{kept.container}` keeps `{text}` of every iteration on the device, with its graph nodes."
         elif over_batches(kept.loop) and (scope.evaluates or not returned(scope, kept.container)):
             message = (
-                f"`{kept.container}` keeps the autograd graph of `{text}`, so each round of the loop keeps what a "
+                f"`{kept.container}` keeps the autograd graph of `{text}`, so each iteration keeps what a "
                 "backward of its batch would need."
             )
         else:

@@ -116,7 +116,7 @@ def penalty(model, x):
             yield Finding(
                 code=self.code,
                 **place_of(call, context),
-                message="Gradients made with `create_graph=True` keep their graph, and are still there when the next "
+                message="Gradients made with `create_graph=True` keep their graph, and are still alive when the next "
                 "forward begins.",
                 severity=self.severity,
                 confidence=Confidence.EXACT_RETRACE,
@@ -187,7 +187,7 @@ def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
         return (
             (
                 f"The graph is kept through this backward for that of `{second}` right after it, so nothing is freed "
-                "until the second, which goes through the graph once more."
+                "until the second, which traverses the graph again."
             ),
             f"Add the losses and call `backward` once: `({first} + {second}).backward()`.",
         )

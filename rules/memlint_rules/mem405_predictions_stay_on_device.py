@@ -97,8 +97,8 @@ def evaluate(model, loader, device):
                 yield self.finding(
                     source,
                     node,
-                    f"{container} keeps `{text}` of every batch where the model is, so memory grows with the number of "
-                    "batches.",
+                    f"{container} keeps `{text}` of every batch on the model's device, so memory grows with the number "
+                    "of batches.",
                     f"Put `{text}.cpu()` there, or only what the metric needs of it.",
                     Severity.NOTE if value.indices else None,
                     unsafe(with_method(source, expression, "cpu()")),

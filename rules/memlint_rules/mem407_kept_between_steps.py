@@ -77,7 +77,7 @@ return self.second(hidden.relu())""",
                 nbytes=nbytes_of(group),
                 peak_change=change_without(context, group),
                 confidence=Confidence.EXACT_LIFETIME,
-                fix=f"Keep only what is needed of it, on the host, or set `{name}` to None after its last use.",
+                fix=f"Keep only the needed part, on the host, or set `{name}` to None after its last use.",
             )
 
 

@@ -96,7 +96,7 @@ def forward(layers, x):
                 yield self.finding(
                     source,
                     node,
-                    f"Each round copies all of `{name}`, and the old and the new one are alive together.",
+                    f"Each iteration copies all of `{name}`, and the old and the new tensor are alive together.",
                     "Allocate the whole tensor before the loop and fill it, which takes its bytes once. A list and one "
                     "`cat` at the end saves the copies in between, not the peak.",
                 )

@@ -119,7 +119,7 @@ def fit(model, loader):
                 scope.source,
                 call,
                 "Anomaly detection is on in every step: each node of the graph keeps a traceback, and each gradient is "
-                "looked through with a temporary mask.",
+                "checked with a temporary mask.",
                 "Turn it on only while looking for a NaN, under a flag.",
             )
 

@@ -75,8 +75,8 @@ def encoder():
         yield self.finding(
             context,
             biggest_of(dead).frame,
-            f"Everything that a backward would need is saved, and no backward comes: {format_nbytes(nbytes_of(dead))} "
-            "alive at the peak are read by nothing again.",
+            f"Everything is saved for a backward that never comes: {format_nbytes(nbytes_of(dead))} alive at the peak "
+            "are never read again.",
             nbytes=nbytes_of(dead),
             peak_change=after.peak_change,
             confidence=Confidence.EXACT_RETRACE,

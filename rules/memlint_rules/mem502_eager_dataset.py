@@ -102,7 +102,7 @@ def _whole_epoch(node: ast.AST) -> tuple[str, str] | None:
     if not _LOADER.fullmatch(name.rpartition(".")[2]):
         return None
     message = f"`list({name})` keeps every batch of an epoch in memory at once."
-    return message, f"Go over `{name}` in the loop itself, or over `itertools.islice({name}, n)`."
+    return message, f"Iterate over `{name}` in the loop itself, or over `itertools.islice({name}, n)`."
 
 
 def _read_at_once(scope: Scope, node: ast.AST) -> tuple[str, str] | None:

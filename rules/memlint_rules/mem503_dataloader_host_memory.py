@@ -122,8 +122,8 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
                 yield self.finding(
                     scope.source,
                     node,
-                    f"`{dotted_name(node.targets[0])}` holds Python objects, which every worker comes to copy as it "
-                    "reads them.",
+                    f"`{dotted_name(node.targets[0])}` holds Python objects, which every worker ends up copying as "
+                    "it reads them.",
                     "Keep the data in one array or memory-mapped file with the offsets of its entries, or in an Arrow "
                     "data set.",
                 )

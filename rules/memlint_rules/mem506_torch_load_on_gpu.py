@@ -93,7 +93,7 @@ def tokens(path, device):
                 source,
                 first,
                 f"`{ast.unparse(first)[:60]}` puts every tensor where it was saved from: a checkpoint written "
-                f"on a GPU is there a second time beside the model.{lines}",
+                f"on a GPU is on the GPU a second time beside the model.{lines}",
                 'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
                 "model's device.",
                 correction=unsafe(tuple(edits)),

@@ -88,7 +88,7 @@ def prepare(model, device):
                         call,
                         f"`{ast.unparse(model)[:60]}` is on the GPU in float32 before it is cast, four bytes per "
                         "parameter instead of two.",
-                        "Cast first and move then, or do both in one call: `.to(device, dtype)`.",
+                        "Cast first, then move, or do both in one call: `.to(device, dtype)`.",
                     )
 
 

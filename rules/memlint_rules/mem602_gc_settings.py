@@ -76,5 +76,5 @@ def measure(model, x):
                 source,
                 call,
                 "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
-                "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
+                "Call `gc.collect(1)` every few steps, where it costs little time.",
             )

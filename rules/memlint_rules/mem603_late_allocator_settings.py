@@ -68,7 +68,7 @@ model = torch.nn.Linear(1024, 1024).cuda()
                     yield self.finding(
                         source,
                         node,
-                        f"The allocator was used on line {used[0]} and has read its settings: this changes nothing.",
+                        f"The allocator was used on line {used[0]} and has read its settings: this has no effect.",
                         "Set it in the environment of the process, or at the top of the program before PyTorch is "
                         "imported.",
                     )

@@ -111,7 +111,7 @@ def _first_version(call: ast.Call) -> tuple[str, str] | None:
         message = "`NO_SHARD` keeps all parameters, gradients and optimizer states on every GPU."
         return message, "Use `ShardingStrategy.FULL_SHARD`, or DistributedDataParallel if nothing is to be sharded."
     if is_literal(argument(call, "limit_all_gathers"), False):
-        message = "`limit_all_gathers=False` lets more than two units be whole at the same time."
+        message = "`limit_all_gathers=False` lets more than two units be gathered at the same time."
         return message, "Leave it out: by default gathers wait for memory to be free."
     return None
 

@@ -36,6 +36,6 @@ class NoReshard(TraceRule):
     good = (case(*BLOCKS),)
 
     def check(self, context: Context) -> Findings:
-        message = "Units with reshard_after_forward=False stay whole from their forward to their backward."
+        message = "Units with reshard_after_forward=False stay gathered from their forward to their backward."
         fix = "Leave `reshard_after_forward` out, or give the number of GPUs in a machine."
         yield from found_by_wrapping(self, context, ReshardAfterForward(), message, fix)

@@ -31,6 +31,6 @@ class WideReduction(TraceRule):
     good = (bad[0].but({", reduce_dtype=torch.float32": ""}),)
 
     def check(self, context: Context) -> Findings:
-        message = "Gradients are reduced in buffers of a wider dtype than the gradients themselves have."
+        message = "Gradients are reduced in buffers of a wider dtype than their own."
         fix = "Leave `reduce_dtype` out of the MixedPrecisionPolicy if sums in the narrow dtype are precise enough."
         yield from found_by_wrapping(self, context, ReduceInParameterDtype(), message, fix)

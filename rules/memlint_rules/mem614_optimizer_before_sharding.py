@@ -75,9 +75,9 @@ def build(model):
                     yield self.finding(
                         source,
                         early,
-                        "The model is sharded after this: the optimizer keeps and trains the whole parameters of "
-                        "before, not those of the model.",
-                        "Make the optimizer when the model is sharded.",
+                        "The model is sharded after this: the optimizer keeps and trains the original "
+                        "parameters, not the sharded ones of the model.",
+                        "Create the optimizer after sharding the model.",
                     )
 
 

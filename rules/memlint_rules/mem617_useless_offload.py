@@ -55,5 +55,5 @@ class UselessOffload(TraceRule):
             nbytes=0,
             peak_change=rise,
             confidence=Confidence.EXACT_RETRACE,
-            fix="Leave the policy out, and lower what the peak is made of: units of single blocks, checkpointing.",
+            fix="Remove the policy, and reduce the tensors at the peak instead: a unit per block, checkpointing.",
         )

@@ -52,7 +52,7 @@ class ParametersOnEveryRank(TraceRule):
         yield self.finding(
             context,
             None,
-            f"Each rank makes {format_nbytes(on_host)} in the host's memory to keep a part of it: "
+            f"Each rank allocates {format_nbytes(on_host)} in host memory to keep only a part of it: "
             f"{format_nbytes(ranks * on_host)} on a machine of {ranks} GPUs.",
             nbytes=ranks * on_host,
             peak_change=0,

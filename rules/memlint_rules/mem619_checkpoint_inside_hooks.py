@@ -87,6 +87,6 @@ class CheckpointInsideHooks(TraceRule):
     good = (Case(_MODEL.replace("    FIRST\n", "").replace("LAST", "checkpoint(model)")),)
 
     def check(self, context: Context) -> Findings:
-        message = "Checkpoints keep their inputs as hooks of their modules have gathered them from all ranks."
+        message = "Checkpoints keep inputs that hooks of their modules have gathered from all ranks."
         fix = "Wrap modules for checkpointing after `parallelize_module`."
         yield from found_by_wrapping(self, context, CheckpointAroundHooks(), message, fix)

@@ -74,7 +74,7 @@ class UnreducedGradients(TraceRule):
         yield self.finding(
             context,
             _switch(context),
-            "Gradients are reduced in the last backward of a step alone; until then every rank holds those of the "
+            "Gradients are reduced only in the last backward of a step; until then every rank holds those of the "
             "whole model.",
             nbytes=-fall,
             peak_change=fall,

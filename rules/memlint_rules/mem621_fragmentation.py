@@ -100,8 +100,8 @@ def layers():
         finding = self.finding(
             context,
             varying[0].frame if varying else None,
-            f"{format_nbytes(now)} are reserved where at most {format_nbytes(now - gap)} are allocated: what was freed "
-            f"does not fit what is asked for later{cause}.",
+            f"{format_nbytes(now)} are reserved although at most {format_nbytes(now - gap)} are allocated: freed "
+            f"blocks do not fit later requests{cause}.",
             nbytes=now - after,
             peak_change=after - now,
             measure="reserved",

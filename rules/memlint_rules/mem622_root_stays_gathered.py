@@ -54,7 +54,7 @@ class RootStaysGathered(TraceRule):
     )
 
     def check(self, context: Context) -> Findings:
-        message = "The outermost unit stays whole on every rank after its forward, which no backward follows."
+        message = "The outermost unit stays gathered on every rank after its forward, although no backward follows."
         fix = "Call `fully_shard` of the whole model with `reshard_after_forward=True`."
         change = ReshardRoot(only_frozen=context.workload.mode == "train")
         yield from found_by_wrapping(self, context, change, message, fix)
