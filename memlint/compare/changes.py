@@ -52,13 +52,13 @@ def compare(
         lambda each: each.workload.name,
     )
     one_sided = {each.file for each in lost_base} ^ {each.file for each in lost_head} if base else set()
-    new, fixed = _new_and_fixed(*(_of_others(report, one_sided) if report else [] for report in (base, head)))
+    new, fixed = _new_and_fixed(*(_findings_elsewhere(report, one_sided) if report else [] for report in (base, head)))
     return Comparison(
         tool=f"memlint {__version__}",
         base=Side(label=base_label, commit=base_commit, tool=base.tool, torch=base.torch) if base else None,
         head=Side(label=head_label, commit=head_commit, tool=head.tool, torch=head.torch),
         notes=list(_notes(base, head)),
-        workloads=[_change(pair) for pair in _explained(pairs, lost_base, lost_head)],
+        workloads=[_change(pair) for pair in _paired_with_causes(pairs, lost_base, lost_head)],
         findings_new=new,
         findings_fixed=fixed,
     )
@@ -91,7 +91,7 @@ def _analysed(report: Report) -> list[_Analysed]:
     return [_Analysed(*each) for each in zip(report.workloads, findings_by_workload(report).of_workloads, strict=True)]
 
 
-def _of_others(report: Report, files: Collection[str]) -> list[Finding]:
+def _findings_elsewhere(report: Report, files: Collection[str]) -> list[Finding]:
     """Return findings of source rules in files other than `files`, and the files that could not be read."""
     findings = findings_by_workload(report).of_source
     return [each for each in findings if each.path not in files or _is_unreadable(each)]
@@ -119,7 +119,9 @@ def _is_in(workload: Workload, failure: Workload) -> bool:
     return failure.target in (workload.target, workload.file)
 
 
-def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]) -> Iterator[_Pair]:
+def _paired_with_causes(
+    pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]
+) -> Iterator[_Pair]:
     """Yield the pairs, with each unmatched Workload paired with the lost target that it belongs to.
 
     That target then forms no pair of its own.

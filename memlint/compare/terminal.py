@@ -54,7 +54,7 @@ def _workload(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     yield from (_check(check, paint) for check in change.budget)
     if base is not None and head is not None and None not in (base.peak, head.peak):
         yield from _peaks(base, head, change.measure)
-        yield from _grown(change, paint)
+        yield from _changes_at_peak(change, paint)
     yield from _largest(change, paint)
     yield from _findings(
         change.findings_new, change.findings_fixed, paint, "  ", are_fixed=not change.may_hide_findings
@@ -91,7 +91,7 @@ def _peaks(base: Facts, head: Facts, measure: Measure) -> Iterator[str]:
     yield from ("", *table(rows, ("left", "right", "right", "right")))
 
 
-def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
+def _changes_at_peak(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     """Yield the changes at the peak, by line, category, module and kind of Buffer."""
     lines = [
         (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
-class _Made(NamedTuple):
+class _OutputRecipe(NamedTuple):
     """A recipe for an output of a call, to create another one like it."""
 
     shape: tuple[int, ...]
@@ -62,7 +62,9 @@ class Evaluations:
             leaves, spec = self._answers[key]
             with torch.no_grad():
                 made = [
-                    torch.empty(each.shape, dtype=each.dtype, device="cuda") if isinstance(each, _Made) else each
+                    torch.empty(each.shape, dtype=each.dtype, device="cuda")
+                    if isinstance(each, _OutputRecipe)
+                    else each
                     for each in leaves
                 ]
             return tree_unflatten(made, spec)
@@ -85,7 +87,9 @@ class Evaluations:
                 expected = {entry_of(t).number for t in (*tensors, *cast_weights())}
                 kept = left - self._recorder.workspaces.numbers - expected
                 if not kept:
-                    answer = [_Made(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves]
+                    answer = [
+                        _OutputRecipe(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves
+                    ]
                     self._answers[key] = (answer, spec)
         return output
 

@@ -81,7 +81,7 @@ def isolate(writable: Sequence[Path] | None, devices: Sequence[Path]) -> Isolati
 
 
 def drop_privileges() -> None:
-    """Of root's privileges, keep only those for files, and gain none through other programs such as sudo."""
+    """Keep only those of root's privileges that files need, and gain none through other programs such as sudo."""
     if _library is None:
         return
     _library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)

@@ -102,7 +102,7 @@ def find_workloads(
                 raise TargetError(f"{NO_MODULE_FOUND}: {reasons}", run + install)
             return discovery
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
-    workloads = workloads or [_asked(target, text, root, overrides)]
+    workloads = workloads or [_explicit(target, text, root, overrides)]
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
     return Discovery(tuple(changed))
@@ -114,11 +114,11 @@ def _declared_once(declared: Sequence[Workload], configured: Sequence[Workload])
     in_file = {workload.qualname: workload for workload in declared}
     return [
         *(workload for workload in declared if workload.qualname not in tables),
-        *(_over(in_file[each.qualname], each) if each.qualname in in_file else each for each in configured),
+        *(_merged(in_file[each.qualname], each) if each.qualname in in_file else each for each in configured),
     ]
 
 
-def _over(declared: Workload, table: Workload) -> Workload:
+def _merged(declared: Workload, table: Workload) -> Workload:
     """Return `table` with the settings of `declared` in place of those that the table leaves at their defaults."""
     plain = Workload(table.name, table.target)
     names = {field.name for field in fields(Workload)} - {"name", "target", "path", "qualname", "origin"}
@@ -126,7 +126,7 @@ def _over(declared: Workload, table: Workload) -> Workload:
     return replace(table, **{name: getattr(declared, name) for name in unsaid})
 
 
-def _asked(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:
+def _explicit(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:
     """Make the Workload of an explicit target, with the typed arguments, or else those in the project's own files."""
     name = target.qualname or (target.path.parent.name if target.path else target.module)
     assumed = _ASSUMED - overrides.keys()
@@ -220,19 +220,19 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     for name in used:
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
-    _leave_out_made_up(candidates, failures, parts)
+    _leave_out_guessed(candidates, failures, parts)
     chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
-    call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, trained, parts, defaults)
+    call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
     hint = (
         ""
         if chosen.workloads or call or any(each.hint for each in chosen.left_out)
-        else _run(recipes, {*classes, *functions, *used, *makers_of_all})
+        else _run_hint(recipes, {*classes, *functions, *used, *makers_of_all})
     )
     return chosen._replace(left_out=tuple(each._replace(call=call, hint=each.hint or hint) for each in chosen.left_out))
 
 
-def _leave_out_made_up(
+def _leave_out_guessed(
     candidates: dict[type, _Candidate], failures: dict[str, LeftOut], parts: Collection[str]
 ) -> None:
     """Drop models with guessed sizes that no script builds if a model that a script builds has failed."""
@@ -243,7 +243,7 @@ def _leave_out_made_up(
             failures[candidate.name] = LeftOut(candidate.name, "no script of the project builds it")
 
 
-def _run(recipes: Recipes, names: Collection[str]) -> str:
+def _run_hint(recipes: Recipes, names: Collection[str]) -> str:
     """Suggest a command that runs the project's own script, if one builds a model of the file."""
     site = recipes.script_of(names)
     if site is None:
@@ -258,7 +258,7 @@ def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[stand_ins.
         raise absent[0]
 
 
-def _call_to_type(
+def _suggested_call(
     module: ModuleType,
     recipes: Recipes,
     classes: Mapping[str, type],

@@ -51,7 +51,7 @@ def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> 
         case Settings():
             return _settings({name: made(each, namespace, assumed) for name, each in value.values.items()})
         case Unseen():
-            return _made_up(value.name, assumed)
+            return _guessed_size(value.name, assumed)
         case list() | tuple():
             return type(value)(made(each, namespace, assumed) for each in value)
         case dict():
@@ -59,7 +59,7 @@ def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> 
     return value
 
 
-def _made_up(name: str, assumed: list[str]) -> object:
+def _guessed_size(name: str, assumed: list[str]) -> object:
     size = plain_value(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
     if size is not None:
         assumed.append(f"{name} is a guess, {size!r}")

@@ -129,7 +129,7 @@ class Model(nn.Module):
         origins = ((node, _origin(flow, mask, node.index)) for node, mask in masked)
         lines = grouped((node.frame, (node, origin)) for node, origin in origins if origin and _is_causal(origin))
         for frame, group in lines.items():
-            masks = _of_masks_alone(flow, group)
+            masks = _only_for_masks(flow, group)
             nbytes = most_alive(timeline, masks)
             if nbytes < MIN_NBYTES:
                 continue
@@ -201,7 +201,7 @@ def _is_causal(origin: _Origin) -> bool:
     return [ast.unparse(each) if each else "0" for each in diagonals] == [causal]
 
 
-def _of_masks_alone(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:
+def _only_for_masks(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:
     """Return the Buffers that only masks and attention read."""
     nodes = frozenset().union(*(origin.nodes for _, origin in group))
     buffers = frozenset().union(*(origin.buffers for _, origin in group))

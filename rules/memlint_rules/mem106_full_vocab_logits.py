@@ -131,11 +131,11 @@ from torch.utils.checkpoint import checkpoint
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
                 fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "
                 "`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` and add the losses, or use a fused loss "
-                f"such as `torch.nn.functional.linear_cross_entropy`; {_fused(context)}.",
+                f"such as `torch.nn.functional.linear_cross_entropy`; {_liger_advice(context)}.",
             )
 
 
-def _fused(context: Context) -> str:
+def _liger_advice(context: Context) -> str:
     """Return how to enable Liger's fused kernel, and its saving if it is installed."""
     advice = "Hugging Face's Trainer takes `use_liger_kernel=True`"
     after = context.retrace(FusedCrossEntropy())

@@ -123,7 +123,7 @@ class Attention(nn.Module):
         copies = (n for n in flow.forward(*_COPIES) if n.step >= 0 and n.frame and min(_buffers(n)) >= 0)
         kinds = ((node, _kind(flow, node)) for node in copies)
         lines = grouped(
-            ((node.frame, kind), node) for node, kind in kinds if kind is not None and _is_to_be_changed(node, kind)
+            ((node.frame, kind), node) for node, kind in kinds if kind is not None and _is_changeable(node, kind)
         )
         for (frame, kind), group in lines.items():
             nbytes = most_alive(timeline, [node.outputs[0].buffer for node in group])
@@ -176,7 +176,7 @@ def _kind(flow: Flow, node: Node) -> _Kind | None:
     return _Kind.GROUPED if _num_repeats(node) > 1 and _is_for_flash_attention(flow, node) else None
 
 
-def _is_to_be_changed(node: Node, kind: _Kind) -> bool:
+def _is_changeable(node: Node, kind: _Kind) -> bool:
     """Return True if the user can change it: in an installed package only the attention implementation is a choice."""
     return kind is _Kind.GROUPED or node.frame is None or is_users(node.frame.path)
 

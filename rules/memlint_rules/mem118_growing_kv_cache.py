@@ -133,7 +133,7 @@ def _allocated_once(timeline: Timeline, rows: list[list[Node]]) -> Timeline:
     sizes: dict[int, int] = {}
     ends: dict[int, int] = {}
     for row in rows:
-        begun = row if _is_given_up(timeline, row) else row[1:]
+        begun = row if _is_first_freed(timeline, row) else row[1:]
         replaced = {node.inputs[0].buffer: node.index - 1 for node in begun}
         last = row[-1].outputs[0].buffer
         sizes.update(dict.fromkeys(replaced, timeline.buffers[last].nbytes))
@@ -141,7 +141,7 @@ def _allocated_once(timeline: Timeline, rows: list[list[Node]]) -> Timeline:
     return end_at(resize(timeline, sizes), ends)
 
 
-def _is_given_up(timeline: Timeline, row: list[Node]) -> bool:
+def _is_first_freed(timeline: Timeline, row: list[Node]) -> bool:
     """Return True if the first input of the series is a tensor of its own that only the first kernel reads."""
     first = row[0].inputs[0]
     buffer = timeline.buffers[first.buffer]

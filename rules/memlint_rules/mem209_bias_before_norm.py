@@ -112,7 +112,7 @@ def _only_normalised(trace: Trace, buffers: set[int]) -> dict[int, Node]:
     for node in trace.nodes:
         if node.phase is Phase.FORWARD:
             read = {g.buffer for g in node.inputs if g.buffer in buffers}
-            if node.op in _NORMS and _takes_statistics(node):
+            if node.op in _NORMS and _computes_statistics(node):
                 normalised.update(dict.fromkeys(read, node))
             else:
                 others |= read
@@ -125,6 +125,6 @@ def _name(trace: Trace, norm: Node) -> str:
     return kind if "Norm" in kind else norm.op.split(".")[1]
 
 
-def _takes_statistics(norm: Node) -> bool:
+def _computes_statistics(norm: Node) -> bool:
     """Return True if the norm computes the batch's mean, as it does in training."""
     return len(norm.outputs) > 2 and len(norm.outputs[1].shape) == 1 and norm.outputs[1].shape[0] > 0

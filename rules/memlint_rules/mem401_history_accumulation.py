@@ -118,7 +118,7 @@ def validate(model, loader, criterion):
         sums = [
             (node, *added)
             for node in scope.nodes
-            if isinstance(node, ast.stmt) and (added := _added(node)) and scope.loops(node)
+            if isinstance(node, ast.stmt) and (added := _target_and_term(node)) and scope.loops(node)
         ]
         if not sums:
             return
@@ -154,7 +154,7 @@ def validate(model, loader, criterion):
             )
 
 
-def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+def _target_and_term(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     """Return target and term of `a += b`, `a = a + b`, `a = b + a` also with `a` multiplied or divided."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
         return node.target, node.value

@@ -131,7 +131,7 @@ def penalty(model, x):
         for scope, call in calls(source):
             if called(call) not in ("backward", "manual_backward"):
                 continue
-            remark = _wrong(scope, call)
+            remark = _needless_graph(scope, call)
             if remark is not None:
                 yield self.finding(
                     source, call, *remark, correction=unsafe(_without_flag(source, call)) if remark is _UNUSED else None
@@ -167,7 +167,7 @@ def _without_flag(source: Source, call: ast.Call) -> tuple[Edit, ...]:
     return without_argument(source, call, flag) if flag is not None else ()
 
 
-def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
+def _needless_graph(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
     """Return message and fix for a backward that keeps its graph without need."""
     if is_literal(argument(call, "create_graph"), True):
         if scope.name.startswith("test") or _RESETS.search(ast.unparse(scope.node)):

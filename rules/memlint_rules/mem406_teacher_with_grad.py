@@ -104,7 +104,7 @@ def step(generator, critic, noise, optimizer):
                 continue
             for call in scope.calls:
                 name = dotted_name(call.func).removesuffix(".forward")
-                how = _how_used(scope, call, name) if name else ""
+                how = _why_no_gradient(scope, call, name) if name else ""
                 if how and not scope.guarded(call) and _in_step(scope, call) and not _frozen(source, name):
                     yield self.finding(
                         source,
@@ -122,7 +122,7 @@ def _in_step(scope: Scope, call: ast.Call) -> bool:
     )
 
 
-def _how_used(scope: Scope, call: ast.Call, name: str) -> str:
+def _why_no_gradient(scope: Scope, call: ast.Call, name: str) -> str:
     """Say why no gradient is needed through this call; empty if one may be."""
     last = name.rpartition(".")[2]
     if _VERB.fullmatch(last):

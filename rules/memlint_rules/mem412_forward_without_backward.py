@@ -67,7 +67,7 @@ def encoder():
             return
         peak = context.estimate.requested.estimate
         dead = dead_at_peak(context)
-        if not is_notable(-nbytes_of(dead), peak) or _is_said_of_a_loop(context):
+        if not is_notable(-nbytes_of(dead), peak) or _is_reported_for_loop(context):
             return
         after = context.what_if(WithoutGraph())
         if after is None or not is_notable(after.peak_change, peak):
@@ -85,7 +85,7 @@ def encoder():
         )
 
 
-def _is_said_of_a_loop(context: Context) -> bool:
+def _is_reported_for_loop(context: Context) -> bool:
     """Return True if MEM404 finds an evaluation loop in the source of a script that has run."""
     if context.workload.origin != "script":
         return False

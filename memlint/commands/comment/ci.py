@@ -120,7 +120,7 @@ def checked_repository(repository: str, *, forge: str) -> str:
     """Return the name of a repository as part of a URL. Raises UsageError if it is missing or invalid."""
     pattern, example = _REPOSITORIES[forge]
     if not repository:
-        raise UsageError("which repository is not known", f"Write --repo {example}.")
+        raise UsageError("the repository is not known", f"Write --repo {example}.")
     if not pattern.fullmatch(repository):
         raise UsageError(f"{repository!r} is not the name of a repository", f"Write --repo {example}.")
     return repository

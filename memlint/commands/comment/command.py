@@ -124,7 +124,7 @@ def _post(
     if number is None:
         request = _REQUESTS[name]
         option = request.replace(" ", "-")
-        raise UsageError(f"which {request} to comment on is not known", f"Write --{option} NUMBER.")
+        raise UsageError(f"the {request} to comment on is not known", f"Write --{option} NUMBER.")
     return post(make(url, context.token, repository, number), draft, wait=wait)
 
 

@@ -95,7 +95,7 @@ class Recipes:
                 continue
             if needs_none and site.where is Where.OTHER and any(isinstance(v, Call) for v in site.arguments.values()):
                 continue  # a file without training shows one config of many
-            arguments, assumed = _filled(site, taken, partial(self._config, function))
+            arguments, assumed = _completed_arguments(site, taken, partial(self._config, function))
             if arguments is None or arguments in tried:
                 continue
             tried.append(arguments)
@@ -190,7 +190,7 @@ class Recipes:
         return sole_loop(self._path, self._project)
 
 
-def _filled(
+def _completed_arguments(
     site: CallSite, taken: Mapping[str, Any], config: Callable[[str], Call | None]
 ) -> tuple[dict[str, object] | None, dict[str, object]]:
     """Return the arguments of the call, with guessed numbers or a `config` for unknown ones without a default.

@@ -53,13 +53,13 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
     yield from _of_named_rank(trial, message)
-    yield from _as_the_layers_say(trial, sizes)
+    yield from _shapes_for_layers(trial, sizes)
     yield from _parts_of_channels(trial)
-    yield from _less_what_is_added(trial)
+    yield from _corrected_channels(trial)
     yield from _transposed(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
-    yield from _as_the_module_says(trial, sizes)
+    yield from _shapes_for_module(trial, sizes)
     yield from _of_named_sizes(trial, message)
     yield from _of_lower_values(trial, message)
     yield from _as_image(trial, sizes)
@@ -67,7 +67,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _longer_rank(trial, sizes)
 
 
-def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+def _shapes_for_layers(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Give each input the shape that the layer it reached requires."""
     entries = dict(trial.entries)
     tensors = [spec for spec in trial.specs if spec.dtype != CONSTANT]
@@ -81,7 +81,7 @@ def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
             yield _with(trial.specs, index, expected)
 
 
-def _as_the_module_says(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+def _shapes_for_module(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Give inputs in the failing code the shape that the first layers of its module require."""
     if trial.module is None or trial.module is sizes.model:
         return
@@ -158,7 +158,7 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
             )
 
 
-def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
+def _corrected_channels(trial: Trial) -> Iterator[Specs]:
     """Change the number of channels if a convolution got them together with channels that the model adds."""
     if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
         excess = trial.received[1] - trial.layer.in_channels

@@ -46,7 +46,7 @@ def _layers(kind: Any, depth: int, values: Mapping[str, object]) -> Iterator[nn.
             continue
         arguments = _arguments(value, calls.get(id(node)), taken, names)
         if issubclass(value, ENTRIES) and id(node) in calls:
-            yield from _made(value, arguments)
+            yield from _created_layer(value, arguments)
         elif depth and value is not kind and not value.__module__.startswith("torch."):
             yield from _layers(value, depth - 1, arguments)
 
@@ -75,7 +75,7 @@ def _arguments(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _made(kind: type[nn.Module], arguments: Mapping[str, object]) -> Iterator[nn.Module]:
+def _created_layer(kind: type[nn.Module], arguments: Mapping[str, object]) -> Iterator[nn.Module]:
     """Create a layer, with numbers for unknown arguments; nothing if these contradict each other."""
     required = [name for name, each in _taken(kind).items() if each.default is each.empty]
     sizes = {name: 1 if "head" in name else _SIZES.get(name, 8) for name in required}

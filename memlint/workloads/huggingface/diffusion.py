@@ -62,7 +62,7 @@ def candidates(model: Any) -> Iterator[Specs]:
         others = list(inputs_beside(model, parameters, shape))
         needed = [name for name in parameters if name in required_of(parameters) - names_of(others) - {latent}]
         others += [each for name in needed for each in inputs_for(model, name, shape)]
-        if (split := _beside(model, spec, needed)) is not None:
+        if (split := _with_row_input(model, spec, needed)) is not None:
             yield (*split, *(each for each in others if each.name != split[1].name))
         yield (spec, *others)
         text = [each for each in others if not each.name.startswith("encoder_attention_mask")]
@@ -73,7 +73,7 @@ def candidates(model: Any) -> Iterator[Specs]:
             yield (spec, *documented)
 
 
-def _beside(model: Any, latent: InputSpec, names: Iterable[str]) -> Specs | None:
+def _with_row_input(model: Any, latent: InputSpec, names: Iterable[str]) -> Specs | None:
     """Return the latent and the input beside its rows, if the config's channels count both together.
 
     The docstring gives the rows of both but no width for the second; the latent has as many channels as the output.
@@ -158,8 +158,8 @@ def _as_long(specs: Specs, sizes: tuple[int, int]) -> Specs | None:
 
 def _for_each_frame(specs: Specs, sizes: tuple[int, int]) -> Specs | None:
     """Repeat the text of a video for each of its frames, which attention treats as items of the batch."""
-    film = specs[0].shape
-    frames = film[2] if len(film) == 5 else None
+    video = specs[0].shape
+    frames = video[2] if len(video) == 5 else None
     if not isinstance(frames, int) or frames == 1 or max(sizes) != frames * min(sizes):
         return None
     return tuple(
@@ -201,21 +201,21 @@ def _layouts(model: Any, channels: int, parameters: Mapping[str, Any]) -> Iterat
     config = model.config
     height, width = spatial(config, encoded="sample" not in parameters or "timestep" in parameters)
     frames = frames_of(config)
-    image, film, of_one = (channels, height, width), (channels, frames, height, width), (channels, 1, height, width)
-    is_film = any(word in type(model).__name__ for word in ("3D", "Video", "Motion", "Temporal"))
+    image, video, of_one = (channels, height, width), (channels, frames, height, width), (channels, 1, height, width)
+    is_video = any(word in type(model).__name__ for word in ("3D", "Video", "Motion", "Temporal"))
     tokens = (frames * height * width if "num_frames" in parameters else height * width, channels)
     by_layer = {
-        nn.Conv3d: (film, (frames, channels, height, width), of_one),
-        nn.Conv2d: (image, (frames, channels, height, width), film, of_one),
+        nn.Conv3d: (video, (frames, channels, height, width), of_one),
+        nn.Conv2d: (image, (frames, channels, height, width), video, of_one),
         nn.Conv1d: ((channels, SAMPLES), (channels, height)),
-        nn.Linear: (tokens, *((film,) if is_film else (of_one, film)), image),
+        nn.Linear: (tokens, *((video,) if is_video else (of_one, video)), image),
     }
     entries = (layer for layer in model.modules() if _takes(layer, channels))
     entry = next((kind for layer in entries for kind in by_layer if isinstance(layer, kind)), nn.Linear)
     if entry is nn.Linear or not {"img_ids", "img_shapes"}.isdisjoint(parameters):
         yield from by_layer[nn.Linear]
     shapes = by_layer.get(entry, ())
-    yield from sorted(shapes, key=len, reverse=True) if is_film else shapes
+    yield from sorted(shapes, key=len, reverse=True) if is_video else shapes
 
 
 def _takes(layer: nn.Module, channels: int) -> bool:

@@ -56,7 +56,7 @@ def images(config: Any, *, sized: bool = True) -> Prepared | None:
     height, width = image_size(config) or (LEAST_IMAGE, LEAST_IMAGE)
     picture = np.zeros((height, width, 3), dtype=np.uint8)
     for kind in _classes(config, "image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES", "ImageProcessor"):
-        processor = _made(kind, config, _sizes(kind, config) if sized else {})
+        processor = _processor(kind, config, _sizes(kind, config) if sized else {})
         for item in ([picture], picture, [picture, picture]):  # the last for models that match one image with another
             if specs := _prepared(processor, item):
                 return Prepared(specs, f"an image of {height}x{width} through {type(processor).__name__}")
@@ -67,10 +67,10 @@ def films(config: Any) -> Prepared | None:
     """Return inputs as `images` does, for one video per text."""
     height, width = image_size(config) or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     frames = number(config, "num_frames") or FRAMES
-    film = np.zeros((frames, height, width, 3), dtype=np.uint8)
+    video = np.zeros((frames, height, width, 3), dtype=np.uint8)
     for kind in _classes(config, "video_processing_auto", "VIDEO_PROCESSOR_MAPPING_NAMES", "VideoProcessor"):
-        processor = _made(kind, config, {**_sizes(kind, config), "do_sample_frames": False})
-        if specs := _prepared(processor, film):
+        processor = _processor(kind, config, {**_sizes(kind, config), "do_sample_frames": False})
+        if specs := _prepared(processor, video):
             return Prepared(specs, f"a video of {frames} frames of {height}x{width} through {type(processor).__name__}")
     return None
 
@@ -80,7 +80,7 @@ def recordings(config: Any, *, masked: bool = False) -> Prepared | None:
     for kind in _classes(config, "feature_extraction_auto", "FEATURE_EXTRACTOR_MAPPING_NAMES", "FeatureExtractor"):
         # A model without fused crops gets one crop of the sound.
         fused = all(getattr(part, "enable_fusion", None) is not False for part in parts(config))
-        processor = _made(kind, config, {} if fused else {"truncation": "rand_trunc"})
+        processor = _processor(kind, config, {} if fused else {"truncation": "rand_trunc"})
         rate = getattr(processor, "sampling_rate", None)
         if rate is None:
             continue
@@ -116,7 +116,7 @@ def _classes(config: Any, module: str, table: str, ending: str) -> Iterator[Any]
                 yield getattr(transformers, each)
 
 
-def _made(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
+def _processor(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
     """Create a processor with its defaults, overridden by the config; one without time gets patches of 1 frame."""
     with suppress(Exception):
         plain = kind()
