@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj"))
 """Variables of libraries whose names tell nothing about a model."""
 _MOST_STEPS_MORE = 10
-"""Factor on the requested number of steps: so long the recorder waits for optimizers that have not stepped yet."""
+"""Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet."""
 _COLLECTED_EVERY = 16
 """Number of steps, or evaluation calls, between two collections of reference cycles.
 

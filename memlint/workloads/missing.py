@@ -23,7 +23,7 @@ _MOST_FOLDERS = 1000
 
 
 def remedy(module: str, importer: str) -> str:
-    """Return the command that provides the dotted `module`, which the file `importer` imports."""
+    """Return advice on how to provide the dotted `module`, which the file `importer` imports."""
     elsewhere = "or run memlint in the project's environment."
     source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
@@ -47,7 +47,7 @@ def _build_command(source: Path, module: str) -> str:
 
 
 def absent(error: BaseException) -> str:
-    """Return the command for an optional module of the user's file if the error is a use of None in its place.
+    """Return advice on an optional module of the user's file if the error is a use of None in its place, else "".
 
     `try: import fast` and `except ImportError: fast = None`, and then `fast.attention(...)`.
     """

@@ -18,7 +18,7 @@ from memlint.workloads.build.construct import complete, completed_program
 
 
 class Ranked(NamedTuple):
-    """A Workload of one rank, and the findings about the others."""
+    """A Workload of one rank, and an assumption with the peaks of all tried ranks."""
 
     workload: Workload
     assumptions: tuple[Assumption, ...] = ()
