@@ -483,7 +483,7 @@ class Unfitting(Mixin):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (WithoutPart, "calls its history, which it is built without, as has_history=False has it"),
+        (WithoutPart, "calls its history, but is built without it, because of has_history=False"),
         (WithCache, "takes cache, a Cache, which is not a tensor"),
         (OfItems, "takes lists of tensors of unknown number and size: vision_tokens"),
         (WithDictionary, "reads 'atoms' of its conditioning, a dictionary whose entries nothing describes"),

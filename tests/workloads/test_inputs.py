@@ -414,5 +414,5 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
         def forward(self, x):
             return self.head(self.body(x))
     """)
-    with pytest.raises(WorkloadError, match="Net calls its head, which it is built without, as with_head=False has it"):
+    with pytest.raises(WorkloadError, match="Net calls its head, but is built without it, because of with_head=False"):
         inputs(path)

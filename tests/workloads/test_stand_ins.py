@@ -72,7 +72,7 @@ def test_a_script_that_lacks_a_package_is_still_said_to_be_one(write):
     """,
         "train.py",
     )
-    with pytest.raises(TargetError, match="the place of absent_cv2, which is not installed") as caught:
+    with pytest.raises(TargetError, match="replaces absent_cv2, which is not installed") as caught:
         find_workloads(str(path), path.parent)
     assert caught.value.hint == (
         f"This is a script: type memlint run {path}. Install what is missing, or build it where the project has its source."
@@ -165,7 +165,7 @@ def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write,
     (workload,) = find_workloads(str(path), path.parent).workloads
     with pytest.raises(WorkloadError) as caught:
         build_program(workload, path.parent)
-    assert caught.value.message.startswith("fused.act is used, and fused cannot be imported: ")
+    assert caught.value.message.startswith("fused.act is used, but fused cannot be imported: ")
     assert caught.value.hint.endswith(f"memlint check {path} --gpu=cpu")
     assert build_program(replace(workload, gpu="cpu"), path.parent).model is None
 
