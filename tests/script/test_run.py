@@ -241,7 +241,7 @@ def test_a_file_that_asks_for_a_gpu_as_it_is_imported_finds_one_which_is_said(tm
     workload = workload_of(run_text(tmp_path, text))
     assert workload.dtype == "bfloat16"
     (place,) = [
-        each for each in workload.assumptions if each.text.startswith("there is a GPU when the file is imported")
+        each for each in workload.assumptions if each.text.startswith("a GPU is present while the file is imported")
     ]
     assert (Path(place.path or "").name, place.line) == ("settings.py", 2)
 
