@@ -1,7 +1,7 @@
 """`[tool.memlint]` of the closest pyproject.toml, or memlint.toml, as frozen Settings.
 
-As with ruff the closest file wins and nothing is merged; a pyproject.toml without `[tool.memlint]` is passed over, and
-memlint.toml goes before pyproject.toml in the same directory. Options of the command line win over both.
+As with ruff, the closest file wins and nothing is merged; a pyproject.toml without `[tool.memlint]` is ignored, and
+memlint.toml takes precedence over pyproject.toml in the same directory. Command-line options override both.
 """
 
 import tomllib
@@ -18,7 +18,7 @@ _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".g
 
 
 def _size(value: object) -> object:
-    """A size as text or a whole number becomes bytes; pydantic says what is wrong with anything else."""
+    """Convert a size, a text or a whole number, to bytes; pydantic reports anything else."""
     if not isinstance(value, str | int) or isinstance(value, bool) or value == 0:
         return value
     try:
@@ -28,7 +28,7 @@ def _size(value: object) -> object:
 
 
 def _dtype(value: object) -> object:
-    """A dtype by one of its other names; pydantic says what is wrong with anything that is no text."""
+    """Convert another name of a dtype; pydantic reports anything that is not text."""
     if not isinstance(value, str):
         return value
     try:
@@ -38,7 +38,7 @@ def _dtype(value: object) -> object:
 
 
 def _context(value: object) -> object:
-    """As `_size`, of a context: a line of nvidia-smi serves as well."""
+    """Convert a context as `_size` does, or from a line of nvidia-smi."""
     try:
         if isinstance(value, int):
             return parse_context(f"{value}B")
@@ -48,12 +48,12 @@ def _context(value: object) -> object:
 
 
 def _one_or_many(value: object) -> object:
-    """`select = "MEM1"` is short for `select = ["MEM1"]`."""
+    """Accept `select = "MEM1"` as short for `select = ["MEM1"]`."""
     return [value] if isinstance(value, str) else value
 
 
 def _sizes_by_name(value: object) -> object:
-    """One size for every Workload becomes a table with the name `*`."""
+    """Convert one size for every Workload to a table with the name `*`."""
     if isinstance(value, str | int):
         return {"*": {"max": _size(value)}}
     return value
@@ -73,7 +73,7 @@ class _Table(BaseModel):
 
 
 class Budget(_Table):
-    """`[tool.memlint.budget.NAME]`: the most a Workload may take, on its own or against an earlier Report."""
+    """`[tool.memlint.budget.NAME]`: the limits of a Workload, absolute or relative to an earlier Report."""
 
     max: NBytes | None = None
     max_increase: NBytes | None = None
@@ -82,7 +82,7 @@ class Budget(_Table):
 
 
 class Op(_Table):
-    """`[[tool.memlint.op]]`: what `memlint.op` is told of an op, with its functions as text."""
+    """`[[tool.memlint.op]]`: the arguments of `memlint.op` for one op, with its functions as text."""
 
     name: str
     shapes: str
@@ -92,7 +92,7 @@ class Op(_Table):
 
 
 class Settings(_Table):
-    """What memlint is to do; None where it is left to memlint."""
+    """The settings of memlint; None for those that memlint chooses."""
 
     batch: Size | None = None
     dtype: Annotated[Dtype, BeforeValidator(_dtype)] | None = None
@@ -100,48 +100,48 @@ class Settings(_Table):
     optimizer: str | None = None
     gpu: str | None = None
     gpu_prices: dict[str, Annotated[float, Field(ge=0)]] = {}
-    """Prices of GPUs by name, in any one unit: the cheapest that a step fits into is named first."""
+    """Prices of GPUs by name, in any one unit: the cheapest GPU that a step fits into is named first."""
     torch: str | None = None
     context: Context | None = None
-    """Bytes that a process has on the GPU beside PyTorch's memory, where they were measured."""
+    """Measured bytes that a process has on the GPU beside PyTorch's memory."""
     strategy: str | None = None
     world_size: Size | None = None
     rank: Annotated[int, Field(ge=0)] | Literal["worst"] | None = None
     dimensions: dict[str, Size] = {}
     """Sizes of named dimensions other than the batch."""
     budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}
-    """By name of the Workload; `*` stands for those that have none. `budget = "24GiB"` is short for `*`."""
+    """Budgets by name of the Workload; `*` is for all others. `budget = "24GiB"` is short for `*`."""
     select: Codes = ("ALL",)
-    """Codes of rules, or their beginnings; the longest one that matches decides, `ignore` among equals."""
+    """Codes of rules, or their beginnings; the longest match decides, `ignore` wins a tie."""
     extend_select: Codes = ()
-    """More of them."""
+    """Codes in addition to `select`."""
     ignore: Codes = ()
     per_file_ignores: dict[str, Codes] = {}
-    """Codes not to report, by pattern of the file's name or of its path below the project."""
+    """Codes not to report, by pattern of the file's name or of its path in the project."""
     rule_paths: Codes = ()
-    """Folders or files of the project with rules of its own; their code is run."""
+    """Folders or files of the project with rules of its own; memlint runs their code."""
     exclude: Codes = ()
-    """Patterns as in a .gitignore of what directories are searched without; they start at the configuration."""
+    """Patterns, as in a .gitignore, to leave out of searched directories; relative to the configuration file."""
     stub: Codes = ()
-    """Packages in whose place files that are imported find a stand-in, which fails when the model uses it."""
+    """Packages to replace by placeholders when files import them; a placeholder fails when the model uses it."""
     op: tuple[Op, ...] = ()
     """Ops of compiled extensions that do not load here."""
     workload: tuple[dict[str, Any], ...] = ()
-    """Tables as they stand; `memlint.targets.workload_tables` reads them."""
+    """Unparsed tables; `memlint.targets.workload_tables` reads them."""
     sweep: bool = True
-    """Whether `memlint check` shows the batch sizes around that of each Workload."""
+    """True if `memlint check` shows the batch sizes around that of each Workload."""
     timeout: Annotated[float, Field(gt=0)] = 120.0
-    """Seconds for the Workloads of one file."""
+    """Time limit in seconds for the Workloads of one file."""
     memory_limit: NBytes = 8 * 2**30
-    """Resident bytes of the child and everything it started."""
+    """Resident bytes of the child process and everything it started."""
 
     def budget_of(self, workload: str) -> Budget | None:
-        """The budget that holds for the Workload of that name."""
+        """Return the budget of the Workload of that name."""
         return self.budget.get(workload) or self.budget.get("*")
 
 
 def find_settings(start: Path) -> tuple[Settings, Path]:
-    """Settings for files in the directory `start`, and the absolute root of the project they belong to.
+    """Return the Settings for files in the directory `start`, and the absolute root of their project.
 
     Raises UsageError, naming the file and the key, if the configuration is wrong.
     """
@@ -157,11 +157,11 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
 
 
 def override(settings: Settings, **options: object) -> Settings:
-    """Settings with those options of the command line that were given (neither None nor empty).
+    """Return Settings with the given command-line options (neither None nor empty).
 
     As with ruff, `select` replaces the configuration's whole choice of rules, while `extend_select` and `ignore` change
-    it: each takes back what the configuration says of the same codes. Raises UsageError, naming the option, if one
-    makes no sense.
+    it: each overrides the configuration for the same codes. Raises UsageError, naming the option, if an option makes no
+    sense.
     """
     changed: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, ())}
     if "dimensions" in changed:
@@ -181,20 +181,20 @@ def override(settings: Settings, **options: object) -> Settings:
 
 
 def code_prefix(text: str) -> str:
-    """A code, or the beginning of codes, as codes are compared with it: upper-case, and empty for `ALL`."""
+    """Return a code, or the beginning of codes, in the form used for comparing: upper-case, and empty for `ALL`."""
     code = text.strip().upper()
     return "" if code == "ALL" else code
 
 
 def _without(codes: tuple[str, ...], taken_back: tuple[str, ...]) -> tuple[str, ...]:
-    """`codes` without those that begin with one of `taken_back`."""
+    """Return `codes` without those that begin with one of `taken_back`."""
     beginnings = tuple(code_prefix(code) for code in taken_back)
     return tuple(code for code in codes if not code_prefix(code).startswith(beginnings))
 
 
 def _table_of(file: Path) -> dict[str, Any] | None:
-    """The table of memlint in `file`, None if a pyproject.toml has none."""
-    if not file.is_file():  # reading a FIFO would wait; a link may lead nowhere
+    """Return memlint's table in `file`, None if a pyproject.toml has none."""
+    if not file.is_file():  # reading a FIFO would block; a link may be dangling
         raise UsageError(f"{file} is not a file", "Remove it, or write a file in its place.")
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -236,7 +236,7 @@ def _reason(error: ValidationError) -> str:
 
 
 def _did_you_mean(keys: list[int | str]) -> str:
-    """A hint for the last of `keys`, from those that its table knows."""
+    """Return a hint for the last of `keys`, from the known keys of its table."""
     table = Settings if len(keys) == 1 else Budget  # no other table has keys of its own
     known = [field.alias or name for name, field in table.model_fields.items()]
     close = get_close_matches(str(keys[-1]), known, n=1)

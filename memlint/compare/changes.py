@@ -1,4 +1,4 @@
-"""From two Reports to their Comparison."""
+"""Make a Comparison of two Reports."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -38,9 +38,9 @@ def compare(
     base_commit: str | None = None,
     head_commit: str | None = None,
 ) -> Comparison:
-    """What differs between two Reports; without `base` everything is new. The budgets are those in `head`.
+    """Compare two Reports; without `base` everything is new. The budgets are those in `head`.
 
-    Where a target could not be loaded on one side, its error is that of each Workload that the other side found in it.
+    If one side could not load a target, each Workload that the other side found in that target gets its error.
     """
     lost_base, lost_head = _failures(base) if base else [], _failures(head)
     pairs = paired(
@@ -52,13 +52,13 @@ def compare(
         lambda each: each.workload.name,
     )
     one_sided = {each.file for each in lost_base} ^ {each.file for each in lost_head} if base else set()
-    new, fixed = _new_and_fixed(*(_of_others(report, one_sided) if report else [] for report in (base, head)))
+    new, fixed = _new_and_fixed(*(_findings_elsewhere(report, one_sided) if report else [] for report in (base, head)))
     return Comparison(
         tool=f"memlint {__version__}",
         base=Side(label=base_label, commit=base_commit, tool=base.tool, torch=base.torch) if base else None,
         head=Side(label=head_label, commit=head_commit, tool=head.tool, torch=head.torch),
         notes=list(_notes(base, head)),
-        workloads=[_change(pair) for pair in _explained(pairs, lost_base, lost_head)],
+        workloads=[_change(pair) for pair in _paired_with_causes(pairs, lost_base, lost_head)],
         findings_new=new,
         findings_fixed=fixed,
     )
@@ -91,38 +91,40 @@ def _analysed(report: Report) -> list[_Analysed]:
     return [_Analysed(*each) for each in zip(report.workloads, findings_by_workload(report).of_workloads, strict=True)]
 
 
-def _of_others(report: Report, files: Collection[str]) -> list[Finding]:
-    """What rules that read only the source found in other files than these, and which files could not be read."""
+def _findings_elsewhere(report: Report, files: Collection[str]) -> list[Finding]:
+    """Return findings of source rules in files other than `files`, and the files that could not be read."""
     findings = findings_by_workload(report).of_source
     return [each for each in findings if each.path not in files or _is_unreadable(each)]
 
 
 def _failures(report: Report) -> list[Workload]:
-    """The targets and files that could not be loaded, each as a Workload of their name with the error."""
+    """Return the targets and files that could not be loaded, each as a Workload with their name and the error."""
     targets = [workload for workload in report.workloads if _is_target(workload)]
     files = (finding for finding in report.findings if _is_unreadable(finding))
     return [*targets, *(failed_target(each.path, Error(kind="target", message=each.message)) for each in files)]
 
 
 def _is_target(workload: Workload) -> bool:
-    """Whether it is no Workload but stands in a Report for a target that could not be loaded."""
+    """Return True for an entry that stands for a target that could not be loaded, and is no Workload."""
     return workload.error is not None and workload.name == workload.target
 
 
 def _is_unreadable(finding: Finding) -> bool:
-    """Whether it says that its file could not be read: directories are searched for Workloads without such files."""
+    """Return True if the finding says that its file is unreadable; searches of a directory skip such files."""
     return finding.code == UnreadableFile.code
 
 
 def _is_in(workload: Workload, failure: Workload) -> bool:
-    """Whether the target that could not be loaded is that of the Workload, or its file."""
+    """Return True if the target that could not be loaded is that of the Workload, or its file."""
     return failure.target in (workload.target, workload.file)
 
 
-def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]) -> Iterator[_Pair]:
-    """The pairs, where a Workload without a match is paired with the target that was lost and that it is in.
+def _paired_with_causes(
+    pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]
+) -> Iterator[_Pair]:
+    """Yield the pairs, with each unmatched Workload paired with the lost target that it belongs to.
 
-    Such a target is then no pair of its own.
+    That target then forms no pair of its own.
     """
     base_only = [before.workload for before, after in pairs if before and not after]
     head_only = [after.workload for before, after in pairs if after and not before]
@@ -199,7 +201,7 @@ def _facts(workload: Workload | None) -> Facts | None:
 
 
 def _differences(base: Facts | None, head: Facts | None) -> Iterator[str]:
-    """What was asked for differently on the two sides."""
+    """Yield the settings that differ between the two sides."""
     for fact in _COMPARABLE:
         before, after = getattr(base, fact), getattr(head, fact)
         if before != after:
@@ -210,10 +212,10 @@ def _differences(base: Facts | None, head: Facts | None) -> Iterator[str]:
 
 
 def _checks(budget: Budget | None, base: Facts | None, head: Facts | None, measure: Measure) -> list[BudgetCheck]:
-    """One for each limit of `budget`; none where head has no peak.
+    """Return a check for each limit of `budget`; none if head has no peak.
 
-    As in `memlint check` the most is exceeded only where even the low end of the interval is, so that what cannot be
-    known fails no run. An increase is the change of the estimates: what cannot be known is the same on both sides.
+    As in `memlint check`, a maximum is exceeded only if even the low end of the interval exceeds it: the unknown part
+    fails no run. An increase is the change of the estimates: the unknown part is the same on both sides.
     """
     if budget is None or head is None or head.peak is None:
         return []
@@ -253,7 +255,7 @@ def _largest(before: Workload | None, after: Workload | None) -> list[LargestBat
 
 
 def _batches(before: Workload | None, after: Workload | None) -> list[BatchChange]:
-    """Device peaks of each side's own dtype, by batch size."""
+    """Return device peaks by batch size, each side in its own dtype."""
     old, new = _by_batch(before), _by_batch(after)
     return [BatchChange(batch=batch, base=old.get(batch), head=new.get(batch)) for batch in sorted({*old, *new})]
 
@@ -264,7 +266,7 @@ def _by_batch(workload: Workload | None) -> dict[int, int]:
 
 
 def _new_and_fixed(base: Sequence[Finding], head: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Findings that only head has, and that only base has. Sizes in messages may differ, lines may have moved."""
+    """Return the findings that only head has, and those that only base has. Sizes in messages and lines may differ."""
 
     def what(finding: Finding) -> tuple[str, str]:
         return finding.code, without_numbers(finding.message)

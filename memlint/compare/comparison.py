@@ -1,7 +1,7 @@
 """The Comparison of two Reports, which renderers and pull-request comments read.
 
-`base` is what was there before, `head` what is there now. Sizes are bytes. As in a Report fields may be added, never
-removed, within a version.
+`base` is the older side, `head` the newer one. Sizes are bytes. As in a Report, fields may be added within a version,
+never removed.
 """
 
 from typing import Literal
@@ -9,9 +9,9 @@ from typing import Literal
 from memlint.report.model import BufferKind, CategoryName, Finding, Located, Peak, Ranks, Record, StreamPeak, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
-"""`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed.
+"""`changed`: something other than the peak; `failed`: head could not be analysed; `recovered`: only base could not.
 
-The error of the side stands in its Facts.
+The Facts of that side hold the error.
 """
 BudgetRule = Literal["max", "max-increase", "max-increase-percent"]
 BudgetOutcome = Literal["kept", "exceeded", "uncertain", "unknown"]
@@ -21,15 +21,15 @@ class Side(Record):
     """One of the two Reports."""
 
     label: str
-    """What was typed for it: a file, a revision or a directory."""
+    """The text typed for this side: a file, a revision or a directory."""
     commit: str | None = None
-    """The commit that a revision stands for."""
+    """The commit of a revision."""
     tool: str
     torch: str | None = None
 
 
 class Facts(Record):
-    """What a Workload is on one side; fields as in the Report."""
+    """One side of a Workload; fields as in the Report."""
 
     mode: str | None = None
     batch: int | None = None
@@ -38,15 +38,15 @@ class Facts(Record):
     gpu: str | None = None
     torch: str = "as installed"
     context: int = 0
-    """The CUDA context that was given; 0 where none was."""
+    """Bytes of the given CUDA context; 0 if none was given."""
     peak: Peak | None = None
-    """None where it could not be analysed."""
+    """None if the analysis failed."""
     verdict: Verdict | None = None
-    """Against the GPU."""
+    """The verdict against the GPU."""
     ranks: Ranks | None = None
     streams: list[StreamPeak] = []
     error: str | None = None
-    """Why it could not be analysed: its own error, or that of the target that it is in."""
+    """Why it could not be analysed: its own error, or the error of the target that it belongs to."""
 
 
 class CategoryChange(Record):
@@ -61,13 +61,13 @@ class ModuleChange(Record):
     """Requested bytes of one module at the peak; repeated blocks are one, as in `h.*.attn`."""
 
     module: str
-    """Empty for the model itself, and for what lies outside of it."""
+    """Empty for the model itself, and for bytes outside any module."""
     base: int
     head: int
 
 
 class LineChange(Located):
-    """Requested bytes that one source line of head, or else of base, holds at the peak; it is known by its text."""
+    """Requested bytes that one source line of head, or else of base, holds at the peak; lines match by their text."""
 
     source: str
     module: str = ""
@@ -77,9 +77,9 @@ class LineChange(Located):
 
 
 class BufferChange(BufferKind):
-    """Buffers at the peak that are alike: of one category, made by one line for modules of one kind, by one kernel.
+    """Similar Buffers at the peak: of one category, allocated by one line for modules of one kind, by one kernel.
 
-    Of those with a name neither the line nor the kernel matters. The shape is that of the biggest in head, or else
+    For Buffers with a name, line and kernel do not matter. The shape is that of the largest Buffer in head, or else
     base.
     """
 
@@ -90,7 +90,7 @@ class BufferChange(BufferKind):
 
 
 class LargestBatch(Record):
-    """The largest batch that surely fits, by dtype; None where none is known."""
+    """The largest batch that surely fits, by dtype; None if unknown."""
 
     dtype: str
     gpu: str
@@ -100,7 +100,7 @@ class LargestBatch(Record):
 
 
 class BatchChange(Record):
-    """The device peak at one batch size of the dtype of the Workload."""
+    """The device peak at one batch size, in the dtype of the Workload."""
 
     batch: int
     base: int | None
@@ -108,13 +108,13 @@ class BatchChange(Record):
 
 
 class BudgetCheck(Record):
-    """One limit of the budget of a Workload, and what is held against it."""
+    """One limit of a Workload's budget, and the figure compared with it."""
 
     rule: BudgetRule
     limit: float
     """Bytes, or percent."""
     actual: float | None
-    """None where there is nothing to compare with."""
+    """None if there is nothing to compare with."""
     outcome: BudgetOutcome
     level: Literal["error", "warning"]
 
@@ -126,49 +126,49 @@ class WorkloadChange(Record):
     target: str
     state: State
     measure: Literal["requested", "device"] = "device"
-    """The peak that is compared: `requested` where the host was estimated."""
+    """The peak to compare: `requested` if the estimate is for the host."""
     base: Facts | None = None
     head: Facts | None = None
     notes: list[str] = []
-    """What makes the two sides something else than the same Workload, such as another batch size."""
+    """Differences that make the two sides more than two versions of one Workload, such as another batch size."""
     categories: list[CategoryChange] = []
-    """Those that changed, as all lists here: what grew most first."""
+    """The categories that changed, the largest increase first. All lists here have this order."""
     modules: list[ModuleChange] = []
     lines: list[LineChange] = []
     buffers: list[BufferChange] = []
     largest: list[LargestBatch] = []
-    """All, changed or not."""
+    """The largest batches by dtype, changed or not."""
     batches: list[BatchChange] = []
     """All batch sizes that either side knows, in order."""
     budget: list[BudgetCheck] = []
     findings_new: list[Finding] = []
-    """None where one side could not be analysed, as in `findings_fixed`."""
+    """Findings that only head has; empty if one side could not be analysed, as is `findings_fixed`."""
     findings_fixed: list[Finding] = []
-    """That base alone has."""
+    """Findings that only base has."""
 
     @property
     def may_hide_findings(self) -> bool:
-        """True if what base alone found may be there still: beside a higher peak, or in another step, it is less."""
+        """True if findings that only base has may still apply: a higher peak, or another step, can hide them."""
         return bool(self.notes) or (self.change or 0) > 0
 
     @property
     def nbytes_base(self) -> int | None:
-        """The estimate of the peak that is compared; None where there is none."""
+        """The estimate of the compared peak in base; None without one."""
         return self.base.peak[self.measure].estimate if self.base is not None and self.base.peak is not None else None
 
     @property
     def nbytes_head(self) -> int | None:
-        """The estimate of the peak that is compared; None where there is none."""
+        """The estimate of the compared peak in head; None without one."""
         return self.head.peak[self.measure].estimate if self.head is not None and self.head.peak is not None else None
 
     @property
     def change(self) -> int | None:
-        """How the peak changed; None where one side has none."""
+        """The change of the peak; None if one side has none."""
         base, head = self.nbytes_base, self.nbytes_head
         return None if base is None or head is None else head - base
 
     def exceeds(self, *levels: str) -> bool:
-        """Whether a check of the budget with one of these levels is exceeded."""
+        """Return True if a check of the budget with one of these levels is exceeded."""
         return any(check.outcome == "exceeded" and check.level in levels for check in self.budget)
 
 
@@ -178,16 +178,16 @@ class Comparison(Record):
     version: Literal[1] = 1
     kind: Literal["comparison"] = "comparison"
     tool: str
-    """`memlint` and its version, which compared."""
+    """`memlint` and the version that compared."""
     base: Side | None
-    """None where there was nothing to compare with."""
+    """None if there was nothing to compare with."""
     head: Side
     notes: list[str] = []
-    """What limits what the comparison says, such as another version of PyTorch."""
+    """Limitations of the comparison, such as different versions of PyTorch."""
     workloads: list[WorkloadChange] = []
-    """As in head, then those that are gone."""
+    """Workloads in the order of head, then those that only base has."""
     findings_new: list[Finding] = []
-    """Of the rules that read only the source, as is `findings_fixed`."""
+    """New findings of the rules that read only the source; `findings_fixed` has the fixed ones."""
     findings_fixed: list[Finding] = []
 
     @property
@@ -197,10 +197,10 @@ class Comparison(Record):
 
     @property
     def exceeded(self) -> list[WorkloadChange]:
-        """The Workloads with a budget that is exceeded."""
+        """The Workloads that exceed their budget."""
         return [change for change in self.workloads if change.exceeds("error", "warning")]
 
     @property
     def status(self) -> int:
-        """0: all is well; 1: a budget is exceeded that fails the run; 2: head could not be analysed."""
+        """0: success; 1: an exceeded budget fails the run; 2: head could not be analysed."""
         return 2 if self.failed else int(any(change.exceeds("error") for change in self.workloads))

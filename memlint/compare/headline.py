@@ -1,4 +1,4 @@
-"""The phrases of a Comparison. Nothing here comes from a Report but numbers, so any renderer may use it."""
+"""Phrases for a Comparison. They take only numbers from a Report, so any renderer may use them without escaping."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from memlint.report.phrases import listed, signed
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict in one line: budgets first, then what failed, then the peaks, then what else changed."""
+    """Return the verdict in one line: budgets first, then failures, then the peaks, then other changes."""
     workloads = [change for change in comparison.workloads if change.state != "removed"]
     errors, warnings = (sum(change.exceeds(level) for change in comparison.workloads) for level in ("error", "warning"))
     states = Counter(change.state for change in comparison.workloads)
@@ -45,14 +45,14 @@ def _of(number: int, workloads: list[WorkloadChange]) -> str:
 
 
 def only_side(change: WorkloadChange) -> str:
-    """`new`, `removed`, `base` or `head`: the side that alone has what was estimated; empty where both have it."""
+    """Return the only side that has an estimate: `new`, `removed`, `base` or `head`; empty if both have one."""
     if change.change is not None:
         return ""
     return {"failed": "base", "recovered": "head"}.get(change.state, change.state)
 
 
 def largest_text(change: WorkloadChange, largest: LargestBatch, unknown: str, to: str) -> str:
-    """The largest batch that fits in base and in head, or on the only side that has one."""
+    """Return the largest batch that fits in base and in head, or on the only side that has one."""
     base, head = (unknown if batch is None else str(batch) for batch in (largest.base, largest.head))
     if only_side(change):
         return base if largest.head is None else head
@@ -60,20 +60,20 @@ def largest_text(change: WorkloadChange, largest: LargestBatch, unknown: str, to
 
 
 def difference(nbytes: int) -> str:
-    """`+1.41 GiB`, `-300 MiB` or `0`."""
+    """Return a change of bytes as text: `+1.41 GiB`, `-300 MiB` or `0`."""
     return signed(nbytes) if nbytes else "0"
 
 
 def percent(base: int, head: int) -> str:
-    """The change as a share of base, such as `(+12.5%)`; empty where base is nothing."""
+    """Return the change as a share of base, such as `(+12.5%)`; empty if base is 0."""
     return f"({100 * (head - base) / base:+.1f}%)" if base and head != base else ""
 
 
 def check_text(check: BudgetCheck) -> str:
-    """One limit of a budget, and what is held against it: `max 24.0 GiB exceeded (45.0 GiB)`."""
+    """Return one limit of a budget and the figure compared with it: `max 24.0 GiB exceeded (45.0 GiB)`."""
     in_percent = check.rule == "max-increase-percent"
     limit = f"{check.limit:g}%" if in_percent else format_nbytes(int(check.limit))
-    outcomes = {"uncertain": "may be exceeded", "unknown": "cannot be told without a peak in base"}
+    outcomes = {"uncertain": "may be exceeded", "unknown": "is unknown without a peak in base"}
     text = f"{check.rule} {limit} {outcomes.get(check.outcome, check.outcome)}"
     if check.actual is None:
         return text

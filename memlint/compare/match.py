@@ -1,4 +1,4 @@
-"""Finding in base what stands in head: by everything at first, then by less and less."""
+"""Match the entries of head with those of base: by all their properties first, then by fewer and fewer."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
@@ -11,9 +11,10 @@ Thing = TypeVar("Thing")
 def paired(
     base: Sequence[Thing], head: Sequence[Thing], *keys: Callable[[Thing], Hashable]
 ) -> list[tuple[Thing | None, Thing | None]]:
-    """Each of `head` with its match in `base`, then what is left of `base`; None on the side that has no match.
+    """Pair each entry of `head` with its match in `base`, then list the rest of `base`; None stands for no match.
 
-    The first key pairs whatever it can, in order, the second what is left, and so on. A key of None matches nothing.
+    The first key pairs whatever it can, in order, the second whatever remains, and so on. A key of None matches
+    nothing.
     """
     matches: dict[int, int] = {}
     left_base, left_head = list(range(len(base))), list(range(len(head)))

@@ -1,4 +1,4 @@
-"""What at the peak of a Workload takes other bytes than before: by category, module, line and kind of Buffer."""
+"""How the bytes at the peak of a Workload changed: by category, module, line and kind of Buffer."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ Change = TypeVar("Change", CategoryChange, ModuleChange, LineChange, BufferChang
 
 
 def peak_growth(base: Estimate, head: Estimate) -> dict[str, Any]:
-    """The lists `categories`, `modules`, `lines` and `buffers` of a WorkloadChange."""
+    """Return the lists `categories`, `modules`, `lines` and `buffers` of a WorkloadChange."""
     modules_base, modules_head = _by_module(base), _by_module(head)
     return {
         "categories": _changed(
@@ -34,7 +34,7 @@ def peak_growth(base: Estimate, head: Estimate) -> dict[str, Any]:
 
 
 def _by_module(estimate: Estimate) -> Counter[str]:
-    """The bytes of each module, repeated blocks together."""
+    """Return the bytes of each module, with repeated blocks summed up."""
     nbytes: Counter[str] = Counter()
     for module in estimate.by_module:
         nbytes[pattern(module.module)] += module.nbytes
@@ -42,12 +42,12 @@ def _by_module(estimate: Estimate) -> Counter[str]:
 
 
 def pattern(module: str) -> str:
-    """`h.3.attn` as `h.*.attn`."""
+    """Return the module's name with numbers replaced: `h.3.attn` as `h.*.attn`."""
     return _BLOCK.sub("*", module)
 
 
 def _lines(base: Estimate, head: Estimate) -> list[LineChange]:
-    """The lines that changed. A line is the same if its text is, wherever it has moved; a file may have a new name."""
+    """Return the lines that changed. Lines match by their text, wherever they moved to; a file may have a new name."""
     pairs = paired(
         _by_place(base),
         _by_place(head),
@@ -69,17 +69,17 @@ def _lines(base: Estimate, head: Estimate) -> list[LineChange]:
 
 
 def _by_place(estimate: Estimate) -> list[LineBytes]:
-    """In order, so that of several lines of one text the first is paired with the first."""
+    """Return the lines in source order, so that among lines of equal text the first is paired with the first."""
     return sorted(estimate.by_line, key=lambda line: (line.path or "", line.line or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """Buffers that differ in nothing but their size and the block of the model that they belong to."""
+    """Buffers that differ only in size and in the block of the model that they belong to."""
 
     biggest: AliveBuffer
     source: str
-    """The text of the line that made them."""
+    """Text of the line that allocated them."""
     nbytes: int
     number: int
 
@@ -89,13 +89,13 @@ class _Alike:
 
 
 def _kind(buffer: AliveBuffer) -> tuple[str, ...]:
-    """What has a name is the same whichever kernel made it."""
+    """Return the identity of a Buffer; one with a name has the same identity whichever kernel allocates it."""
     op = "" if buffer.name else buffer.op
     return (buffer.category, op, buffer.dtype, pattern(buffer.module), pattern(buffer.name))
 
 
 def _buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
-    """The kinds of Buffers that changed, as far as both sides list them: a Report holds only the biggest."""
+    """Return the kinds of Buffers that changed, among those in both lists: a Report holds only the largest Buffers."""
     least = max(_least_listed(base), _least_listed(head))
     pairs = paired(
         _alike(base, least),
@@ -120,7 +120,7 @@ def _buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
 
 
 def _least_listed(estimate: Estimate) -> int:
-    """Every Buffer of more bytes is in the list."""
+    """Return the size above which the list holds every Buffer."""
     is_cut = estimate.num_at_peak > len(estimate.at_peak)
     return min((buffer.nbytes for buffer in estimate.at_peak), default=0) if is_cut else 0
 
@@ -142,5 +142,5 @@ def _place(buffer: AliveBuffer) -> tuple[str | None, int | None, Place | None]:
 
 
 def _changed(changes: Iterable[Change]) -> list[Change]:
-    """Those with other bytes than before: what grew most first, what shrank most last."""
+    """Return the entries whose bytes changed, from the largest increase to the largest decrease."""
     return sorted((change for change in changes if change.base != change.head), key=lambda each: each.base - each.head)

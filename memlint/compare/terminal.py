@@ -1,4 +1,4 @@
-"""The Comparison for a terminal: the verdict, what grew in each workload, and what did not change."""
+"""The Comparison for a terminal: the verdict, what grew in each Workload, and what did not change."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,12 @@ from memlint.report.phrases import MEASURES, NO_MODULE, place_text, spaced, step
 from memlint.report.text_style import TextStyle, cut, table
 
 _FEW = 3
-"""Of the kinds of Buffers and modules without -v: lines say most."""
+"""Rows of Buffers and modules without -v: source lines tell more."""
 _NO_LINE = "no line"
 
 
 def render_text(comparison: Comparison, paint: TextStyle) -> str:
-    """The Comparison as text that ends with a newline."""
+    """Return the Comparison as text that ends with a newline."""
     comparison = for_log(comparison)
     shown = [change for change in comparison.workloads if change.state != "unchanged" or change.budget]
     unchanged = [change.name for change in comparison.workloads if change.state == "unchanged" and not change.budget]
@@ -54,7 +54,7 @@ def _workload(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     yield from (_check(check, paint) for check in change.budget)
     if base is not None and head is not None and None not in (base.peak, head.peak):
         yield from _peaks(base, head, change.measure)
-        yield from _grown(change, paint)
+        yield from _changes_at_peak(change, paint)
     yield from _largest(change, paint)
     yield from _findings(
         change.findings_new, change.findings_fixed, paint, "  ", are_fixed=not change.may_hide_findings
@@ -91,8 +91,8 @@ def _peaks(base: Facts, head: Facts, measure: Measure) -> Iterator[str]:
     yield from ("", *table(rows, ("left", "right", "right", "right")))
 
 
-def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
-    """What changed at the peak, from several sides."""
+def _changes_at_peak(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
+    """Yield the changes at the peak, by line, category, module and kind of Buffer."""
     lines = [
         (
             difference(each.head - each.base),
@@ -148,7 +148,9 @@ def _findings(
     new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle, indent: str, *, are_fixed: bool = True
 ) -> Iterator[str]:
     gone = (
-        ("Fixed", "green", fixed) if are_fixed else ("No longer reported, which another peak can do", "yellow", fixed)
+        ("Fixed", "green", fixed)
+        if are_fixed
+        else ("No longer reported, maybe because the peak changed", "yellow", fixed)
     )
     for title, color, findings in (("New", "yellow", new), gone):
         if findings:

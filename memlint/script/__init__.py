@@ -1,1 +1,1 @@
-"""An unmodified training script as a Workload: it is run for a few steps, and declares itself."""
+"""An unmodified training script as a Workload: memlint runs it for a few steps and observes what it declares."""

@@ -1,9 +1,9 @@
-"""Processes that a script starts with multiprocessing, one of which may be the one that trains.
+"""Processes that a script starts with multiprocessing; one of them may be the process that trains.
 
-They are copies of this process, whatever start method the script asks for: in a Python that is started anew nothing is
-simulated. The first process that begins a step, the script's own included, leads: it is the one that is analysed and
-that answers. Others wait where they would begin theirs, or with `--ranks` where they join a group as other ranks than
-the one that is simulated. `torch.multiprocessing.spawn` calls its function in this process, as one rank.
+They are copies of this process, whatever start method the script requests: a newly started Python would simulate
+nothing. The first process that begins a step, possibly the script's own, is the leader: memlint analyses it, and it
+sends the answer. The others wait where they would begin a step, or with `--ranks` where they join a group as a rank
+that is not simulated. `torch.multiprocessing.spawn` calls its function in this process, as one rank.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from memlint.base.patching import Patch
 
 _LEADER, _FAILED = "leader.txt", "failed.json"
-"""Files of the exchange: the process that leads, and why one ended that did not."""
+"""Files of the exchange: the leading process, and why another one failed."""
 _PATIENCE = 20.0
-"""Seconds in which a process that was started earlier may take the lead, so that it is the same one every time."""
+"""Seconds during which a process that was started earlier may become the leader, so that it is always the same one."""
 _INTERVAL = 0.02
 _exit, _kill, _getpid = os._exit, os.kill, os.getpid
-"""Not what a script makes of them."""
+"""The original functions; scripts may replace them."""
 
 
 class Children:
@@ -52,13 +52,13 @@ class Children:
         self._leader, self._failed = exchange / _LEADER, exchange / _FAILED
         self._main = _getpid()
         self._number = script.rank
-        """The rank that this process is."""
+        """The rank of this process."""
         self._started: list[int] = []
-        """Numbers of those that were started before this process, or by it."""
+        """Process ids of the processes that were started before this one, or by it."""
         self._leads = self._is_meant = False
 
     def lead(self) -> None:
-        """Go on if this is the process that trains; wait for the end of all of them if another one is."""
+        """Return if this is the process that trains; if another one is, wait for the end of all of them."""
         deadline = time.monotonic() + _PATIENCE
         while not (self._is_meant or _getpid() == self._main or os.path.lexists(self._leader)):
             if time.monotonic() > deadline or not any(map(_is_alive, self._started)):
@@ -66,28 +66,28 @@ class Children:
             time.sleep(_INTERVAL)
         try:
             self._leader.parent.mkdir(exist_ok=True)  # a script may have removed it
-            self._leader.symlink_to(str(_getpid()))  # at once with what it says
+            self._leader.symlink_to(str(_getpid()))  # atomic, together with its content
         except FileExistsError:
             _wait()
         self._leads = True
         self._end.take_over()
 
     def leave_end_to_leader(self, ending: Ending) -> None:
-        """Where another process leads, end after it, which has the answer; copies of the leader have their own."""
+        """If another process leads, exit after it, because it has the answer; copies of the leader have their own."""
         if self._leads:
             return
         try:
             leader = int(str(self._leader.readlink()))
         except OSError:
             return
-        if ending.is_failure and ending.goes_on:  # all of them are to stop
+        if ending.is_failure and ending.goes_on:  # all of them must stop
             _kill(leader, END_SIGNAL)
         while _is_alive(leader):
             time.sleep(_INTERVAL)
         _exit(0)
 
     def joined(self, ending: Ending) -> Ending:
-        """Wait for processes that Python waits for at the end of one; why the script is over, if one of them failed."""
+        """Wait for the processes that Python waits for at exit; returns the ending, a failure if one of them failed."""
         for process in multiprocessing.active_children():
             if not process.daemon:
                 process.join()
@@ -97,13 +97,13 @@ class Children:
         return Ending(reason, is_failure=True, traceback=tuple(lines), hint=hint)
 
     def patches(self) -> list[Patch]:
-        """What lets processes of the script's own functions be copies of this one, and ranks run in this one."""
+        """Return patches that make processes of the script's own functions copies of this one, and run ranks here."""
         spawn = importlib.import_module("torch.multiprocessing.spawn")
         ranks: list[Patch] = [
             (owner, "start_processes", self._as_one_rank) for owner in (spawn, importlib.import_module(_PACKAGE))
         ]
         if self._script.ranks is not None:
-            self._number = Rank.current().number  # of a copy that runs for what it sends, another
+            self._number = Rank.current().number  # another number in a copy that runs only to send
             ranks += [(owner, "init_process_group", self._joining(owner)) for owner in (dist, dist.distributed_c10d)]
         if not hasattr(os, "fork"):
             return ranks
@@ -120,7 +120,7 @@ class Children:
         return [*ranks, *copying, (BaseProcess, "start", starting)]
 
     def _joining(self, owner: Any) -> Callable[..., None]:
-        """What joins a group, and goes no further in a process of the script that is another rank."""
+        """Wrap the function that joins a group: in a process of the script that is another rank it never returns."""
         join = owner.init_process_group
 
         @functools.wraps(join)
@@ -133,7 +133,7 @@ class Children:
         return joining
 
     def _run(self, process: Any, run: Callable[[], None]) -> None:
-        """What a copy does."""
+        """Run the function of a copy."""
         if type(process)._start_method != "fork":
             BaseProcess._after_fork()  # type: ignore[attr-defined]  # others have nothing to do there
         try:
@@ -154,7 +154,7 @@ class Children:
     def _as_one_rank(
         self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any
     ) -> _Ranks | None:
-        """`torch.multiprocessing.start_processes`, which `spawn` calls."""
+        """Replace `torch.multiprocessing.start_processes`, which `spawn` calls."""
         number = self._number % nprocs  # of those on its machine
         if nprocs > 1:
             state.assume(f"process {number} of the {nprocs} that are started runs alone")
@@ -166,21 +166,21 @@ _PACKAGE = "torch.multiprocessing"
 
 
 class _Ranks:
-    """A `ProcessContext` of processes that are over."""
+    """A `ProcessContext` whose processes have ended."""
 
     processes: tuple[Any, ...] = ()
 
     def join(self, *_: Any, **__: Any) -> bool:
-        """Say that all are."""
+        """Return True: all processes have ended."""
         return True
 
     def pids(self) -> list[int]:
-        """Of none."""
+        """Return no process ids."""
         return []
 
 
 def _path_of_work(process: Any) -> str:
-    """The file of what a process does."""
+    """Return the file of the function that a process runs."""
     own, target = type(process).run, getattr(process, "_target", None)
     work = target if own is BaseProcess.run else own
     while isinstance(work, functools.partial):
@@ -190,7 +190,7 @@ def _path_of_work(process: Any) -> str:
 
 
 def _copying(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What starts a process: a copy of this one, or what `start` makes of it."""
+    """Return the function that starts a process: as a copy of this one, or through `start`."""
 
     def popen(process: Any) -> Any:
         from multiprocessing import popen_fork  # noqa: PLC0415 -- not on Windows

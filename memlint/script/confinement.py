@@ -1,7 +1,7 @@
-"""The kernel's guards of a script and of all that it starts, in whatever language.
+"""Restrictions by the kernel for a script and every program that it starts, in any language.
 
-Namespaces, Landlock and a filter of system calls overlap. Each is tried, since one system forbids the first, another is
-too old for the second: what none of them keeps is said.
+Namespaces, Landlock and a filter of system calls overlap. memlint tries each, because one system forbids the first and
+another is too old for the second; it reports whatever none of them covers.
 """
 
 import os
@@ -20,32 +20,32 @@ from memlint.script.seccomp import Filter, Network, filter_calls
 DEVICES = tuple(
     Path("/dev") / name for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
 )
-"""Parts of /dev that a script may write to: nothing of the machine's changes."""
+"""Parts of /dev that a script may write to: writing there changes nothing on the machine."""
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """The guards that there are."""
+    """The restrictions in force."""
 
     isolation: Isolation
     landlock: int
-    """Its version; 0 without one."""
+    """Version of Landlock; 0 without it."""
     is_filtered: bool
     keeps_files: bool
-    """Files are kept, rather than written where the script wants."""
+    """True if files are kept as they are, instead of being written where the script wants."""
 
     @property
     def is_offline(self) -> bool:
-        """True if started programs, and code that is not Python's, reach nothing but what the run itself has opened."""
+        """True if started programs, and code outside Python, reach only sockets that the run itself has opened."""
         return self.isolation.network or self.is_filtered
 
     @property
     def reaches_itself(self) -> bool:
-        """True if the script can speak with itself by TCP and UDP: it has a network of its own, or none is refused."""
+        """True if the script can reach itself by TCP and UDP: it has a network of its own, or nothing is refused."""
         return self.isolation.network or not (self.is_filtered or self.landlock >= landlock.OF_TCP)
 
     def not_guarded(self) -> tuple[str, ...]:
-        """Name what Python's own calls alone are kept from."""
+        """Name the operations that are only guarded in Python's own calls."""
         return tuple(name for name, is_guarded in self._guards() if not is_guarded)
 
     def _guards(self) -> tuple[tuple[str, bool], ...]:
@@ -57,7 +57,7 @@ class Confinement:
             ("modes, owners, times and attributes of files", kept or filtered),
             ("the network", self.is_offline or refuses_tcp),
             ("UDP, TCP Fast Open and other protocols", self.is_offline or not refuses_tcp),
-            ("being called by TCP", isolation.network or not refuses_tcp),
+            ("incoming TCP connections", isolation.network or not refuses_tcp),
             ("sockets of other programs on this machine", isolation.sockets),
             ("files left in /dev/shm", isolation.shared_memory),
             ("segments of System V and queues", isolation.network or filtered),
@@ -69,9 +69,9 @@ class Confinement:
 
 
 def confine(writable: Sequence[Path] | None) -> Confinement:
-    """Confine this process and what it starts, for good, to files beneath `writable` and to a network of its own.
+    """Confine this process and its children, permanently, to files beneath `writable` and to a network of its own.
 
-    None leaves files as they are. Where there is no such network, there is none.
+    None leaves files unrestricted. If the system cannot create such a network, the process has no network.
     """
     isolation = isolate(writable, DEVICES)
     drop_privileges()
@@ -88,12 +88,12 @@ def confine(writable: Sequence[Path] | None) -> Confinement:
 
 
 def confine_files(writable: Sequence[Path]) -> None:
-    """Keep this process, which is confined but for its files, to those beneath `writable`, where Landlock can."""
+    """Restrict the files of this process, which is otherwise confined already, to `writable`, if Landlock can."""
     landlock.restrict((*writable, *DEVICES), refuse_tcp=False)
 
 
 def _protected() -> tuple[int, ...]:
-    """This process's parents, their groups, and all processes at once, as kill() calls them."""
+    """Return this process's parents, their groups, and all processes at once, by their numbers for kill()."""
     found = {-1, 1}
     if sys.platform != "win32":
         with suppress(psutil.Error):

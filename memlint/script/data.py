@@ -1,7 +1,7 @@
-"""Data loaders that load in this process, however many workers they have, and give no more batches than are needed.
+"""Data loaders that load in this process, whatever their number of workers, and yield no more batches than needed.
 
-A loader keeps everything that it was told, such as its number of workers: libraries make loaders anew of what they read
-there. Only what iterates over it is that of a loader without workers.
+A loader keeps all its settings, such as its number of workers: libraries make new loaders from the settings that they
+read there. Only its iterator is that of a loader without workers.
 """
 
 import contextlib
@@ -26,31 +26,31 @@ from memlint.base.after_import import after_import
 from memlint.script.replacing import Replacing
 
 _FEWEST_STEPS = 2
-"""The optimizer makes its states in the first."""
+"""The optimizer creates its states in the first step."""
 _MOST_BATCHES = 1024
-"""Of a loader, however many a step may need."""
+"""Maximum number of batches from a loader, however many a step may need."""
 _length = DataLoader.__len__
 _next = LoaderIterator.__next__
 
 
 class Cut:
-    """How many batches a loader gives: a few, but all of a step that they begin, and two steps if it trains."""
+    """Number of batches that a loader yields: a few, but all of a step that it begins, and two steps in training."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
         self.accumulation = 1
-        """Batches of one step, as far as a library was told."""
+        """Batches per step, as far as a library has set it."""
         self.progress: Callable[[], tuple[int, bool]] = lambda: (0, False)
-        """Steps that were taken so far, and whether there was a backward since."""
+        """Number of steps taken so far, and True if there was a backward since."""
 
     @property
     def limit(self) -> int:
-        """The batches that a loader says it has, if it has so many."""
+        """The length that a loader reports if it has at least that many batches."""
         steps = max(-(-self._batches // self.accumulation), min(self._batches, _FEWEST_STEPS))
         return self._batches if self.accumulation == 1 else steps * self.accumulation
 
     def is_enough(self, num_batches: int, begin: tuple[int, bool]) -> bool:
-        """Whether a loader has given enough that began at this progress."""
+        """Return True if a loader that began at this progress has yielded enough batches."""
         if num_batches < self.limit:
             return False
         steps, had_backward = self.progress()
@@ -61,7 +61,7 @@ class Cut:
 
 @contextlib.contextmanager
 def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
-    """Let every DataLoader load its batches here; with `cut` it gives no more than that, and so says its length."""
+    """Make every DataLoader load its batches here; with `cut` it yields no more, and reports that length."""
 
     def length(loader: DataLoader[Any]) -> int:
         num_batches = _length(loader)
@@ -85,7 +85,7 @@ def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
 
 
 def _hear_of_accumulation(cut: Cut, replacing: Replacing) -> None:
-    """Let `cut` know what libraries are told of it."""
+    """Pass the accumulation settings of libraries on to `cut`."""
     for module, owner, method, attribute in (
         ("transformers.training_args", "TrainingArguments", "__post_init__", "gradient_accumulation_steps"),
         ("accelerate.accelerator", "Accelerator", "__init__", "gradient_accumulation_steps"),
@@ -110,7 +110,7 @@ def _heard(function: Callable[..., None], attribute: str, cut: Cut) -> Callable[
 
 
 def _iterator(loader: Any) -> Any:
-    """What iterates over a loader."""
+    """Return the iterator of a loader."""
     if loader.num_workers == 0:
         return get_iterator(loader)
     state.assume("DataLoader workers are left out: batches are loaded in this process")
@@ -123,7 +123,7 @@ def _iterator(loader: Any) -> Any:
 
 
 class _OneWorker(OneProcessIterator):
-    """Loads in this process, where the dataset and `worker_init_fn` see the only worker."""
+    """An iterator that loads in this process; the dataset and `worker_init_fn` see it as the only worker."""
 
     def __init__(self, loader: Any) -> None:
         seed = int(torch.initial_seed()) % 2**63
@@ -135,7 +135,7 @@ class _OneWorker(OneProcessIterator):
         self.fetcher.collate_fn = self._collated_here(self.fetcher.collate_fn)
 
     def _collated_here(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """`collate` outside of the worker: there PyTorch's own puts batches into memory that processes share."""
+        """Run `collate` outside the worker: inside it PyTorch's own puts batches into shared memory."""
 
         def collate_here(samples: Any) -> Any:
             before = exchange_worker_info(None)

@@ -1,4 +1,4 @@
-"""The ways in which a script ends its process, and what an answer from the middle of it needs."""
+"""The ways in which a script ends its process, and the preparations for an answer from the middle of it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from memlint.base.patching import Patch
 
 _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
-"""Signals that a script neither handles nor blocks; at the second it writes where it is."""
+"""Signals that a script cannot handle or block; at the second one it writes where it is."""
 _STACK_FRAMES = 2000
-"""Depth of the stack that an answer may need."""
+"""Stack depth that an answer may need."""
 _SYSTEM = tuple(module for name in ("os", "posix") if (module := sys.modules.get(name)) is not None)
 _set_mask: Callable[[int, Iterable[int]], Any] = getattr(signal, "pthread_sigmask", lambda _how, _numbers: None)
 
@@ -38,11 +38,11 @@ _set_mask: Callable[[int, Iterable[int]], Any] = getattr(signal, "pthread_sigmas
 Handler = Callable[[int, FrameType | None], Any]
 
 _exit = os._exit
-"""Not what a script makes of it."""
+"""The original `os._exit`; scripts may replace it."""
 
 
 class Interpreter:
-    """What memlint needs of the interpreter, as it was before the script ran."""
+    """State of the interpreter that memlint needs, from before the script ran."""
 
     def __init__(self) -> None:
         self._builtins, self._modules = dict(vars(builtins)), dict(sys.modules)
@@ -52,7 +52,7 @@ class Interpreter:
         self._functions = sys.settrace, sys.setprofile, _set_mask, sys.setrecursionlimit, sys._getframe
 
     def restore(self) -> None:
-        """Let code of memlint run undisturbed in this thread, whatever the script has made of the interpreter."""
+        """Let memlint's code run undisturbed in this thread, whatever the script has changed in the interpreter."""
         builtins.__dict__.update(self._builtins)
         settrace, setprofile, set_mask, set_limit, frame_at = self._functions  # which it may have replaced
         settrace(None)
@@ -75,10 +75,10 @@ class Interpreter:
 
 
 class End:
-    """Called with an Ending it ends the process: once, in the main thread; what the script has forked ends unheard."""
+    """Ends the process when called with an Ending: once, in the main thread; forks of the script just exit."""
 
     def __init__(self, finished: Callable[[Ending], NoReturn], failed: Callable[[BaseException], NoReturn]) -> None:
-        """`finished` ends the process with an answer, `failed` where that raises; the interpreter is as it is now."""
+        """`finished` ends the process with an answer, `failed` if that raises. Saves the interpreter's state."""
         self._finished, self._failed = finished, failed
         self._endings: list[Ending] = []
         self._interpreter = Interpreter()
@@ -86,16 +86,16 @@ class End:
         self._process = os.getpid()
 
     def take_over(self) -> None:
-        """Let this process be the one that is ended."""
+        """Make this process the one to end with an answer."""
         self._process = os.getpid()
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is that of the script, and not one that it has forked."""
+        """True if this process is the script's, and not one that it has forked."""
         return os.getpid() == self._process
 
     def undisturbed(self) -> None:
-        """Let code of memlint run as it did before the script."""
+        """Let memlint's code run as before the script."""
         self._interpreter.restore()
 
     def __call__(self, ending: Ending) -> None:  # noqa: D102 -- the class says it
@@ -107,7 +107,7 @@ class End:
             signal.pthread_kill(main.ident or 0, END_SIGNAL)
             threading.Event().wait()
         if not self._lock.acquire(blocking=False):
-            return  # it is at it, and was asked once more
+            return  # already ending, and called once more
         self.undisturbed()
         try:
             self._finished(self._endings[0])
@@ -116,10 +116,10 @@ class End:
 
 
 def exits(end: End, reason_to_end: Callable[[], str], postponing: Callable[[Handler], Handler]) -> list[Patch]:
-    """Give what turns the ways to end a process into calls of `end`.
+    """Return patches that turn the ways to end a process into calls of `end`.
 
-    `reason_to_end` gives that of `END_SIGNAL`: the reason of an Ending, and on another line its hint, if any. The
-    script's own handlers of signals become what `postponing` makes of them.
+    `reason_to_end` returns the reason of `END_SIGNAL`: the reason of an Ending, and on another line its hint, if any.
+    `postponing` wraps the script's own signal handlers.
     """
     kill, handle = os.kill, signal.signal
 
@@ -170,7 +170,7 @@ def exits(end: End, reason_to_end: Callable[[], str], postponing: Callable[[Hand
 
 
 def _is_deadly(number: int) -> bool:
-    """Whether this signal ends this process: those that are ignored by default do not."""
+    """Return True if this signal ends the process: signals that are ignored by default do not."""
     ignored = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGSTOP, signal.SIGTSTP, 0)
     return number not in ignored and (number == signal.SIGKILL or signal.getsignal(number) is signal.SIG_DFL)
 
@@ -180,12 +180,12 @@ def _mask(how: int, numbers: Iterable[int]) -> Any:
 
 
 def wait_for_threads() -> None:
-    """Let the script's threads that keep a process alive end, as Python does at the end of one."""
+    """Wait for the script's threads that keep a process alive, as Python does at exit."""
     threading._shutdown()  # type: ignore[attr-defined]
 
 
 def ending_of(error: BaseException) -> Ending:
-    """What a script has ended with that let this pass."""
+    """Return the Ending of a script that this exception ended."""
     lines = tuple(user_lines(error))
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
@@ -198,9 +198,9 @@ def ending_of(error: BaseException) -> Ending:
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if fake_data and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"It may be due to what is made up; put the real data there if so: {'; '.join(fake_data)}."
+        hint = f"The cause may be the fake data; if so, put the real data there: {'; '.join(fake_data)}."
     name = missing_package(error)
-    if name and not isinstance(error, PackageNotFoundError):  # a stand-in has no version that could be asked for
+    if name and not isinstance(error, PackageNotFoundError):  # a placeholder has no version that could be asked for
         hint += f" If it only logs, do without it: --stub {name.partition('.')[0]}."
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."

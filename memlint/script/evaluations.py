@@ -1,7 +1,8 @@
-"""Evaluation loops call one model on many batches of one shape: from the third on, their answer is that of the second.
+"""Reuse of results in evaluation loops, which call one model on many batches of one shape.
 
-A call that leaves more behind than its outputs, or writes into what was there before, is one of a stateful model and
-is always run. So is one whose outputs are not all new tensors.
+From the third batch on, a call returns the result of the second. A call that leaves more behind than its outputs, or
+writes into older tensors, belongs to a stateful model and always runs. So does a call whose outputs are not all new
+tensors.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
-class _Made(NamedTuple):
-    """An output that a call has made, as what is needed to make another one."""
+class _OutputRecipe(NamedTuple):
+    """A recipe for an output of a call, to create another one like it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -33,17 +34,17 @@ class Evaluations:
     def __init__(self, recorder: Recorder, *, repeat: bool) -> None:
         self.num_calls = 0
         self.num_remembered = 0
-        """Calls that were answered from memory."""
+        """Number of calls answered from memory."""
         self._recorder = recorder
         self._repeat = repeat
         self._seen: dict[object, int] = {}
         self._answers: dict[object, tuple[list[Any], Any]] = {}
         self._first_new: int | None = None
-        """While a call is watched: the first number of a Buffer that it makes."""
+        """During a watched call: the lowest number of the Buffers that it creates."""
         self._wrote_before = False
 
     def note_write(self, written: list[torch.Tensor]) -> None:
-        """A kernel has written these tensors."""
+        """Note that a kernel has written these tensors."""
         if self._first_new is not None and not self._wrote_before:
             self._wrote_before = any(
                 is_virtual(t) and t.layout is torch.strided and entry_of(t).number < self._first_new for t in written
@@ -52,7 +53,7 @@ class Evaluations:
     def answer(
         self, outermost_call: Function, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords
     ) -> Any:
-        """What the call gives, run or remembered."""
+        """Return the result of the call, computed or remembered."""
         key = None if self._repeat else _key(module, args, kwargs)
         if key is None:
             return outermost_call(call, module, args, kwargs)
@@ -61,7 +62,9 @@ class Evaluations:
             leaves, spec = self._answers[key]
             with torch.no_grad():
                 made = [
-                    torch.empty(each.shape, dtype=each.dtype, device="cuda") if isinstance(each, _Made) else each
+                    torch.empty(each.shape, dtype=each.dtype, device="cuda")
+                    if isinstance(each, _OutputRecipe)
+                    else each
                     for each in leaves
                 ]
             return tree_unflatten(made, spec)
@@ -84,13 +87,15 @@ class Evaluations:
                 expected = {entry_of(t).number for t in (*tensors, *cast_weights())}
                 kept = left - self._recorder.workspaces.numbers - expected
                 if not kept:
-                    answer = [_Made(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves]
+                    answer = [
+                        _OutputRecipe(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves
+                    ]
                     self._answers[key] = (answer, spec)
         return output
 
 
 def _key(module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> object:
-    """What tells calls apart; None if something in their arguments cannot be compared."""
+    """Return a key that distinguishes calls; None if an argument is not comparable."""
     leaves, spec = tree_flatten((args, kwargs))
     described: list[object] = []
     for leaf in leaves:

@@ -1,6 +1,6 @@
-"""Data sets of torchvision that are not on this machine, filled with black images of the right sizes and classes.
+"""Fake data for torchvision datasets that are not on this machine: black images of the right sizes and classes.
 
-What `__init__` would read is made up; everything else, such as transforms, is the class's own.
+Only the data that `__init__` would read is fake; everything else, such as transforms, is the class's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NUM_FILES = 10_000
 PHOTO = (500, 375)
-"""Width and height in pixels that photographs of ImageNet have most often."""
+"""Most frequent width and height in pixels of ImageNet's photographs."""
 _TRAIN, _TEST = 60_000, 10_000
 _EMNIST = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
 _FILES = {
@@ -42,15 +42,15 @@ _FILES = {
     "OxfordIIITPet": (37, PHOTO),
     "StanfordCars": (196, (600, 400)),
 }
-"""Number of classes as torchvision documents it, and a usual size: the images of these have many."""
+"""Number of classes in torchvision's documentation, and a usual size: images of these datasets vary in size."""
 _CLASSES = {"EuroSAT": 10, "ImageNet": 1000}
 _NUMBER = re.compile(r"(num|n|nb|number)_?(of_)?(class(es)?|labels|cls|categories)", re.IGNORECASE)
-"""What programs call the number of classes of their data."""
+"""Names of variables for the number of classes."""
 Fill = Callable[[Any, dict[str, Any]], str]
 
 
 def replace_datasets(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
-    """Let the classes of `torchvision.datasets` say what they miss, or with `fake` make it up."""
+    """Make the classes of `torchvision.datasets` report missing data, or with `fake` replace it."""
     fills: dict[str, Fill] = {
         "MNIST": _fill_digits,
         "CIFAR10": _fill_cifar,
@@ -82,9 +82,7 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
             root = args[0] if args else kwargs.get("root")
             if fill is None or not fake:
                 if cls is next(base for base in type(self).__mro__ if base in replaced):
-                    able = (
-                        ", or add --fake-data to let its images be made up" if fill else "; memlint cannot make it up"
-                    )
+                    able = ", or add --fake-data to use fake images" if fill else "; memlint has no fake data for it"
                     note(error, f"wants the data set {name}, which is not in {root}", f"put it there{able}")
                 raise
             arguments = dict(zip(_PARAMETERS.get(cls.__name__, ("root",)), args, strict=False)) | kwargs
@@ -93,7 +91,7 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
                 base = next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
                 base.__init__(self, root, **options)  # which takes no more
             description = fill(self, arguments)
-            note_fake_data(f"the data set {name} is not in {root}: made up of {description}")
+            note_fake_data(f"the data set {name} is not in {root}: replaced by {description}")
 
     return filled
 
@@ -104,7 +102,7 @@ _PARAMETERS = {
     **dict.fromkeys(("ImageNet", "SVHN"), ("root", "split", "transform", "target_transform")),
     "STL10": ("root", "split", "folds", "transform", "target_transform"),
 }
-"""The parameters that are given by position, of those that are read here."""
+"""Names of positional parameters, for the parameters that are read here."""
 
 
 def _classes(count: int, number: int) -> np.ndarray[Any, Any]:
@@ -116,7 +114,7 @@ def _described(count: int, size: tuple[int, int], number: int) -> str:
 
 
 def _fill_digits(self: Any, arguments: dict[str, Any]) -> str:
-    """MNIST and those that follow it: `data` is a tensor (N, 28, 28) of uint8."""
+    """Fill MNIST and similar datasets: `data` is a tensor (N, 28, 28) of uint8."""
     count = _TRAIN if arguments.get("train", True) else _TEST
     number = _EMNIST.get(getattr(self, "split", ""), 10)
     self.data = torch.from_numpy(np.zeros((count, 28, 28), dtype=np.uint8))
@@ -125,7 +123,7 @@ def _fill_digits(self: Any, arguments: dict[str, Any]) -> str:
 
 
 def _fill_cifar(self: Any, arguments: dict[str, Any]) -> str:
-    """CIFAR10 and CIFAR100: `data` is an array (N, 32, 32, 3) of uint8."""
+    """Fill CIFAR10 and CIFAR100: `data` is an array (N, 32, 32, 3) of uint8."""
     number = 100 if "fine_labels" in str(self.meta.get("key")) or self.base_folder == "cifar-100-python" else 10
     count = 50_000 if arguments.get("train", True) else 10_000
     self.train = arguments.get("train", True)
@@ -156,7 +154,7 @@ def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
 
 
 def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
-    """A folder of images."""
+    """Fill a folder of images."""
     size = (64, 64) if type(self).__name__ == "EuroSAT" else PHOTO
     number, names, reason = _classes_of_folder(self)
     _name_classes(self, number)
@@ -173,7 +171,7 @@ def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
 
 
 def _classes_of_folder(self: Any) -> tuple[int, list[str], str]:
-    """How many classes a folder of images has, their names if they are known, and how that is known."""
+    """Return the number of classes in a folder of images, their names if known, and the source of the number."""
     if type(self).__name__ in _CLASSES:
         return _CLASSES[type(self).__name__], [], ""
     with contextlib.suppress(OSError):
@@ -187,7 +185,7 @@ def _classes_of_folder(self: Any) -> tuple[int, list[str], str]:
 
 
 def _number_of_script() -> tuple[int, str]:
-    """What callers among the user's lines have in a variable, or an option, that is named as a number of classes."""
+    """Return the value of a variable or option in the user's calling lines that is named as a number of classes."""
     for frame in user_frames():
         variables = variables_of(frame)
         for holder in (variables, *map(_attributes, list(variables.values()))):
@@ -198,12 +196,12 @@ def _number_of_script() -> tuple[int, str]:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Options: what a plain namespace or dataclass holds."""
+    """Return the fields of options: of a plain namespace or dataclass."""
     return vars(value) if isinstance(value, argparse.Namespace) or dataclasses.is_dataclass(value) else {}
 
 
 def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
-    """A class that opens files itself: an index gives an image and its class."""
+    """Fill a class that opens files itself: an index gives an image and its class."""
     name = next(base.__name__ for base in type(self).__mro__ if base.__name__ in _FILES)
     number, size = _FILES[name]
     _name_classes(self, number)
@@ -218,7 +216,7 @@ def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
 
 
 def _target(name: str, size: tuple[int, int], index: int, number: int) -> Any:
-    """The class of an image, and of some data sets more of them: attributes, or a class for each pixel."""
+    """Return the class of an image; for some datasets also attributes, or a class for each pixel."""
     if name == "CelebA":
         return torch.zeros(number, dtype=torch.int64)
     if name == "VOCSegmentation":
@@ -232,7 +230,7 @@ def _name_classes(self: Any, number: int) -> None:
 
 
 def black_image(size: tuple[int, int], mode: str = "RGB") -> Any:
-    """One of width and height `size`."""
+    """Return a black image of width and height `size`."""
     from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
 
     return Image.new(mode, size)

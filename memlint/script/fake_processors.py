@@ -1,4 +1,4 @@
-"""Processors of images and recordings that are not on this machine: those of well-known models."""
+"""Replacements for image and audio processors that are not on this machine: those of well-known models."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _KINDS = {
         "FEATURE_EXTRACTOR_MAPPING_NAMES",
     ),
 }
-"""By base class: where its class is named in what is loaded, and the module and table of transformers that has it."""
+"""By base class: the key that names the class in loaded settings, and the module and table of transformers with it."""
 
 
 def replace_processors(replacing: Replacing, owner: str, method: str, module: ModuleType, *, fake: bool) -> None:
-    """Let `owner.method` of transformers, which reads a processor's settings, say what it misses or make it up."""
+    """Make `owner.method` of transformers, which reads a processor's settings, report or replace missing ones."""
     cls = getattr(module, owner)
     load = vars(cls)[method].__func__
 
     def read(cls: Any, name: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a processor is made of, and the arguments that change it."""
+        """Return the settings of a processor, and the arguments that change it."""
         try:
             fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, name, *args, **kwargs)
         except OSError as error:
             settings = _settings(cls, owner, str(name)) if fake else None
             if settings is None:
-                able = "name a well-known model" if fake else "add --fake-data to let it be made up"
+                able = "name a well-known model" if fake else "add --fake-data to use a fake one"
                 text = f"wants the processor {str(name)!r}, which is not on this machine"
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
@@ -47,7 +47,7 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
 
 
 def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
-    """With its class where the one that asks may load any; None where nobody knows it."""
+    """Return settings, with their class if the caller may load any; None if the processor is unknown."""
     key, module, table = _KINDS[owner]
     if cls.__name__ != owner:
         return {}

@@ -1,4 +1,4 @@
-"""Tokenizers that are not on this machine, made up with as many tokens."""
+"""Fake tokenizers with the right number of tokens, for tokenizers that are not on this machine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 _FEW_TOKENS = 10
 _OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side", "truncation_side")
-"""Further arguments of `from_pretrained` that a tokenizer is made with."""
+"""Further arguments of `from_pretrained` that create a tokenizer."""
 _MODELS = {"tokenizer": "text_encoder"}
-"""By folder of a tokenizer that of its model."""
+"""The folder of the model by the folder of its tokenizer."""
 _PADDED = ("CLIPTextConfig", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig", "T5Config", "WhisperConfig")
-"""Configs of models whose tokenizers have a token to pad with."""
+"""Configs of models whose tokenizers have a padding token."""
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
 
 def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
-    """Let `owner.from_pretrained` say which tokenizer it misses, or with `fake` make it up."""
+    """Make `owner.from_pretrained` report a missing tokenizer, or with `fake` replace it."""
     load: Callable[..., Any] = vars(owner)["from_pretrained"].__func__
 
     def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
@@ -33,30 +33,30 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
             loaded = load(cls, name, *args, **kwargs)
             if loaded.vocab_size >= _FEW_TOKENS or _has_vocabulary(Path(str(name))):
                 return loaded
-            raise OSError(f"the vocabulary of {name} is not on this machine")  # transformers goes on without one
+            raise OSError(f"the vocabulary of {name} is not on this machine")  # transformers continues without one
         except (OSError, ValueError) as error:
             if hasattr(error, "__notes__"):
-                raise  # AutoTokenizer asked another
+                raise  # AutoTokenizer calls another class
             tokenizer = _tokenizer(str(name), kwargs) if fake else None
             if tokenizer is None:
-                able = "add --fake-data to let it be made up" if not fake else "name a well-known model"
+                able = "add --fake-data to use a fake one" if not fake else "name a well-known model"
                 text = f"wants the tokenizer {str(name)!r}, which is not on this machine"
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
         size = len(tokenizer)
-        note_fake_data(f"the tokenizer of {name} is not on this machine: made up with {size:,} tokens, a word each")
+        note_fake_data(f"the tokenizer of {name} is not on this machine: replaced by a fake one of {size:,} words")
         return tokenizer
 
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
 def _has_vocabulary(place: Path) -> bool:
-    """Whether this is a file, or a folder with one, that a tokenizer reads."""
+    """Return True for a file, or a folder with one, that a tokenizer reads."""
     return place.is_file() or any(place.glob("*token*")) or any(place.glob("vocab*")) or any(place.glob("*.model"))
 
 
 def _config(name: str, folder: str) -> Any:
-    """The config of the model `name`: that of a folder, or one that is known by its name; None without any."""
+    """Return the config of the model `name`: from a folder, or a known one of that name; None without any."""
     transformers: Any = importlib.import_module("transformers")
     if (Path(name) / folder / "config.json").is_file():
         return transformers.AutoConfig.from_pretrained(name, subfolder=folder)
@@ -65,7 +65,7 @@ def _config(name: str, folder: str) -> Any:
 
 
 def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
-    """A tokenizer with as many tokens as that of the model `name` has; None for a model that nobody knows."""
+    """Return a tokenizer with as many tokens as that of the model `name`; None for an unknown model."""
     transformers: Any = importlib.import_module("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
 
@@ -94,14 +94,13 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
 
 
 _RANKS = {"vocab.bpe": 50_256, "r50k_base": 50_256, "p50k_base": 50_280, "cl100k_base": 100_256, "o200k_base": 199_998}
-"""Tokens that OpenAI's encodings have beside special ones, by a part of the name of their files
-(tiktoken_ext/openai_public.py)."""
+"""Number of ordinary tokens in OpenAI's encodings, by a part of their file names (tiktoken_ext/openai_public.py)."""
 _END_OF_TEXT = 50_256
-"""Which is among the others of p50k_base."""
+"""The end-of-text token, which is among the ordinary ones of p50k_base."""
 
 
 def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
-    """Let tiktoken say which file of an encoding it misses, or with `fake` make it up."""
+    """Make tiktoken report a missing file of an encoding, or with `fake` replace it."""
 
     def replaced(load: Callable[..., dict[bytes, int]]) -> Callable[..., dict[bytes, int]]:
         def load_ranks(*args: Any, **kwargs: Any) -> dict[bytes, int]:
@@ -111,10 +110,10 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
                 file = str(next(iter((*args, *kwargs.values()))))
                 count = next((count for name, count in _RANKS.items() if name in file), None)
                 if count is None or not fake:
-                    able = "" if count is None else ", or add --fake-data to let it be made up"
+                    able = "" if count is None else ", or add --fake-data to use a fake one"
                     note(error, f"wants {file}, which is not on this machine", f"load the encoding once before{able}")
                     raise
-            note_fake_data(f"{file} is not on this machine: made up of {count:,} tokens")
+            note_fake_data(f"{file} is not on this machine: replaced by a fake one with {count:,} tokens")
             skips = "p50k" in file
             return {_token(i): i + (skips and i >= _END_OF_TEXT) for i in range(count)}
 
@@ -125,7 +124,7 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
 
 
 def _token(number: int) -> bytes:
-    """One of as many bytes as are needed: first each single one, then pairs, then triples."""
+    """Return token number `number`, with as few bytes as possible: first the single bytes, then pairs, then triples."""
     length = 1
     while number >= 256**length:
         number -= 256**length

@@ -1,4 +1,4 @@
-"""`open` and the functions of `os` over an Overlay: called like those they stand for, with a script's own paths."""
+"""`open` and the functions of `os` over an Overlay: they have the originals' signatures, and take a script's paths."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _real_open = builtins.open
 
 class _Thread(threading.local):
     inside = False
-    """Whether the system's own functions are wanted: the overlay itself is at work."""
+    """True if the system's own functions are needed: the overlay itself is at work."""
 
 
 _thread = _Thread()
 
 
 def _guarded(function: Function) -> Function:
-    """Let what a function calls be the system's, and errors speak of the script's paths."""
+    """Make inner calls use the system's functions, and errors show the script's paths."""
     original = getattr(real, function.__name__, None)
 
     @functools.wraps(function)
@@ -58,13 +58,13 @@ class FileSystem:
     """The functions, as methods of their names."""
 
     def __init__(self, overlay: Overlay) -> None:
-        """All of them see and change `overlay`."""
+        """All methods see and change `overlay`."""
         self.overlay = overlay
 
     # --- paths
 
     def place(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str:
-        """The place of `path`, which may be a file descriptor."""
+        """Return the place of `path`, which may be a file descriptor."""
         if isinstance(path, int):
             return self.overlay.outside(os.readlink(f"/proc/self/fd/{path}"))
         folder = None if dir_fd is None else self.place(dir_fd)
@@ -149,13 +149,13 @@ class FileSystem:
         return _Entries(Entry(self, name, os.path.join(folder, name)) for name in self.listdir_of(folder))
 
     def listdir_of(self, path: str | bytes) -> list[Any]:
-        """The names in a folder, of the type of its path."""
+        """Return the names in a folder, of the type of its path."""
         names = self.overlay.names(self.place(path))
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
     @_guarded
     def chdir(self, path: Path) -> None:
-        """`os.chdir`, also into a folder that the script made."""
+        """`os.chdir`, also into a folder that the script created."""
         real.chdir(path if isinstance(path, int) else self._folder(path))
 
     @_guarded
@@ -190,7 +190,7 @@ class FileSystem:
         closefd: bool = True,
         opener: Callable[[Any, int], int] | None = None,
     ) -> Any:
-        """`open`. With an `opener` it is that which opens."""
+        """`open`. With an `opener`, that function opens the file."""
         text = buffering, encoding, errors, newline, closefd
         flags = _flags(mode)
         if _thread.inside or isinstance(file, int) or (not flags and not self.overlay.lines):
@@ -215,28 +215,28 @@ class FileSystem:
         return self.overlay.written(place, flags)
 
     def writing(self, path: Path) -> str:
-        """Where a writer that is not Python's is to write the file `path` anew."""
+        """Return where a writer outside Python must write the file `path` anew."""
         return str(self._within(lambda: self._opened(path, _FLAGS["w"])))
 
     def updating(self, path: Path) -> str:
-        """Where a writer that is not Python's is to change the file `path`, or to make it."""
+        """Return where a writer outside Python must change or create the file `path`."""
         return str(self._within(lambda: self._opened(path, os.O_RDWR | os.O_CREAT)))
 
     def reading(self, path: Path) -> str:
-        """Where a reader that is not Python's finds the file `path`."""
+        """Return where a reader outside Python finds the file `path`."""
         return str(self._within(lambda: self._read(path)))
 
     def folder(self, path: Path) -> str:
-        """Where a process is to start that is told to start in `path`."""
+        """Return where a process must start that was given the folder `path`."""
         return str(self._within(lambda: self._folder(path)))
 
     def _folder(self, path: Path) -> str:
-        """The machine's folder if there is one that the script sees: other code than Python's sees only one of both."""
+        """Return the machine's folder if the script sees one: code outside Python sees only one of the two."""
         place = self.place(path)
         return place if os.path.isdir(place) and not self.overlay.is_removed(place) else self.overlay.physical(place)
 
     def is_machines(self, path: Path) -> bool:
-        """Whether the script sees a file of the machine's at `path`, rather than one that it wrote, or none."""
+        """Return True if the script sees a file of the machine at `path`, and not one that it wrote, or none."""
 
         def machines() -> bool:
             place = self.place(path)
@@ -245,7 +245,7 @@ class FileSystem:
         return bool(self._within(machines))
 
     def within(self, function: Callable[[Overlay], Any]) -> Any:
-        """What `function` says of the overlay; what it calls are the system's own functions."""
+        """Make `function` see the overlay, while its inner calls use the system's own functions."""
         return self._within(lambda: function(self.overlay))
 
     @_guarded
@@ -378,7 +378,7 @@ class FileSystem:
         follow: bool = True,
         **kwargs: Any,
     ) -> None:
-        """Change mode, owner, times or attributes of what the script wrote; those of the machine's files stay."""
+        """Change mode, owner, times or attributes of files that the script wrote; the machine's files stay as is."""
         place = self.place(path, dir_fd, follow=follow)
         if self.overlay.status(place) is None:
             raise failure(errno.ENOENT, place)
@@ -387,7 +387,7 @@ class FileSystem:
             change(physical, *args, **kwargs)
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[..., Any], Callable[..., Any]]]:
-        """Each function that is stood in for: where it is, its name, the system's, and the one of here."""
+        """Yield each replaced function: its owner, its name, the system's function, and its replacement."""
         for name in vars(type(self)):
             if name in vars(os) and callable(original := getattr(real, name)):
                 yield os, name, original, getattr(self, name)
@@ -396,7 +396,7 @@ class FileSystem:
 
 
 def _lets_write(status: os.stat_result) -> bool:
-    """Say whether this user might write to a file of the machine's, were it not for memlint's guards."""
+    """Return True if this user could write to a file of the machine without memlint's restrictions."""
     if os.geteuid() == 0:
         return True
     if status.st_uid == os.geteuid():
@@ -406,13 +406,13 @@ def _lets_write(status: os.stat_result) -> bool:
 
 
 def _flags(mode: str) -> int:
-    """What `os.open` would be told for a mode of `open`; 0 if it only reads."""
+    """Return the flags of `os.open` for a mode of `open`; 0 if it only reads."""
     kind = next((c for c in mode if c in _FLAGS), "r")
     return _FLAGS[kind] | (os.O_RDWR if "+" in mode else 0 if kind == "r" else os.O_WRONLY)
 
 
 class _Entries:
-    """What `os.scandir` gives: an iterator that can be closed."""
+    """The result of `os.scandir`: an iterator that can be closed."""
 
     def __init__(self, entries: Iterator[Entry]) -> None:
         self._entries = iter(list(entries))
@@ -438,7 +438,7 @@ class Entry(os.PathLike[Any]):
     """An `os.DirEntry`."""
 
     def __init__(self, files: FileSystem, name: Any, path: Any) -> None:
-        """The file `name` at `path`."""
+        """Represents the file `name` at `path`."""
         self._files, self.name, self.path = files, name, path
 
     def __fspath__(self) -> Any:

@@ -1,8 +1,8 @@
-"""What a script may not do: change files past the Overlay, speak with other machines, and end others' processes.
+"""Guard against a script's changes to files outside the Overlay, connections to other machines, and signals to others.
 
-An audit hook sees every such call of Python, and refuses it with a reason; programs that are started it only notes. The
-kernel's guards (`memlint.script.confinement`) hold without it. It stays until the process ends, but does nothing more
-once it is not active.
+An audit hook sees every such call of Python, and refuses it with a reason; it only notes the programs that are started.
+The kernel's restrictions (`memlint.script.confinement`) hold without it. The hook stays until the process ends, but
+does nothing once it is inactive.
 """
 
 import errno
@@ -30,15 +30,15 @@ _CHANGED = {
     "os.link": (1,),
     "os.symlink": (1,),
 }
-"""Events of Python's audit that change files, and which of their arguments are the paths that are changed."""
+"""Python's audit events that change files, and the positions of the changed paths among their arguments."""
 _OF_ENTRIES = frozenset(
     {"os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.mkfifo", "os.mknod"}
 )
-"""Those that change a folder, and nothing that its entry links to."""
+"""Events that change a folder, and nothing that its entry links to."""
 _STARTING = frozenset(
     ("system", "popen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn")
 )
-"""Functions of the C library that do."""
+"""Functions of the C library that start programs."""
 _STARTED: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "subprocess.Popen": lambda arguments: arguments[1],
     "os.posix_spawn": lambda arguments: arguments[1],
@@ -50,9 +50,9 @@ _STARTED: dict[str, Callable[[tuple[Any, ...]], Any]] = {
 }
 """Events that start a program, and its command."""
 _MOST_PROGRAMS = 100
-"""Of which one is noted."""
+"""Maximum number of programs to note."""
 _NUM_NOTES, _NOTE_NBYTES = 128, 1024
-"""Notes of processes that the script forked, and how long each may be."""
+"""Number of notes of processes that the script forked, and the maximum length of each."""
 _ADDRESSED = ("socket.connect", "socket.sendto", "socket.sendmsg")
 _NAMED = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyname_ex")
 
@@ -63,50 +63,50 @@ class Program:
 
     command: tuple[str, ...]
     frame: Frame | None
-    """The line that first did."""
+    """The line that first started it."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Another machine that the script wanted to speak with."""
+    """Another machine that the script tried to reach."""
 
     host: str
     frame: Frame | None
-    """The line that first did."""
+    """The line that first tried."""
 
 
 class Guard:
     """The audit hook."""
 
     def __init__(self, may_write: Callable[[str], bool] | None) -> None:
-        """`may_write` says of an absolute path without links whether it may be changed; None lets every path be."""
+        """`may_write` says of an absolute path without links whether it may be changed; None allows every path."""
         self.active = False
         self.reaches_itself = True
-        """True if the kernel lets the script speak with itself by TCP and UDP."""
+        """True if the kernel lets the script reach itself by TCP and UDP."""
         self.hosts: dict[str, Frame | None] = {}
-        """The line that first wanted to speak with each other machine."""
+        """The line that first tried to reach each other machine."""
         self.commands: dict[tuple[str, ...], Frame | None] = {}
         """The line that first started each other program."""
         self.segments: dict[str, None] = {}
-        """Names of segments of shared memory that were made."""
+        """Names of the created segments of shared memory."""
         self._may_write = may_write
         self._process = os.getpid()
         self._notes = mmap.mmap(-1, _NUM_NOTES * _NOTE_NBYTES)
-        """Shared with the processes that the script forks: no descriptor that one of them could close."""
+        """Shared with the processes that the script forks, without a descriptor that one of them could close."""
         sys.addaudithook(self._audit)
 
     def connections(self) -> tuple[Connection, ...]:
-        """The other machines that the script wanted to speak with, the first first."""
+        """Return the other machines that the script tried to reach, in the order of the first attempts."""
         self._gather()
         return tuple(Connection(host, frame) for host, frame in self.hosts.items())
 
     def programs(self) -> tuple[Program, ...]:
-        """The other programs that the script started, the first first."""
+        """Return the other programs that the script started, in the order of the first starts."""
         self._gather()
         return tuple(Program(command, frame) for command, frame in self.commands.items())
 
     def note_host(self, host: str) -> None:
-        """Note a machine, an address on one or the path of a socket that the script wants to speak with."""
+        """Note a machine, an address on one or the path of a socket that the script tries to reach."""
         if host not in self.hosts:
             self.hosts[host] = script_frame()
             self._pass_on("host", host, self.hosts[host])
@@ -120,17 +120,17 @@ class Guard:
             self._pass_on("program", command, self.commands[command])
 
     def note_segment(self, name: str) -> None:
-        """Note the name of a segment of shared memory that the script makes."""
+        """Note the name of a segment of shared memory that the script creates."""
         self.segments[name] = None
         self._pass_on("segment", name, None)
 
     def made_segments(self) -> tuple[str, ...]:
-        """Names of the segments that the script has made, or processes that it forked."""
+        """Return the names of the segments that the script, or processes that it forked, have created."""
         self._gather()
         return tuple(self.segments)
 
     def _pass_on(self, kind: str, what: object, frame: Frame | None) -> None:
-        """Let the process that answers know it, where this is one that the script forked."""
+        """Pass a note to the answering process, if this one was forked by the script."""
         if os.getpid() == self._process:
             return
         text = json.dumps([kind, what, frame and [frame.path, frame.line, frame.function]]).encode()
@@ -141,7 +141,7 @@ class Guard:
             self._notes[start : start + len(text)] = text
 
     def _gather(self) -> None:
-        """Take over what processes that the script forked have noted; it may be anything that they wrote there."""
+        """Collect the notes of processes that the script forked; they may have written anything there."""
         for start in range(0, len(self._notes), _NOTE_NBYTES):
             with suppress(ValueError, TypeError):
                 kind, what, place = json.loads(self._notes[start : start + _NOTE_NBYTES].rstrip(b"\0"))
@@ -188,29 +188,29 @@ class Guard:
             return
         if not _is_here(host):
             self.note_host(host)
-            error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
+            error.strerror = f"{error.strerror}: memlint run allows no connection to another machine, such as {host}"
             raise error
         if not self.reaches_itself and not isinstance(error, socket.gaierror):
             self.note_host(host)
             raise PermissionError(
                 errno.EACCES,
-                f"memlint run lets nothing leave this machine, and this kernel cannot tell that {host} is not another",
+                f"memlint run allows no connection to another machine, and cannot verify here that {host} is this one",
             )
 
     def _refuse_socket(self, path: str) -> None:
-        """Refuse to speak with a program that listens at `path`, unless the run itself made that."""
+        """Refuse a connection to a program that listens at `path`, unless the run itself created the socket."""
         if path.startswith("\0") or not path or self._may_write is None:
-            return  # the kernel knows whose it is, if it can
+            return  # the kernel checks whose socket it is, if it can
         place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
         if not self._may_write(place):
             self.note_host(place)
             raise ConnectionRefusedError(
-                errno.ECONNREFUSED, "memlint run lets a script speak with none but its own programs", path
+                errno.ECONNREFUSED, "memlint run lets a script connect only to its own programs", path
             )
 
     def _refuse_process(self, process: int, number: int) -> None:
         if number and not is_own(process, self._process):
-            raise PermissionError(errno.EPERM, "memlint run lets a script end none but its own processes")
+            raise PermissionError(errno.EPERM, "memlint run lets a script signal only its own processes")
 
     def _refuse_path(self, path: Any, *, follow: bool = True) -> None:
         assert self._may_write is not None, "paths are asked for only then"
@@ -221,12 +221,12 @@ class Guard:
         place = os.path.realpath(text) if follow else os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
         if not self._may_write(place):
             raise PermissionError(
-                errno.EACCES, "memlint run changes no file of yours, and cannot redirect this (see --keep-writes)", text
+                errno.EACCES, "memlint run changes none of your files and cannot redirect this: see --keep-writes", text
             )
 
 
 def _path_of(handle: int) -> str | None:
-    """Find where the file lies that is open as `handle`, if it has a path."""
+    """Return the path of the file that is open as `handle`, if it has one."""
     with suppress(OSError):
         path = os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115
         return path if path.startswith(os.sep) else None
@@ -234,11 +234,11 @@ def _path_of(handle: int) -> str | None:
 
 
 def is_own(number: int, script: int) -> bool:
-    """Whether a process or, if negative, a group was started by the process `script` or is in its session."""
+    """Return True if a process or, if negative, a group was started by the process `script` or is in its session."""
     if number in (0, script, -script):
         return True
     number = abs(number)
-    if number == 1:  # -1 stands for all processes there are
+    if number == 1:  # -1 stands for all processes
         return False
     with suppress(OSError):
         if os.getsid(number) == script:
@@ -249,7 +249,7 @@ def is_own(number: int, script: int) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Whether `host` is this machine."""
+    """Return True if `host` is this machine."""
     if host in ("", "localhost", "localhost.localdomain", "ip6-localhost", socket.gethostname()):
         return True
     address = _address(host)
@@ -257,7 +257,7 @@ def _is_here(host: str) -> bool:
 
 
 def _address(host: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that `host` spells out, if it is none that has to be looked up."""
+    """Return the address that `host` spells out, None for a name that must be looked up."""
     try:
         return ipaddress.ip_address(str(host).partition("%")[0])
     except ValueError:

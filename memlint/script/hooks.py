@@ -1,7 +1,7 @@
-"""Where a script's steps and phases are heard of beside kernels and modules: optimizers, files, other libraries.
+"""Hooks for a script's steps and phases, besides kernels and modules: optimizers, files, other libraries.
 
-PyTorch's own hooks of optimizers, which end a step, are in `memlint.tracing.recorder.observed`. A library that trains,
-generates or saves in a way of its own is followed here.
+PyTorch's own hooks of optimizers, which end a step, are in `memlint.tracing.recorder.observed`. The hooks here follow
+libraries that train, generate or save in a way of their own.
 """
 
 import functools
@@ -18,7 +18,7 @@ from memlint.workloads import availability
 
 
 def hooks(recorder: ScriptRecorder) -> list[Patch]:
-    """What tells the recorder of optimizers that are made and of files that are saved, and who asks for a GPU."""
+    """Return patches that report created optimizers, saved files and questions for a GPU to the recorder."""
     init = torch.optim.Optimizer.__init__
 
     def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -34,7 +34,7 @@ def hooks(recorder: ScriptRecorder) -> list[Patch]:
 
 
 def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose kernels belong to `phase`."""
+    """Wrap the function so that its kernels belong to `phase`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., An
 
 
 def _follow_libraries(recorder: ScriptRecorder) -> None:
-    """Let what libraries generate and save be phases of their own."""
+    """Make the generating and saving functions of libraries phases of their own."""
 
     def saving(module: Any) -> None:
         module.save_file = _in_phase(recorder, Phase.SAVING, module.save_file)

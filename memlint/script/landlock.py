@@ -1,8 +1,8 @@
-"""The kernel's own guard: which files this process and its children may write, and whom they may reach, whoever asks.
+"""Landlock, the kernel's own restriction of the files that this process and its children write and of their contacts.
 
-Linux 5.13 and later for files, 6.7 for TCP and 6.12 for signals, if it is built and switched on; no privileges are
-needed, and nothing takes it back. Numbers are those of linux/landlock.h; the system calls have the
-same on every architecture.
+It needs Linux 5.13 or later for files, 6.7 for TCP and 6.12 for signals, if it is built and switched on; it needs no
+privileges, and nothing can revoke it. Numbers are those of linux/landlock.h; the system calls have the same on every
+architecture.
 """
 
 import ctypes
@@ -25,24 +25,24 @@ _SCOPE_ABSTRACT_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 _ANY_FREE_PORT = 0
 
 OF_TRUNCATION, OF_TCP, OF_SIGNALS = 3, 4, 6
-"""The first versions that keep files from being cut, that refuse TCP, and that keep signals to one's own processes."""
+"""The first versions that cover truncation of files, that refuse TCP, and that limit signals to one's own processes."""
 
 _library: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def version() -> int:
-    """The version of Landlock that this kernel has; 0 without one."""
+    """Return the version of Landlock in this kernel; 0 without it."""
     return max(0, int(_library.syscall(_CREATE_RULESET, None, 0, _VERSION))) if _library is not None else 0
 
 
 def restrict(writable: Iterable[Path] | None, *, refuse_tcp: bool) -> int:
-    """Restrict this thread, and what it starts from now on, and give the version that does; 0 if none does.
+    """Restrict this thread and its later children, and return the version of Landlock in force; 0 without it.
 
-    It changes files beneath `writable` only, unless that is None. Reading stays as it is. Mode, owner and times of
-    files are not guarded: the kernel does not. With `refuse_tcp` it connects to nothing by TCP, this machine included,
-    since the kernel tells ports alone, and listens at ports alone that the system chooses. Where the kernel can, it
-    also sends signals to its own processes alone, and speaks with them alone by abstract sockets. The process must not
-    be able to gain privileges any more (`drop_privileges`).
+    The thread can then change only files beneath `writable`, unless that is None. Reading is not restricted. Neither
+    are mode, owner and times of files, because the kernel does not cover them. With `refuse_tcp` the thread cannot
+    connect by TCP to anything, this machine included, since the kernel distinguishes only ports, and can listen only at
+    ports that the system chooses. If the kernel supports it, signals and abstract sockets reach only its own processes.
+    The process must not be able to gain privileges any more (`drop_privileges`).
     """
     found = version()
     files = _WRITE_FILE | (_TRUNCATE if found >= OF_TRUNCATION else 0)

@@ -1,7 +1,7 @@
-"""Data that a script wants and that is not on this machine: which line wants what, or something in its place.
+"""Data that a script needs and that is not on this machine: errors that name the line, or fake data in its place.
 
-Only what can be known of the data is made up: sizes, numbers of classes and of tokens. Everything that is made up is an
-assumption with its line.
+Fake data has only known properties of the real data: sizes, numbers of classes and of tokens. Each piece of fake data
+is an assumption with its line.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from memlint.script.replacing import Replacing
 from memlint.script.script_line import note, note_fake_data
 
 _NUM_ELEMENTS = 2**24
-"""Of a file of numbers whose size nobody knows."""
-_HINT = "put the file there, or add --fake-data to let it be made up of zeros"
+"""Number of elements in a file of numbers of unknown size."""
+_HINT = "put the file there, or add --fake-data to read zeros instead"
 
 
 @contextlib.contextmanager
 def missing_data(*, fake: bool = False) -> Iterator[None]:
-    """Let errors about data that is not here name the script's line and what to do; with `fake`, make it up."""
+    """Make errors about missing data name the script's line and the remedy; with `fake`, replace the data."""
     with Replacing() as replacing:
         _replace_numbers(replacing, fake=fake)
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
@@ -57,7 +57,7 @@ def missing_data(*, fake: bool = False) -> Iterator[None]:
 
 
 def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None:
-    """Let a function of huggingface_hub that the script calls itself say what it misses."""
+    """Make a function of huggingface_hub that the script calls itself report missing files."""
     download = getattr(module, name)
 
     @functools.wraps(download)
@@ -76,19 +76,19 @@ def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None
 
 
 class Metric:
-    """Stands for a metric of `evaluate` that is not here: no memory of the GPU depends on it."""
+    """Placeholder for a missing metric of `evaluate`: no GPU memory depends on it."""
 
     def __init__(self, names: list[str]) -> None:
-        """One that computes all of `names`."""
+        """`names` are the results that it computes."""
         self.names = names
 
     def add(self, *_: Any, **__: Any) -> None:
-        """Take a prediction."""
+        """Accept a prediction."""
 
     add_batch = add
 
     def compute(self, *_: Any, **__: Any) -> dict[str, float]:
-        """All of its names, each 0."""
+        """Return 0 for each of its names."""
         return dict.fromkeys(self.names, 0.0)
 
 
@@ -107,7 +107,7 @@ def _replace_metrics(module: ModuleType, replacing: Replacing) -> None:
 
 
 def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
-    """`numpy.memmap` and `numpy.fromfile` of files that are not there."""
+    """Replace `numpy.memmap` and `numpy.fromfile` for missing files."""
     memmap: Any = np.memmap.__new__
     fromfile = np.fromfile
 
@@ -116,7 +116,7 @@ def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
             note(error, f"wants the file {file}, which is not there", _HINT)
             raise error
         array = np.zeros(_NUM_ELEMENTS if shape is None else shape, dtype)
-        note_fake_data(f"the file {file} is not there: made up of {array.size:,} zeros")
+        note_fake_data(f"the file {file} is not there: replaced by {array.size:,} zeros")
         return array
 
     def new_memmap(

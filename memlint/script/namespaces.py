@@ -1,8 +1,8 @@
-"""Namespaces for this process and what it starts: a network that reaches nothing, and files that stay as they are.
+"""Namespaces for this process and its children: a network that reaches nothing, and files that stay unchanged.
 
-Linux lets a process have them that has a user namespace first, where that is allowed: a container's own filter,
-AppArmor or a setting of the kernel may forbid it. Nothing is left of them once the last process is over. Numbers are
-those of linux/sched.h, linux/mount.h, linux/capability.h, linux/prctl.h and linux/if.h.
+Linux grants them to a process with a user namespace, if that is allowed: a container's own filter, AppArmor or a
+setting of the kernel may forbid it. They disappear with their last process. Numbers are those of linux/sched.h,
+linux/mount.h, linux/capability.h, linux/prctl.h and linux/if.h.
 """
 
 import ctypes
@@ -26,35 +26,35 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS,
 _NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDS = 38, 24  # PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP
 _CAPABILITIES_VERSION, _NUM_CAPABILITIES = 0x20080522, 64
 _OF_FILES = 0xFF
-"""CAP_CHOWN to CAP_SETUID: what root needs to read, and to own what it writes."""
+"""CAP_CHOWN to CAP_SETUID: root needs them to read, and to own the files that it writes."""
 _SHARED_MEMORY, _TERMINALS, _NEW_TERMINAL = "/dev/shm", "/dev/pts", "/dev/ptmx"
 _NAMES_OF_USERS = ("/run/nscd/", "/var/run/nscd/", "/var/lib/sss/pipes/", "/run/systemd/userdb/")
-"""Sockets by which the C library asks who a user is."""
+"""Sockets by which the C library looks up users."""
 
 _library: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """The namespaces that there are."""
+    """The namespaces in force."""
 
     network: bool = False
-    """The network is this process's own, with nothing on it but itself, and so are segments of System V."""
+    """The network is the process's own and contains only the process itself; segments of System V are its own too."""
     shared_memory: bool = False
     """/dev/shm is its own as well."""
     terminals: bool = False
-    """Terminals are."""
+    """Terminals are its own as well."""
     sockets: bool = False
     """Sockets at which other programs of this machine listen answer nobody."""
     files: bool = False
-    """All files but those that were meant are read only."""
+    """All files except the permitted ones are read-only."""
 
 
 def isolate(writable: Sequence[Path] | None, devices: Sequence[Path]) -> Isolation:
-    """Give this process, which has one thread, and what it starts namespaces of their own, as far as this system does.
+    """Give this process, which must have one thread, and its children namespaces of their own, as far as possible.
 
-    Files beneath `writable` can be changed then, and no others, and written to `devices` alone; None lets all be. It is
-    tried in a copy of this process first, since half of it cannot be taken back.
+    They can then change only files beneath `writable`, and write only to `devices`; None leaves files unrestricted. A
+    copy of this process tries it first, because a half-finished change cannot be undone.
     """
     if _library is None or not hasattr(os, "fork"):
         return Isolation()
@@ -67,7 +67,7 @@ def isolate(writable: Sequence[Path] | None, devices: Sequence[Path]) -> Isolati
             os._exit(status)
     if os.waitpid(trial, 0)[1] != 0 or not _has_one_thread():
         return Isolation()
-    sockets = _sockets_of_others()  # those of the network that is left now
+    sockets = _sockets_of_others()  # those of the network that is about to be left
     if not _enter():
         return Isolation()
     _private_mounts()
@@ -81,7 +81,7 @@ def isolate(writable: Sequence[Path] | None, devices: Sequence[Path]) -> Isolati
 
 
 def drop_privileges() -> None:
-    """Keep, of what root may do, what it needs for files, and gain nothing by other programs such as sudo."""
+    """Keep only those of root's privileges that files need, and gain none through other programs such as sudo."""
     if _library is None:
         return
     _library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -108,7 +108,7 @@ def _tried(function: Any) -> bool:
 
 
 def _enter() -> bool:
-    """Enter the namespaces as the same user, with a network of which the loopback is up."""
+    """Enter the namespaces as the same user, with a network whose loopback is up."""
     flags = _NEW_USER | _NEW_NETWORK | _NEW_IPC | _NEW_MOUNTS
     try:
         if os.geteuid() == 0:
@@ -126,7 +126,7 @@ def _enter() -> bool:
 
 
 def _unshare_with_all_users(flags: int) -> None:
-    """As root, whose files may be anybody's: a process that stays outside says that all users are the same inside."""
+    """For root, who may own anybody's files: a process that stays outside maps all users to themselves."""
     maps = {name: _same(Path(f"/proc/self/{name}").read_text()) for name in ("uid_map", "gid_map")}
     this = os.getpid()
     ready, begin = os.pipe()
@@ -173,7 +173,7 @@ def _private_mounts() -> None:
 
 
 def _mount_shared_memory() -> None:
-    """An empty /dev/shm over the one there is, of which what is there now can be read."""
+    """Mount an empty /dev/shm over the present one, whose entries stay readable."""
     handles = {}
     for entry in os.scandir(_SHARED_MEMORY):
         if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
@@ -198,16 +198,16 @@ def _mount_terminals() -> None:
 
 
 def _cover(sockets: Iterable[str], but: Iterable[Path]) -> None:
-    """Let nobody answer at `sockets`, but at those beneath the folders `but`."""
-    _mount(os.devnull, os.devnull, flags=_BIND)  # if this cannot be mounted, none can
+    """Make `sockets` unreachable, except those beneath the folders `but`."""
+    _mount(os.devnull, os.devnull, flags=_BIND)  # if this cannot be mounted, nothing can
     for path in sockets:
         if not any(Path(path).is_relative_to(folder.resolve()) for folder in but):
-            with suppress(OSError):  # it was removed, or is in a folder of somebody else's
+            with suppress(OSError):  # it was removed, or is in another user's folder
                 _mount(os.devnull, path, flags=_BIND)
 
 
 def _only_writable(folders: Iterable[Path], devices: Iterable[Path]) -> None:
-    """Make all files read only but those beneath `folders`, and let none be a device but `devices`."""
+    """Make all files read-only except those beneath `folders`, and allow no devices except `devices`."""
     places = {str(path.resolve()) for path in (*folders, *devices) if path.exists()}
     for place in sorted(places):
         if not os.path.ismount(place):
@@ -220,7 +220,7 @@ def _only_writable(folders: Iterable[Path], devices: Iterable[Path]) -> None:
 
 
 def _sockets_of_others() -> list[str]:
-    """Paths at which programs of this machine listen, but those that say who is who."""
+    """Return the paths at which programs of this machine listen, except the sockets that look up users."""
     with suppress(OSError):
         lines = os.fsdecode(Path("/proc/net/unix").read_bytes()).splitlines()[1:]
         paths = {line.split(maxsplit=7)[7] for line in lines if len(line.split(maxsplit=7)) == 8}

@@ -1,8 +1,8 @@
-"""A file system over that of the machine: what a script writes or removes changes a scratch folder alone.
+"""A file system over that of the machine: a script's writes and removals change only a scratch folder.
 
-A path that the script writes lies at `scratch/<absolute path>`. What it reads is the file there, or else the machine's
-unless it removed that. Paths are called as the script knows them, absolute and with links followed up to their folder;
-`physical` is where the bytes of one are.
+A file that the script writes is stored at `scratch/<absolute path>`. It reads the file there, or else the machine's
+file unless it has removed that. Paths are those that the script sees, absolute and with links followed up to their
+folder; `physical` returns where the bytes of a path are.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _MAX_LINKS = 40  # as Linux: path_resolution(7)
 
 
 real: Any = SimpleNamespace(**{name: function for name, function in vars(os).items() if callable(function)})
-"""The functions of `os`, whatever takes their place while a script runs."""
+"""The original functions of `os`, while others replace them during a script."""
 
 
 def failure(number: int, path: str) -> OSError:
-    """The error of the system with this number about `path`."""
+    """Return the system's error with this number for `path`."""
     return OSError(number, os.strerror(number), path)
 
 
 class Overlay:
-    """What a script sees of the file system, and where its changes are kept."""
+    """The file system that a script sees, and the place where its changes are kept."""
 
     def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
-        """`scratch` is a folder that is there; what lies in one of the folders `free` is written where it is."""
+        """`scratch` is an existing folder; files in one of the folders `free` are written in place."""
         self.scratch = os.path.realpath(scratch)
         self.temporary = os.path.join(self.scratch, SCRATCH_TEMPORARY)
         self.free = (*tuple(os.path.realpath(folder) + os.sep for folder in free), self.temporary + os.sep)
         self.lines: dict[str, Frame | None] = {}
         """The line of the script that first changed each path."""
         self.removed: set[str] = set()
-        """Paths of which nothing that the machine has there is seen any more."""
+        """Paths at which the machine's files are hidden."""
         self._folders: dict[str, str] = {}
         self._settle(os.path.realpath(scratch))
 
@@ -54,9 +54,9 @@ class Overlay:
         Path(self.temporary).mkdir(parents=True, exist_ok=True)
 
     def move(self, scratch: str) -> None:
-        """Go on in a copy of the scratch folder, which is at `scratch` then, or in a new one if nothing was changed."""
+        """Continue in a copy of the scratch folder at `scratch`, or in a new folder if nothing was changed."""
         folder = self.outside(real.getcwd())
-        if self.lines:  # else what is there is of another process, which has gone on
+        if self.lines:  # otherwise its content is that of another process, which has continued
             shutil.copytree(self.scratch, scratch, symlinks=True)
         self._settle(scratch)
         if not os.path.isdir(folder):
@@ -65,25 +65,25 @@ class Overlay:
     # --- paths
 
     def known(self, path: str, folder: str | None = None) -> str:
-        """`path`, relative to `folder` or else to the current one, as the script knows it: absolute, without dots."""
+        """Return `path`, relative to `folder` or the current one, as the script sees it: absolute, without dots."""
         path = os.path.normpath(os.path.join(self.outside(real.getcwd()) if folder is None else folder, path))
         return self.outside(path[1:] if path.startswith("//") else path)
 
     def outside(self, path: str) -> str:
-        """What the script calls a path, which may be one of the scratch folder."""
+        """Return the script's name for a path, which may be one in the scratch folder."""
         if path == self.scratch or (path.startswith(self.scratch + os.sep) and not self.is_free(path)):
             return path[len(self.scratch) :] or os.sep
         return path
 
     def is_free(self, path: str) -> bool:
-        """Whether `path` may be written where it is."""
+        """Return True if `path` may be written in place."""
         path += os.sep
         if path.startswith(self.scratch + os.sep):
             return path.startswith(self.temporary + os.sep)
         return path.startswith(self.free)
 
     def followed(self, path: str, num_links: int = 0) -> str:
-        """A known path with all links followed, the last too. Raises OSError for links in a circle."""
+        """Return a known path with all links followed, the last too. Raises OSError for links in a circle."""
         folder, name = os.path.split(path)
         if not name or self.is_free(path):
             return path
@@ -99,7 +99,7 @@ class Overlay:
         return self.followed(os.path.normpath(os.path.join(os.path.dirname(place), target)), num_links + 1)
 
     def unfollowed(self, path: str) -> str:
-        """A known path with the links of its folder followed, but not itself."""
+        """Return a known path with the links of its folder followed, but not its own."""
         folder, name = os.path.split(path)
         return os.path.join(self._folder(folder), name)
 
@@ -110,18 +110,18 @@ class Overlay:
         return folder
 
     def upper(self, place: str) -> str:
-        """Where `place` lies once it was written."""
+        """Return where `place` is stored once it was written."""
         return self.scratch + place
 
     def physical(self, place: str) -> str:
-        """Where what the script sees at `place` lies; a path that is not there if it sees nothing."""
+        """Return where the file that the script sees at `place` is stored; a path without a file if it sees nothing."""
         if self.is_free(place):
             return place
         upper = self.upper(place)
         return place if not self.is_removed(place) and not os.path.lexists(upper) else upper
 
     def is_removed(self, place: str) -> bool:
-        """Whether what the machine has at `place` is seen no more."""
+        """Return True if the machine's file at `place` is hidden."""
         if not self.removed:
             return False
         while place not in self.removed:
@@ -132,7 +132,7 @@ class Overlay:
         return True
 
     def status(self, place: str) -> os.stat_result | None:
-        """What the script sees at `place`, links not followed."""
+        """Return the status of what the script sees at `place`, links not followed."""
         try:
             status: os.stat_result = real.lstat(self.physical(place))
         except OSError:
@@ -140,7 +140,7 @@ class Overlay:
         return status
 
     def names(self, place: str) -> list[str]:
-        """What the script sees in a folder. Raises OSError if there is none."""
+        """Return the names that the script sees in a folder. Raises OSError if there is none."""
         physical = self.physical(place)
         names = real.listdir(physical)
         if physical != place and not self.is_free(place):
@@ -149,16 +149,16 @@ class Overlay:
                 names = list(dict.fromkeys([*real.listdir(place), *names]))
         return [name for name in names if not self.removed or self.status(os.path.join(place, name)) is not None]
 
-    # --- changes: each takes places and gives where the bytes of the changed one lie
+    # --- changes: each takes places and returns where the bytes of the changed one are stored
 
     def made(self, place: str) -> str:
-        """`place` is about to be made."""
+        """Prepare for the creation of `place`."""
         if self.status(place) is not None:
             raise failure(errno.EEXIST, place)
         return self._changed(place)
 
     def written(self, place: str, flags: int) -> str:
-        """The file `place` is about to be opened with `flags` of `os.open`."""
+        """Prepare for opening the file `place` with `flags` of `os.open`."""
         status = self.status(place)
         if status is None and not flags & os.O_CREAT:
             raise failure(errno.ENOENT, place)
@@ -186,7 +186,7 @@ class Overlay:
         self.hide(place)
 
     def moved(self, source: str, target: str) -> None:
-        """Rename, in place of what is at `target`."""
+        """Rename, replacing the file at `target`."""
         status, before = self.status(source), self.status(target)
         if status is None:
             raise failure(errno.ENOENT, source)
@@ -207,7 +207,7 @@ class Overlay:
         self.hide(source)
 
     def linked(self, source: str, target: str) -> None:
-        """Make a hard link to what the script wrote; of what the machine has, a copy."""
+        """Make a hard link to a file that the script wrote; of the machine's file, a copy."""
         status = self.status(source)
         if status is None:
             raise failure(errno.ENOENT, source)
@@ -221,7 +221,7 @@ class Overlay:
             real.link(physical, upper, follow_symlinks=False)
 
     def copy_up(self, place: str) -> None:
-        """Let all that the script sees at `place` lie in the scratch folder."""
+        """Copy everything that the script sees at `place` into the scratch folder."""
         upper = self.upper(place)
         status = self.status(place)
         assert status is not None, "what is copied is there"
@@ -250,14 +250,14 @@ class Overlay:
         return upper
 
     def hide(self, place: str) -> None:
-        """Let nothing that the machine has at `place` be seen any more."""
+        """Hide the machine's files at `place`."""
         if os.path.lexists(place):
             self.removed.add(place)
 
     # --- afterwards
 
     def lost(self) -> Iterator[str]:
-        """Each file of the machine's that the script sees no more."""
+        """Yield each file of the machine that the script has hidden."""
         for place in self.removed:
             if os.path.islink(place) or not os.path.isdir(place):
                 files = [place]
@@ -266,7 +266,7 @@ class Overlay:
             yield from (file for file in files if self.status(file) is None)
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Each file that lies in the scratch folder because the script wrote it: its place, and where it lies."""
+        """Yield each file that the script wrote into the scratch folder: its place, and where it is stored."""
         for folder, folders, names in os.walk(self.scratch):
             if folder == self.scratch and SCRATCH_TEMPORARY in folders:
                 folders.remove(SCRATCH_TEMPORARY)

@@ -1,7 +1,7 @@
-"""Pretrained weights that are not on this machine: models have random ones instead, of the same sizes.
+"""Random weights of the same sizes for models whose pretrained weights are not on this machine.
 
-A model of transformers is loaded from a checkpoint that is made for it, by its own `from_pretrained`, so that what this
-takes on the way is counted. The checkpoint has the sizes of the config beside it, or of a well-known model.
+A model of transformers is loaded by its own `from_pretrained` from a checkpoint made for it, so that the memory used
+while loading counts. The checkpoint has the sizes of the config beside it, or of a well-known model.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _OF_CONFIGS = (
     *("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only"),
     *("force_download", "proxies", "gguf_file", "_configuration_file", "_commit_hash", "_from_auto", "_from_pipeline"),
 )
-"""Arguments of `from_pretrained` that say where a config is."""
+"""Arguments of `from_pretrained` that locate a config."""
 _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
-"""Those that say where weights are, or of which kind."""
+"""Arguments that locate weights, or select their kind."""
 
 
 @contextlib.contextmanager
 def random_weights() -> Iterator[None]:
-    """Let models that would load weights which are not here have random ones."""
+    """Make models whose weights are missing here load random ones."""
     with Replacing() as replacing:
         loads = {
             "transformers.modeling_utils": ("PreTrainedModel", _of_model),
@@ -75,7 +75,7 @@ def _replacing_loads(
                 config = _config(source, kwargs)
                 if config is None:
                     known = ", ".join(sorted(KNOWN_CONFIGS))
-                    error.__dict__.pop("__notes__", None)  # that it wants the config of it
+                    error.__dict__.pop("__notes__", None)  # that it needs the config of it
                     hint = "give the path of a folder with its config.json instead; no weights are needed"
                     note(error, f"wants the model {source!r}, which is not on this machine", hint, known)
                     raise
@@ -99,7 +99,7 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
     def get_config_dict(
         cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a config is made of, and the arguments that change it."""
+        """Return the settings of a config, and the arguments that change it."""
         source = pretrained_model_name_or_path
         try:
             fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, source, **kwargs)
@@ -124,12 +124,12 @@ _CHECKPOINT = "memlint-checkpoint-"
 
 
 def _is_checkpoint(source: Any) -> bool:
-    """Whether the checkpoint is one that is made here, which lacks nothing."""
+    """Return True for a checkpoint made here, which lacks nothing."""
     return Path(str(source)).name.startswith(_CHECKPOINT)
 
 
 def _config(source: Any, kwargs: dict[str, Any]) -> Any:
-    """The config of the model `source`: that which is given, or can be had by its name; None without any."""
+    """Return the config of the model `source`: the given one, or the one of its name; None without any."""
     import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
     if isinstance(kwargs.get("config"), transformers.PretrainedConfig):
@@ -150,7 +150,7 @@ def _of_auto_model(cls: Any, config: Any) -> Any:
 
 
 def _save(model: Any, folder: str) -> None:
-    """Write what a checkpoint of the model has: not the head of a classifier, which every user trains anew."""
+    """Write a checkpoint of the model without the head of a classifier, which every user trains anew."""
     base = f"{model.base_model_prefix}."
     weights = model.state_dict()
     if model.get_output_embeddings() is None and any(name.startswith(base) for name in weights):
@@ -203,7 +203,7 @@ def _replace_diffusers(module: ModuleType, replacing: Replacing) -> None:
     replacing.put(module.ModelMixin, "from_pretrained", classmethod(from_pretrained))
 
 
-# --- timm, torchvision and whatever else loads weights from an address
+# --- timm, torchvision and other code that loads weights from an address
 
 
 def _replace_download(module: Any, replacing: Replacing) -> None:

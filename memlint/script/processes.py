@@ -1,4 +1,4 @@
-"""What a script sees of the processes beside it: what torchrun sets, and groups in which nobody else is."""
+"""The processes beside a script, as it sees them: torchrun's variables, and groups without other running members."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _real_join: Callable[..., Any] = getattr(dist, "init_process_group", None)  # ty
 
 
 def set_variables(script: Script) -> None:
-    """Set what torchrun sets for the script's rank, and what a machine with one GPU has."""
+    """Set torchrun's variables for the script's rank, and those of a machine with one GPU."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     if script.ranks is not None:
         os.environ.update(Rank(script.ranks, script.rank).variables())
@@ -36,14 +36,14 @@ def set_variables(script: Script) -> None:
 
 
 def _ask_no_mpi(deepspeed: Any) -> None:
-    """Without a launcher's variables, as the deepspeed command sets them, it would have mpi4py say which rank it is."""
+    """Set the rank's variables where deepspeed, without a launcher's variables, would ask mpi4py for its rank."""
     deepspeed.mpi_discovery = lambda **_: os.environ.update(Rank.current().variables())
 
 
 def become_rank(script: Script) -> bool:
-    """Let the script be its rank, or from where it joins a group, of the world that it names.
+    """Make the script its rank; without `--ranks`, from joining a group on, a rank of the world that it names there.
 
-    Gives whether it is a copy that runs for what it sends to that rank alone.
+    Returns True in a copy that runs only for the objects that it sends to that rank.
     """
     if script.ranks is not None:
         become = _become()
@@ -58,25 +58,25 @@ def become_rank(script: Script) -> bool:
 
 
 def _become() -> Callable[..., None]:
-    # it takes PyTorch a second to import all strategies, which most scripts do without
+    # The import of all strategies takes PyTorch a second, and most scripts do without them.
     from memlint.distributed.group import become  # noqa: PLC0415
 
     return become
 
 
 def _joining(function: Callable[..., Any]) -> list[Patch]:
-    """What lets `function` be `init_process_group`."""
+    """Return patches that make `function` the `init_process_group`."""
     return [(owner, "init_process_group", function) for owner in (dist, dist.distributed_c10d)]
 
 
 class _Unasked:
-    """Ranks that do not run, since nobody has said how many there are before the script did."""
+    """Ranks that do not run, since their number was unknown before the script named it."""
 
     def sent(self, key: Key, objects: list[Any]) -> None:
-        """Nobody takes them."""
+        """Do nothing: nobody receives the objects."""
 
     def needed(self, key: Key) -> list[Any]:
-        """There is none. Raises MemlintError."""
+        """Raise MemlintError: nobody has sent any objects."""
         sender, receiver, _number = key
         raise MemlintError(
             f"rank {receiver} waits for an object of rank {sender}, which does not run",
@@ -85,7 +85,7 @@ class _Unasked:
 
 
 def _join(*args: Any, **options: Any) -> None:
-    with patched(_joining(_real_join)):  # what is imported now keeps PyTorch's own
+    with patched(_joining(_real_join)):  # later imports keep PyTorch's own
         become = _become()
     from memlint.distributed.mailbox import Mailbox  # noqa: PLC0415 -- as there
 

@@ -1,7 +1,7 @@
-"""Finds out by itself what a script's models, steps and evaluations are, while it records them.
+"""Recorder that detects a script's models, steps and evaluations while it records them.
 
-A step ends when the optimizer that steps first of all has stepped, so accumulation is one step. Without an optimizer
-it ends when parameters were written after a backward and a model is called again.
+A step ends when the leading optimizer, the first that ever stepped, has stepped, so accumulation is one step. Without
+an optimizer it ends when parameters were written after a backward and a model is called again.
 """
 
 from __future__ import annotations
@@ -37,41 +37,42 @@ if TYPE_CHECKING:
     from memlint.script.ending import Handler
 
 _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj"))
-"""Variables of libraries that say nothing about a model."""
+"""Variables of libraries whose names tell nothing about a model."""
 _MOST_STEPS_MORE = 10
-"""How often as many steps as asked for are waited for optimizers that were made and have not stepped yet."""
+"""Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet."""
 _COLLECTED_EVERY = 16
-"""Steps, or evaluation calls, between two collections of reference cycles.
+"""Number of steps, or evaluation calls, between two collections of reference cycles.
 
-Python collects when 700 objects more were made than freed (`gc.get_threshold`), as if a step left 40 or so.
+Python collects when 700 objects more were made than freed (`gc.get_threshold`), which assumes about 40 objects per
+step.
 """
 _KEPT_EVERY = 2.0
-"""Seconds of steps that may be lost where nothing reaches a script any more."""
+"""Seconds of steps that may be lost if nothing reaches a script any more."""
 
 
 class ScriptRecorder(Recorder):
-    """A Recorder of a script; it calls `end` in the middle of it when enough was seen."""
+    """A Recorder of a script; it calls `end` during the script when it has seen enough."""
 
     def __init__(self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]) -> None:
         super().__init__(ledger, workspaces)
         self.script = script
         self.end = end
         self.keep: Callable[[], None] = lambda: None
-        """Called at the end of a step now and then: what was seen until then is not to be lost."""
+        """Called now and then at the end of a step, to save everything seen until then."""
         self.lead: Callable[[], None] = lambda: None
         """Called before the first step: another process of the script may be the one that trains."""
         self.num_steps = 0
-        """Whole steps that were taken."""
+        """Number of whole steps taken."""
         self.seconds: list[float] = []
-        """Of each whole step."""
+        """Duration of each whole step."""
         self.batch: int | None = None
-        """Leading size of the first input of the first training call, by all parts that a pipeline makes of a batch."""
+        """Leading size of the first input of the first training call, summed over the microbatches of a pipeline."""
         self.precision = ""
-        """Of that call, as a Workload's dtype."""
+        """Precision of that call, as a Workload's dtype."""
         self.optimizer = ""
-        """Class of the optimizer that leads."""
+        """Class of the leading optimizer."""
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Optimizers that exist, whether they step or not."""
+        """Existing optimizers, whether they step or not."""
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
@@ -79,10 +80,10 @@ class ScriptRecorder(Recorder):
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         """Optimizers other than the leader that have stepped since it did."""
         self._followers: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Those that did so after an earlier step of the leader."""
+        """Optimizers that did so after an earlier step of the leader."""
         self._began = 0.0
         self._is_between = True
-        """Whether a step is over and the next has not begun."""
+        """True between the end of a step and the beginning of the next."""
         self._had_backward = False
         self._was_written = False
         self._is_full = False
@@ -90,7 +91,7 @@ class ScriptRecorder(Recorder):
         self._postponed: list[Callable[[FrameType], object]] = []
 
     def progress(self) -> tuple[int, bool]:
-        """Whole steps that were taken, and whether there was a backward since."""
+        """Return the number of whole steps taken, and True if there was a backward since."""
         return self.num_steps, self._had_backward
 
     # --- kernels
@@ -120,9 +121,9 @@ class ScriptRecorder(Recorder):
                 self._note_update(outputs)
 
     def postponing(self, handler: Handler) -> Handler:
-        """A handler of signals that interrupts no function of PyTorch's, as those of CUDA are: it waits.
+        """Wrap a signal handler so that it waits for PyTorch's functions to end instead of interrupting them.
 
-        In the middle of one C++ asks for the device in Python, where nothing may raise.
+        Within such a function C++ calls Python to get the device, and an exception there is not allowed.
         """
 
         @functools.wraps(handler)
@@ -138,14 +139,14 @@ class ScriptRecorder(Recorder):
             self._postponed.pop(0)(sys._getframe(1))
 
     def _note_leaves(self, inputs: list[torch.Tensor]) -> None:
-        """Without a model, parameters are what a forward begins with."""
+        """Take the leaves that a forward begins with for parameters if there is no model."""
         trained = [t for t in inputs if t.requires_grad]
         if trained and self._was_written and self._leader is None:
             self._step_over()
         self.roles.note_parameters([t for t in trained if t.is_leaf])
 
     def _note_update(self, written: list[torch.Tensor]) -> None:
-        """Take parameters that are written after a backward, outside of it, for a step that is made by hand."""
+        """Take a write to parameters after a backward, outside of it, for a step by hand."""
         if graph_task() != -1:
             return
         categories = self.roles.categories
@@ -159,7 +160,7 @@ class ScriptRecorder(Recorder):
     # --- models
 
     def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
-        """A module is called while none runs: a part of a step, or an evaluation."""
+        """Handle a module call while no other runs: a part of a step, or an evaluation."""
         if graph_task() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
             return super().outermost_call(call, module, args, kwargs)
         self._handle_signals()
@@ -172,7 +173,7 @@ class ScriptRecorder(Recorder):
         return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
 
     def _note_call(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> bool:
-        """Begin what the call of a model on the GPU is a part of; False for one that prepares data elsewhere.
+        """Begin the step or evaluation that this call of a model on the GPU belongs to; False if it prepares data.
 
         Returns before the model runs: it may replace its parameters, which are looked at here.
         """
@@ -192,7 +193,7 @@ class ScriptRecorder(Recorder):
         return True
 
     def _is_functional(self, parameters: Iterable[torch.Tensor]) -> bool:
-        """Whether a backward left nothing in any `grad`, as torch.func.grad: new parameters take the place of these."""
+        """Return True if a backward left every `grad` empty, as torch.func.grad does: new parameters replace these."""
         return self._had_backward and not self.made and all(parameter.grad is None for parameter in parameters)
 
     def _enter(self, phase: Phase) -> None:
@@ -200,7 +201,7 @@ class ScriptRecorder(Recorder):
             self.attribution.section = phase
 
     def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:
-        """Begin a step with the first training call in it, or with the first backward where nothing was called."""
+        """Begin a step with its first training call, or with the first backward if nothing was called."""
         leaves = [_of_rank(each) for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
         leaves = [each for each in leaves if is_virtual(each) and each.layout is torch.strided]
         inputs = [each for each in leaves if not each.requires_grad and not entry_of(each).host]
@@ -216,7 +217,7 @@ class ScriptRecorder(Recorder):
         if not self.precision:
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
-            # Later stages of a pipeline take what they received, which needs a gradient.
+            # Later stages of a pipeline get inputs that need a gradient.
             rows = next((each.shape[0] for each in (*inputs, *leaves) if each.dim()), None)
             self.batch = None if rows is None else rows * simulated().microbatches
 
@@ -225,7 +226,7 @@ class ScriptRecorder(Recorder):
         return ScriptProgram(models, list(self.made))
 
     def _meet(self, module: torch.nn.Module) -> None:
-        """Remember the names of a model that is called for the first time, and of what is in it."""
+        """Remember the names of a model that is called for the first time, and of its parts."""
         if any(root() is module for root in self._roots.values()):
             return
         name = _variable_name(module)
@@ -236,7 +237,7 @@ class ScriptRecorder(Recorder):
         self.roles.note_model(module, name)
 
     def note_uncalled(self) -> None:
-        """Parameters of models that were not called yet: of optimizers, and without any model all that there are."""
+        """Note the parameters of models not called yet: those of optimizers, and without any model all of them."""
         for optimizer in self.made:
             self.roles.note_optimizer(optimizer)
         if not self._roots:
@@ -247,7 +248,7 @@ class ScriptRecorder(Recorder):
     def before_optimizer(
         self, optimizer: torch.optim.Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
-        """An optimizer begins to step; forward and backward may be inside, in a closure."""
+        """Handle the beginning of an optimizer's step; forward and backward may be inside, in a closure."""
         if self._is_full and self._leader is not None and self._leader() is optimizer:
             self._end()
         if graph_task() == -1:
@@ -267,7 +268,7 @@ class ScriptRecorder(Recorder):
         return ((args[0], inner, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": inner})
 
     def after_optimizer(self, optimizer: torch.optim.Optimizer, args: Arguments, kwargs: Keywords) -> None:
-        """An optimizer has stepped."""
+        """Handle the end of an optimizer's step."""
         super().after_optimizer(optimizer, args, kwargs)
         self.roles.note_optimizer(optimizer)
         if self._leads(optimizer):
@@ -280,7 +281,7 @@ class ScriptRecorder(Recorder):
                 self._end()
 
     def _leads(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether it steps first of all that there are: another one may be made when the leader is gone."""
+        """Return True for the leading optimizer, the first that steps; another one may lead when the leader is gone."""
         leader = self._leader and self._leader()
         if leader is not None and leader is not optimizer and optimizer not in self._stepped | self._followers:
             del leader
@@ -319,12 +320,12 @@ def _is_on_gpu(leaf: object) -> bool:
 
 
 def _of_rank(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or this rank's part of a DTensor."""
+    """Return the tensor itself, or this rank's part of a DTensor."""
     return unwrapped(part_of_rank(tensor, tensor))
 
 
 def _is_ours(frame: FrameType | None) -> bool:
-    """Whether code of memlint runs, with what it calls."""
+    """Return True if memlint's code, or code that it calls, is running."""
     while frame is not None and not is_users(frame.f_code.co_filename):
         if is_memlint(frame.f_code.co_filename):
             return True
@@ -333,7 +334,7 @@ def _is_ours(frame: FrameType | None) -> bool:
 
 
 def _variable_name(module: torch.nn.Module) -> str:
-    """What the closest caller calls a model; its class if nobody has a name for it."""
+    """Return the closest caller's variable name of a model; its class if no variable names it."""
     frame: FrameType | None = sys._getframe(4)
     while frame is not None:
         for variables in (variables_of(frame), frame.f_globals):

@@ -1,7 +1,7 @@
-"""Copies of a script as it was before its first step, in which Changes are made before they go on.
+"""Copies of a script from before its first step, which continue with Changes.
 
-The process forks where the first training call begins: model, data and optimizer are there, and nothing of a step has
-happened. The copy waits there, and forks again for every combination of Changes that is asked for.
+The process forks where the first training call begins: model, data and optimizer exist, and no part of a step has
+happened. The copy waits there, and forks again for every requested combination of Changes.
 """
 
 import os
@@ -18,38 +18,38 @@ from torch import nn
 from memlint.memory.records import Trace
 
 _exit, _fork = os._exit, getattr(os, "fork", None)
-"""Not what a script makes of them."""
+"""The original functions; scripts may replace them."""
 _PATIENCE = 30.0  # seconds for a copy, and
 _PATIENCE_PER_SECOND = 4.0  # as many for each second in which the script itself got as far
 
 
 class Change(Protocol):
-    """What is made in a copy; it has to be picklable."""
+    """A change to make in a copy; it has to be picklable."""
 
     def after_setup(self, _program: Any) -> None:
-        """Change a ScriptProgram; may raise anything where it does not apply."""
+        """Change a ScriptProgram; may raise any exception if it does not apply."""
 
 
 class ScriptProgram:
-    """What a Change sees of a script: its models by the names of their variables, and its only optimizer."""
+    """The script as a Change sees it: its models by the names of their variables, and its only optimizer."""
 
     def __init__(self, models: dict[str, nn.Module], optimizers: list[Any]) -> None:
         self.model = nn.ModuleDict(models)
         self.roots = tuple(models.values())
         self.take_steps: Callable[[int], None] = lambda _num: None
-        """Lets the script be ended after as many steps."""
+        """Makes the script end after as many steps."""
         self.rest = ExitStack()
         """Contexts in which the rest of the script runs."""
         self._optimizers = optimizers
 
     @property
     def optimizer(self) -> Any:
-        """None where there are several."""
+        """None if there are several."""
         return self._optimizers[0] if len(self._optimizers) == 1 else None
 
     @optimizer.setter
     def optimizer(self, other: Any) -> None:
-        """Take over how another optimizer of the same class is implemented."""
+        """Take over the implementation of another optimizer of the same class."""
         (ours,) = self._optimizers
         if type(other) is not type(ours):
             raise AttributeError("the optimizer of a script cannot be replaced")
@@ -58,7 +58,7 @@ class ScriptProgram:
 
 
 def copied() -> bool:
-    """Make a copy of this process that is not its child, where the system can; whether this is the copy."""
+    """Make a copy of this process that is not its child, if the system can; returns True in the copy."""
     if _fork is None:
         return False
     for stream in (sys.stdout, sys.stderr):
@@ -66,31 +66,31 @@ def copied() -> bool:
             stream.flush()
     between = _fork()
     if between:
-        with suppress(ChildProcessError):  # the script may ask for its children itself
+        with suppress(ChildProcessError):  # the script may wait for its children itself
             os.waitpid(between, 0)
         return False
     if _fork():
-        _exit(0)  # so that the copy is no child of the script, which may wait for all that it has
+        _exit(0)  # so that the copy is no child of the script, which may wait for all of its children
     return True
 
 
 class Reruns:
-    """Asks the copy that waits; before the first step there is none, and nothing can be asked."""
+    """Requests to the waiting copy; before the first step there is none, and requests have no answer."""
 
     def __init__(self) -> None:
         self.apart: Callable[[], None] = lambda: None
-        """Called in each copy: from then on what the script writes there is not what it writes here."""
+        """Called in each copy: from then on its writes are separate from those of the script."""
         self.take_steps: Callable[[int], None] = lambda _num: None
-        """Called in a copy that is to be ended after as many steps."""
+        """Called in a copy that is to end after as many steps."""
         self.send: Callable[[Trace | None], NoReturn] | None = None
-        """In a copy with Changes: takes its Trace, or None where it failed, and ends it."""
+        """In a copy with Changes: receives its Trace, or None if it failed, and ends it."""
         self.is_asked = True
-        """Whether anybody wants a Trace of this process."""
+        """True if anybody needs a Trace of this process."""
         self._copy: Connection | None = None
         self._began = 0.0
 
     def wait_here(self, program: Callable[[], ScriptProgram]) -> None:
-        """Fork: in the process itself nothing happens, and copies of it in which `program()` was changed go on too."""
+        """Fork: the process itself continues unchanged; copies continue with changes to `program()`."""
         if _fork is None or not self.is_asked:
             return
         self._copy, theirs = Pipe()
@@ -98,7 +98,7 @@ class Reruns:
         if not copied():
             theirs.close()
             with suppress(EOFError):
-                self._copy.recv()  # what the script has written is copied before it goes on
+                self._copy.recv()  # wait until the script's files are copied
             return
         self._copy.close()
         self.apart()
@@ -116,7 +116,7 @@ class Reruns:
         _exit(0)
 
     def _go_on(self, changes: Sequence[Change], program: Callable[[], ScriptProgram], answer: Connection) -> None:
-        """Be a copy with these Changes, which writes nothing."""
+        """Continue as a copy with these Changes, which writes nothing."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
@@ -127,8 +127,8 @@ class Reruns:
             for change in changes:
                 change.after_setup(subject)
             rest = subject.rest
-            del subject  # what the script lets go of is gone here too
-        except BaseException:  # whatever it was, the Change does not apply
+            del subject  # objects that the script releases are released here too
+        except BaseException:  # with any exception, the Change does not apply
             _exit(1)
 
         def send(trace: Trace | None) -> NoReturn:
@@ -142,11 +142,11 @@ class Reruns:
         self.send = send
 
     def trace(self, changes: Sequence[Change]) -> Trace | None:
-        """The Trace of a copy in which these Changes were made; None where they do not apply or it fails with them."""
+        """Return the Trace of a copy with these Changes; None if they do not apply or it fails with them."""
         if self._copy is None:
             return None
         patience = _PATIENCE + _PATIENCE_PER_SECOND * (time.monotonic() - self._began)
-        with suppress(EOFError, OSError):  # a script may close what is not its own
+        with suppress(EOFError, OSError):  # a script may close descriptors that are not its own
             self._copy.send(tuple(changes))
             if self._copy.poll(patience):
                 trace: Trace | None = self._copy.recv()
@@ -155,12 +155,15 @@ class Reruns:
         return None
 
     def over(self, trace: Trace | None) -> None:
-        """The script is over, None: by a failure. A copy with Changes ends here; of a failure nothing more is asked."""
+        """Handle the script's end; `trace` is None after a failure.
+
+        A copy with Changes ends here; after a failure, requests end.
+        """
         if self.send is not None:
             self.send(trace)
         if trace is None:
             self.forget()
 
     def forget(self) -> None:
-        """Ask no more."""
+        """Make no more requests."""
         self._copy = None

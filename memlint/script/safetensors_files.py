@@ -1,7 +1,7 @@
-"""Files of safetensors, written from and read as tensors that may have no memory.
+"""Files of safetensors, written from and read into tensors that may have no memory.
 
-The library is compiled and reads and writes at `data_ptr()`, where a tensor without memory has nothing. A file written
-here is whole; where nobody knows the values it has a hole, which takes no space on the disk and reads as zeros.
+The library is compiled and reads and writes at `data_ptr()`, where a tensor without memory has nothing. Files written
+here are complete; for unknown values they have a hole, which takes no space on the disk and reads as zeros.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 _KNOWN_NBYTES = 2**18
-"""Larger tensors whose elements are all one number are saved without it."""
+"""Larger tensors whose elements are all one number are saved without their values."""
 
 
 def replace_safetensors(module: ModuleType, replacing: Replacing, files: FileSystem | None) -> None:
-    """Let the functions of `safetensors.torch` take tensors without memory, and paths that `files` knows, if any."""
+    """Make the functions of `safetensors.torch` accept tensors without memory, and the paths of `files`, if any."""
     package = __import__("safetensors")
     names = {dtype: name for name, dtype in module._TYPES.items()}
     real_open, real_save, real_save_file = module.safe_open, module.save, module.save_file
@@ -62,14 +62,14 @@ def replace_safetensors(module: ModuleType, replacing: Replacing, files: FileSys
 
 
 def _has_memory(tensors: Any) -> bool:
-    """Whether the library can do it: it also says what is wrong with what is no dictionary of tensors."""
+    """Return True if the library itself can save them, or must report that they are no dictionary of tensors."""
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         return True
     return not any(map(is_virtual, tensors.values()))
 
 
 def _refuse_shared(tensors: dict[str, Tensor], module: ModuleType) -> None:
-    """Raise what the library raises for tensors that it does not take."""
+    """Raise the library's own errors for tensors that it does not accept."""
     for name, tensor in tensors.items():
         if tensor.layout is not torch.strided:
             raise ValueError(f"You are trying to save a sparse tensors: `{[name]}` which this library does not support")
@@ -89,7 +89,7 @@ def _refuse_shared(tensors: dict[str, Tensor], module: ModuleType) -> None:
 def _header(
     tensors: dict[str, Tensor], metadata: dict[str, str] | None, names: dict[torch.dtype, str]
 ) -> tuple[bytes, list[Tensor]]:
-    """What a file begins with, and the tensors in the order in which their bytes follow."""
+    """Return the header of a file, and the tensors in the order of their bytes."""
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     end = 0
@@ -119,7 +119,7 @@ def _nbytes(tensor: Tensor) -> int:
 
 
 def _content(tensor: Tensor) -> bytes:
-    """The bytes of a tensor; none where nobody knows them, or where many are the same."""
+    """Return the bytes of a tensor; none if they are unknown, or if many are the same."""
     tensor = tensor.detach()
     if is_virtual(tensor):
         if values.content(tensor) is None and (values.uniform_value(tensor) is None or _nbytes(tensor) > _KNOWN_NBYTES):
@@ -133,7 +133,7 @@ class Opened:
     """`safetensors.safe_open` for PyTorch: large tensors have no memory."""
 
     def __init__(self, filename: Any, device: Any, dtypes: dict[str, torch.dtype]) -> None:
-        """Read what is in the file `filename`. Tensors are put on `device`."""
+        """Read the header of the file `filename`. Tensors are put on `device`."""
         self._device = torch.device("cuda", device) if isinstance(device, int) else torch.device(str(device))
         self._dtypes = dtypes
         self._file = Path(filename).open("rb")  # noqa: SIM115 -- for as long as tensors are asked for
@@ -149,20 +149,20 @@ class Opened:
         self._file.close()
 
     def metadata(self) -> dict[str, str] | None:
-        """What is written beside the tensors."""
+        """Return the metadata stored beside the tensors."""
         metadata: dict[str, str] | None = self._metadata
         return metadata
 
     def keys(self) -> list[str]:
-        """Names of the tensors, sorted."""
+        """Return the names of the tensors, sorted."""
         return sorted(self._tensors)
 
     def offset_keys(self) -> list[str]:
-        """Names of the tensors in the order of their bytes."""
+        """Return the names of the tensors in the order of their bytes."""
         return sorted(self._tensors, key=lambda name: self._tensors[name]["data_offsets"])
 
     def get_tensor(self, name: str) -> Tensor:
-        """The tensor `name` on the device. Raises SafetensorError if there is none."""
+        """Return the tensor `name` on the device. Raises SafetensorError if there is none."""
         if name not in self._tensors:
             from safetensors import SafetensorError  # noqa: PLC0415 -- nobody but those who have it comes here
 
@@ -178,27 +178,27 @@ class Opened:
         return tensor if self._device.type == "cpu" else tensor.to(self._device)
 
     def get_tensors(self) -> dict[str, Tensor]:
-        """All tensors, by name."""
+        """Return all tensors, by name."""
         return {name: self.get_tensor(name) for name in self.offset_keys()}
 
     def get_slice(self, name: str) -> Slice:
-        """The tensor `name`, of which parts can be read."""
+        """Return the tensor `name` for reading parts of it."""
         return Slice(self, name, self._tensors[name])
 
 
 class Slice:
-    """A tensor of a file, of which parts can be read."""
+    """A tensor of a file, for reading parts of it."""
 
     def __init__(self, opened: Opened, name: str, record: dict[str, Any]) -> None:
-        """The tensor `name` of the file `opened`, as its header describes it."""
+        """Represents the tensor `name` of the file `opened`, as its header describes it."""
         self._opened, self._name, self._record = opened, name, record
 
     def get_shape(self) -> list[int]:
-        """Its shape."""
+        """Return its shape."""
         return list(self._record["shape"])
 
     def get_dtype(self) -> str:
-        """Its dtype as the format calls it, such as F32."""
+        """Return its dtype as the format names it, such as F32."""
         return str(self._record["dtype"])
 
     def __getitem__(self, index: Any) -> Tensor:

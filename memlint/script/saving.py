@@ -1,7 +1,7 @@
-"""Files that are written or read by other code than Python's, and tensors without memory that are saved.
+"""Saving of tensors without memory, and files that code outside Python reads or writes.
 
-PyTorch's archives hold of such a tensor what `memlint.cuda.facade.serialization` writes, and how many bytes it stands
-for.
+PyTorch's archives store such a tensor as `memlint.cuda.facade.serialization` writes it, with the number of bytes that
+it stands for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tensor = torch.Tensor
 
 
 def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
-    """Let tensors without memory be saved, and let writers and readers that are not Python's see `files`, if any."""
+    """Make tensors without memory savable, and make writers and readers outside Python see `files`, if any."""
     _count_saved(replacing)
     after_import("safetensors", _import_safetensors_torch)
     after_import("safetensors.torch", lambda module: replace_safetensors(module, replacing, files))
@@ -56,12 +56,12 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
 
 
 def _import_safetensors_torch(_package: ModuleType) -> None:
-    """Let its functions be replaced before anybody takes one out of the package."""
+    """Replace its functions before any code takes one out of the package."""
     importlib.import_module("safetensors.torch")
 
 
 def _mapping(function: Callable[..., Any], position: int, mapped: Callable[[Any], Any]) -> Callable[..., Any]:
-    """`function` with `mapped` of its argument at `position`, if that is a path."""
+    """Wrap `function` so that `mapped` replaces the path among its arguments at `position`."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > position and isinstance(args[position], str | bytes | os.PathLike):
@@ -79,7 +79,7 @@ def _is_no_file(database: Any) -> bool:
 
 
 def _updating_memory(new: Callable[..., Any], files: FileSystem) -> Callable[..., Any]:
-    """`numpy.memmap`, which keeps to itself what it changes in a file of the machine's: those are large."""
+    """Replace `numpy.memmap` by one that keeps its changes to the machine's files, which are large, in memory."""
 
     def memmap(cls: type, filename: Any, dtype: Any = np.uint8, mode: str = "r+", *args: Any, **kwargs: Any) -> Any:
         if mode in ("r+", "readwrite") and isinstance(filename, str | os.PathLike) and files.is_machines(filename):
@@ -98,11 +98,11 @@ def _save_tokenizers(module: ModuleType, replacing: Replacing, files: FileSystem
 
 
 def _count_saved(replacing: Replacing) -> None:
-    """Let each archive of PyTorch tell the bytes of the tensors without memory that it stands for."""
+    """Make each archive of PyTorch record the bytes of the tensors without memory that it stores."""
     save: Callable[..., None] = vars(torch.serialization)[SAVE]
     reduce: Callable[..., Any] = vars(torch.Tensor)[REDUCE]
     archives: list[dict[int, int]] = []
-    """Of each archive that is being written: bytes of the storages saved, by their number."""
+    """For each open archive: bytes of the saved storages, by their number."""
 
     def reduce_tensor(tensor: Tensor, protocol: int) -> Any:
         if archives and is_virtual(tensor) and tensor.layout is torch.strided:
@@ -124,7 +124,7 @@ def _count_saved(replacing: Replacing) -> None:
 
 
 def nbytes_of(path: str) -> int:
-    """Bytes that the file `path` would have on a real device."""
+    """Return the bytes that the file `path` would have on a real device."""
     nbytes = os.path.getsize(path)  # noqa: PTH202
     with open(path, "rb") as file:  # noqa: PTH123
         if file.read(2) != b"PK":

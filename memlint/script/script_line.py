@@ -1,4 +1,4 @@
-"""The line of the script that is running."""
+"""The running line of the script."""
 
 import functools
 import sys
@@ -11,7 +11,7 @@ from memlint.memory.records import Frame
 
 
 def user_frames() -> Iterator[FrameType]:
-    """The user's lines that run now, innermost first."""
+    """Yield the running lines of the user's code, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if _is_users(frame.f_code.co_filename):
@@ -20,7 +20,7 @@ def user_frames() -> Iterator[FrameType]:
 
 
 def script_frame() -> Frame | None:
-    """The innermost line of the user's that runs now; None where only installed packages are running."""
+    """Return the innermost running line of the user's code; None if only installed packages are running."""
     frame = next(user_frames(), None)
     return frame and Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
@@ -29,7 +29,7 @@ _is_users = functools.cache(is_users)
 
 
 def note(error: BaseException, text: str, hint: str, examples: str = "") -> None:
-    """Add to `error` which line of the script wants what, and what to do; `examples` are names that would do."""
+    """Add to `error` the script's line that needs the data, and the remedy; `examples` are names that would work."""
     frame = script_frame()
     where = f"{frame.path}:{frame.line}" if frame is not None else "the script"
     known = f" (known by name: {examples})" if examples else ""
@@ -37,11 +37,11 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
 
 
 fake_data: list[str] = []
-"""What was made up in this process, with its line."""
+"""Descriptions of the fake data in this process, with their lines."""
 
 
 def note_fake_data(text: str) -> None:
-    """Assume `text`, which says what was made up."""
+    """Record the assumption `text`, which describes fake data."""
     state.assume(text)
     frame = script_frame()
     fake_data.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")

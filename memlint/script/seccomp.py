@@ -1,8 +1,8 @@
-"""A filter of system calls for this process and what it starts: the kernel runs it before each of them.
+"""A filter of system calls for this process and its children: the kernel runs it before each call.
 
-It is a program for the machine of linux/filter.h, put together here for x86_64 and aarch64 in 64 bits. It sees numbers,
-and no path or address that one of them points to. Nothing takes it back, and it needs no privileges. Numbers of calls
-are those of arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h, others those of
+It is a program for the virtual machine of linux/filter.h, assembled here for x86_64 and aarch64 in 64 bits. It sees
+numbers, but no path or address that one of them points to. Nothing can revoke it, and it needs no privileges. Numbers
+of calls are those of arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h, others those of
 linux/seccomp.h, linux/audit.h, linux/socket.h, linux/fs.h and asm-generic/ioctls.h.
 """
 
@@ -21,7 +21,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _SET_FILTER, _FOR_ALL_THREADS, _AS_FAST_AS_BEFORE = 1, 1, 4
 _OFFSET_OF_NUMBER, _OFFSET_OF_ARCHITECTURE, _OFFSET_OF_ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
-"""Numbers from here on are those of a third kind of programs on x86_64."""
+"""Call numbers from here on belong to the x32 ABI, a third kind of programs on x86_64."""
 
 _UNIX, _INTERNET, _INTERNET_6, _NETLINK = 1, 2, 10, 16
 _STREAM, _TYPE, _TCP = 1, 0xF, 6
@@ -137,37 +137,37 @@ _OF_PROCESSES = {
     **dict.fromkeys(("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"), 0),
     **dict.fromkeys(("migrate_pages", "move_pages"), 0),
 }
-"""Calls that change how a process runs, and which of their arguments says which one; 0 is the one that calls."""
+"""Calls that change how a process runs, and the argument with its number; 0 means the calling process."""
 _OF_SEVERAL = {"setpriority": 0, "ioprio_set": 1}
-"""Calls that say first how many processes are meant, with the number that stands for a single one; then which."""
+"""Calls whose first argument selects one or several processes, with its value for one; the second says which."""
 _FLAGS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
-"""Which argument of a call has its MSG_ flags."""
+"""The argument of a call with its MSG_ flags."""
 _KIND, _OF_FILE_SYSTEMS = 0xFF00, tuple(ord(letter) << 8 for letter in ("f", "v", "X", "\x94", "\xf5"))
 """Requests of file systems: flags, versions and attributes of inodes, those of XFS, of Btrfs and of F2FS."""
 _OF_TERMINALS = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: type in somebody else's terminal."""
+"""TIOCSTI and TIOCLINUX: type into another program's terminal."""
 
 Network = Literal["own", "tcp", "none"]
-"""The sockets that there are: all of a network of one's own, TCP's that something else keeps from connecting, none."""
+"""The allowed sockets: all (in a network of its own), TCP (something else blocks connections), none."""
 
 _library: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
 class Filter:
-    """The calls that are refused."""
+    """The calls to refuse."""
 
     network: Network
     keeps_files: bool
-    """Modes, owners, times and attributes of files stay: the first three in silence, since many programs copy them."""
+    """Refuse changes of modes, owners, times (silently, since many programs copy them) and attributes of files."""
     keeps_segments: bool
-    """Segments of System V and queues of POSIX are refused, which outlive those who made them."""
+    """Refuse segments of System V and queues of POSIX, which outlive their creators."""
     protected: tuple[int, ...]
     """Processes and, negative, groups that get no signal."""
 
 
 def filter_calls(wanted: Filter) -> bool:
-    """Let this process and what it starts do no more than `wanted` lets them; False if this system cannot.
+    """Restrict this process and its children as `wanted` says; False if this system cannot.
 
     The process must not be able to gain privileges any more (`drop_privileges`).
     """
@@ -183,7 +183,7 @@ def filter_calls(wanted: Filter) -> bool:
 
 
 def assembled(wanted: Filter, architecture: int, column: int, process: int) -> bytes:
-    """The program, for the process with this number: 8 bytes for each instruction."""
+    """Return the program, for the process with this number: 8 bytes for each instruction."""
     code = [_load(_OFFSET_OF_ARCHITECTURE), _jump(_EQUAL, architecture, 1, 0), _refuse(errno.ENOSYS)]
     code.append(_load(_OFFSET_OF_NUMBER))
     if column == 0:
@@ -196,7 +196,7 @@ def assembled(wanted: Filter, architecture: int, column: int, process: int) -> b
 
 
 def _blocks(wanted: Filter, process: int) -> Iterable[tuple[str, list[bytes]]]:
-    """Give what is done at each call: every block ends with an answer."""
+    """Return the program's blocks: every block ends with an answer."""
     yield "io_uring_setup", [_refuse(errno.ENOSYS)]  # by which other calls are made that no filter sees
     yield from ((name, [_refuse(errno.EPERM)]) for name in (*_OF_ADMINISTRATORS, *_OF_KEYS, *_OF_DEBUGGERS))
     yield "socket", _socket(wanted.network)
@@ -223,7 +223,7 @@ def _socket(network: Network) -> list[bytes]:
     if network == "own":
         return [_argument(0), *_one_of((_UNIX, _INTERNET, _INTERNET_6, _NETLINK), errno.EACCES)]
     family = [_argument(0), _jump(_EQUAL, _UNIX, 0, 1), _RETURNS]
-    route = [_argument(2), *_one_of((0,), errno.EACCES)]  # NETLINK_ROUTE: which interfaces there are
+    route = [_argument(2), *_one_of((0,), errno.EACCES)]  # NETLINK_ROUTE: lists the interfaces
     routes = [_jump(_EQUAL, _NETLINK, 0, len(route)), *route]
     if network == "none":
         return [*family, *routes, _refuse(errno.EACCES)]
@@ -233,13 +233,13 @@ def _socket(network: Network) -> list[bytes]:
 
 
 def _one_of(values: Sequence[int], number: int) -> list[bytes]:
-    """Allow if what is loaded is one of `values`, refuse with this error if not."""
+    """Allow if the loaded value is one of `values`, refuse with this error if not."""
     tests = [_jump(_EQUAL, value, len(values) - i, 0) for i, value in enumerate(values)]
     return [*tests, _refuse(number), _RETURNS]
 
 
 def _none_of(values: Sequence[int], number: int) -> list[bytes]:
-    """Refuse with this error if what is loaded is one of `values`, allow if not."""
+    """Refuse with this error if the loaded value is one of `values`, allow if not."""
     tests = [_jump(_EQUAL, value, len(values) - i, 0) for i, value in enumerate(values)]
     return [*tests, _RETURNS, _refuse(number)]
 
@@ -249,7 +249,7 @@ def _load(offset: int) -> bytes:
 
 
 def _argument(position: int) -> bytes:
-    """Load the lower half of an argument, which comes first on both machines; all that are asked for are that long."""
+    """Load the lower half of an argument, which comes first on both machines; all checked arguments have 32 bits."""
     return _load(_OFFSET_OF_ARGUMENTS + 8 * position)
 
 
@@ -258,7 +258,7 @@ def _mask(bits: int) -> bytes:
 
 
 def _jump(test: int, value: int, then: int, otherwise: int) -> bytes:
-    """Go on this many instructions further, if what is loaded passes the test and if it does not."""
+    """Skip `then` instructions if the loaded value passes the test, else `otherwise` instructions."""
     return struct.pack("HBBI", test, then, otherwise, value & 0xFFFFFFFF)
 
 

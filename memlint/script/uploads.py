@@ -1,4 +1,4 @@
-"""Uploads to the Hugging Face Hub, which do not take place: a script goes on as if they had."""
+"""Uploads to the Hugging Face Hub, which are skipped: a script continues as if they had succeeded."""
 
 import functools
 import inspect
@@ -12,11 +12,11 @@ from memlint.script.replacing import Replacing
 _COMMITS = ("create_commit", "upload_file", "upload_folder", "delete_file", "delete_files", "delete_folder")
 _OTHERS = ("create_branch", "create_tag", "preupload_lfs_files", "upload_large_folder", "delete_repo")
 _OWNER = "me"
-"""Of repositories that a script names without one."""
+"""Owner of repositories that a script names without one."""
 
 
 def replace_uploads(module: ModuleType, replacing: Replacing, connect: Callable[[str], None]) -> None:
-    """Let methods of `HfApi` that change repositories change nothing; `connect` hears of each repository's address."""
+    """Make the methods of `HfApi` that change repositories do nothing; `connect` gets each repository's address."""
 
     def repository(kwargs: dict[str, Any]) -> Any:
         name = str(kwargs["repo_id"])

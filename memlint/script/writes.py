@@ -1,4 +1,4 @@
-"""A script's own files stay as they are, and nothing leaves the machine: what it would have written goes elsewhere."""
+"""Protection of a script's files and of other machines: its writes go to a scratch folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_THE_SYSTEM = tuple(Path(folder) for folder in ("/dev", "/proc", "/sys"))
 _AGAIN = "--multiprocessing-fork"
 """Argument of a Python that multiprocessing starts to call a function of the script."""
 _WITHOUT_OVERLAY = frozenset({"posix", "nt", "_io", "importlib._bootstrap", "importlib._bootstrap_external"})
-"""Modules whose names stay the system's: the import system finds what is installed with them."""
+"""Modules that keep the system's functions: the import system finds installed packages with them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Write:
 
 
 class Writes:
-    """What the script has written, removed and asked the network for so far."""
+    """Everything that the script has written, removed and requested from the network so far."""
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class Writes:
         confinement: Confinement,
         files: FileSystem | None = None,
     ) -> None:
-        """Without `files` the script writes where it wants to, and nobody knows what."""
+        """Without `files` the script writes in place, and its writes are unknown."""
         self._scratch, self._free, self._guard, self._files = os.path.realpath(scratch), free, guard, files
         self.confinement = confinement
-        """Names what the kernel refuses to writers that are not Python's, and to other processes."""
+        """Names what the kernel refuses to writers outside Python, and to other processes."""
 
     def records(self) -> tuple[Write, ...]:
-        """The files, by their paths."""
+        """Return the files, by their paths."""
         if self._files is None:
             return ()
         return self._files.within(lambda overlay: tuple(_records(overlay)))  # type: ignore[no-any-return]
 
     def apart(self) -> None:
-        """In a copy of the process that ran so far: what the script does from now on changes nothing that it sees."""
+        """Separate a copy of the process that ran so far: its changes from now on are not visible to the script."""
         scratch = f"{self._scratch}-{os.getpid()}"
         if self._files is not None:
             self._files.within(lambda overlay: overlay.move(scratch))
@@ -85,18 +85,18 @@ class Writes:
             other._guard.active = True
 
     def connections(self) -> tuple[Connection, ...]:
-        """The other machines that the script wanted to speak with; none was reached."""
+        """Return the other machines that the script tried to reach; none was reached."""
         return self._guard.connections()
 
     def remove_segments(self) -> None:
-        """Remove the segments that Python's shared memory has left where other programs have theirs, too."""
+        """Remove the segments that Python's shared memory has left where those of other programs are, too."""
         if not self.confinement.isolation.shared_memory:
             for name in self._guard.made_segments():
                 with contextlib.suppress(OSError):
                     _posixshmem.shm_unlink(name)
 
     def programs(self) -> tuple[Program, ...]:
-        """The other programs that the script started."""
+        """Return the other programs that the script started."""
         return self._guard.programs()
 
 
@@ -108,7 +108,7 @@ def _records(overlay: Overlay) -> Iterator[Write]:
 
 
 def _line(overlay: Overlay, place: str) -> Frame | None:
-    """The line that changed `place`, or else the folder that it came with."""
+    """Return the line that changed `place`, or else the folder that it came with."""
     while place not in overlay.lines and place != os.path.dirname(place):  # noqa: PTH120
         place = os.path.dirname(place)  # noqa: PTH120
     return overlay.lines.get(place)
@@ -116,10 +116,10 @@ def _line(overlay: Overlay, place: str) -> Frame | None:
 
 @contextlib.contextmanager
 def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ()) -> Iterator[Writes]:
-    """Let what the script writes, moves and removes change `scratch` alone, and let it reach no other machine.
+    """Redirect everything that the script writes, moves and removes to `scratch`, and keep it from other machines.
 
-    The script reads back what it wrote. Folders in `free` are written where they are. With `kept` nothing is
-    redirected, and only the network is refused. The process cannot write elsewhere after that, even when this is left.
+    The script reads back what it wrote. Folders in `free` are written in place. With `kept` nothing is redirected, and
+    only the network is refused. The process can never write elsewhere again, even after this context.
     """
     with Replacing() as replacing:
         if kept:
@@ -176,13 +176,13 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], co
 
 
 def _is_open(path: str) -> bool:
-    """Say whether `path`, links followed, is a descriptor of a process for a pipe or the like, or for memory."""
+    """Return True if `path`, links followed, is a process's descriptor of a pipe or the like, or of memory."""
     is_descriptor = path.startswith("/proc/") and os.path.basename(os.path.dirname(path)) == "fd"  # noqa: PTH119, PTH120
     return is_descriptor or path.startswith("/memfd:")
 
 
 def _started(init: Any, files: FileSystem) -> Any:
-    """`subprocess.Popen`, which may start a process in a folder that the script made."""
+    """Replace `subprocess.Popen`, which may start a process in a folder that the script created."""
     parameters = inspect.signature(init)
 
     @functools.wraps(init)
@@ -196,7 +196,7 @@ def _started(init: Any, files: FileSystem) -> Any:
 
 
 def _note_new_interpreters(replacing: Replacing, guard: Guard) -> None:
-    """Let `guard` hear of processes of multiprocessing that run the script again, which no event of Python's tells."""
+    """Tell `guard` about processes of multiprocessing that run the script again, which no event of Python reports."""
     if sys.platform == "win32":
         return
     start = util.spawnv_passfds
@@ -210,7 +210,7 @@ def _note_new_interpreters(replacing: Replacing, guard: Guard) -> None:
 
 
 def _note_segments(replacing: Replacing, guard: Guard) -> None:
-    """Let `guard` hear of shared memory, which outlives those who made it."""
+    """Tell `guard` about shared memory, which outlives its creators."""
     if _posixshmem is None:
         return
     opened = _posixshmem.shm_open
@@ -225,7 +225,7 @@ def _note_segments(replacing: Replacing, guard: Guard) -> None:
 
 
 class _Written:
-    """Finds modules that the script wrote."""
+    """Import hook that finds modules that the script wrote."""
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay

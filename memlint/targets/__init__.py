@@ -1,1 +1,1 @@
-"""Workloads and Scripts: plain records of what is analysed, and how users name and declare them."""
+"""Workloads and Scripts: plain records of the programs to analyse, and how users name and declare them."""

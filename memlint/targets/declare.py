@@ -1,24 +1,25 @@
-"""How a user declares a Workload in a Python file.
+"""Declarations of Workloads in a user's Python file.
 
-The shortest declaration is a function named `memlint_workload` that gives a model, alone or with its inputs:
+The shortest declaration is a function named `memlint_workload` that returns a model, alone or with its inputs:
 
     def memlint_workload(batch):
         return GPT(Config()), torch.randint(0, 50257, (batch, 1024))
 
-The decorator names it, sets what differs from the defaults, and can stand on a function or a model class:
+The decorator names the Workload, sets whatever differs from the defaults, and works on a function or a model class:
 
     @memlint.workload(batch=8, dtype="bf16-amp")
     def gpt_small(batch):
         return GPT(Config()), {"idx": ..., "targets": ...}
 
-A function gives a model, `(model, inputs)`, `(model, inputs, loss)` or a `Declaration`. Inputs are a tensor, a
-sequence of positional or a mapping of named ones; the loss is called as `loss(output, inputs)`. Among its
-parameters, `batch` receives the batch size. Any other that has a whole number as default is a dimension of that size:
+A function returns a model, `(model, inputs)`, `(model, inputs, loss)` or a `Declaration`. Inputs are a tensor, a
+sequence (positional inputs) or a mapping (named inputs); the loss is called as `loss(output, inputs)`. The function's
+parameter `batch` receives the batch size. Any other parameter with a whole number as default is a dimension of that
+size:
 
     def memlint_workload(batch, seq=1024):
         return GPT(Config()), torch.randint(0, 50257, (batch, seq))
 
-A loop that is not forward, loss, backward, optimizer step gives its own body as `step`:
+A training loop that differs from forward, loss, backward, optimizer step passes its own body as `step`:
 
     def memlint_workload(batch):
         def step(model, inputs, optimizer):
@@ -45,7 +46,7 @@ from memlint.targets.workload_tables import KEYS, workload_from_table
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 FUNCTION = "memlint_workload"
-"""A callable of this name in a file declares a Workload without a decorator."""
+"""A callable of this name declares a Workload without a decorator."""
 
 _MARK = "__memlint_workload__"
 _DECORATOR_KEYS = tuple(key for key in KEYS if key != "target")
@@ -53,7 +54,7 @@ _DECORATOR_KEYS = tuple(key for key in KEYS if key != "target")
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A model with what is needed to take a step of it, for functions that say more than model, inputs and loss.
+    """A model with everything that a step of it needs, for functions that declare more than model, inputs and loss.
 
     >>> def accumulating(batch):
     ...     def step(model, inputs, optimizer):
@@ -72,14 +73,15 @@ class Declaration:
     inputs: Any = None
     """A tensor, a sequence, a mapping, or None to infer them."""
     loss: Callable[[Any, Mapping[str, Any]], Any] | None = None
-    """Called as `loss(output, inputs)`; None: the model's own."""
+    """Called as `loss(output, inputs)`; None: the model's own loss."""
     optimizer: Callable[[Any], Any] | None = None
-    """Called with the parameters; None: the Workload's."""
+    """Called with the parameters; None: the Workload's optimizer."""
     step: Callable[[Any, Mapping[str, Any], Any], object] | None = None
-    """The body of the user's own loop, called as `step(model, inputs, optimizer)` in place of the ordinary step.
+    """The body of the user's training loop, called as `step(model, inputs, optimizer)` in place of the ordinary step.
 
-    The model and the inputs are on the device in the Workload's dtype; positional inputs are named `0`, `1`, and the
-    optimizer is None where there is none. Autocast, loss scaling, `no_grad` and zeroing gradients are its own business.
+    The model and the inputs are on the device in the Workload's dtype; positional inputs are named `0`, `1`, and
+    `optimizer` is None if the Workload has none. The body itself takes care of autocast, loss scaling, `no_grad` and
+    zeroing gradients.
     """
 
 
@@ -90,9 +92,9 @@ def workload(**settings: Any) -> Callable[[Target], Target]: ...
 def workload(target: Target | None = None, /, **settings: Any) -> Target | Callable[[Target], Target]:
     """Declare the decorated function or model class as a Workload.
 
-    Settings are the keys of a `[[tool.memlint.workload]]` table but `target`: name, mode, batch, dimensions, dtype,
-    optimizer, gpu, torch, inputs, loss, arguments, allocator, strategy, world_size, rank. The function itself is
-    returned unchanged.
+    The settings are the keys of a `[[tool.memlint.workload]]` table except `target`: name, mode, batch, dimensions,
+    dtype, optimizer, gpu, torch, inputs, loss, arguments, allocator, strategy, world_size, rank. The decorated object
+    is returned unchanged.
 
     >>> @memlint.workload(batch=16, dtype="bf16-amp", optimizer="sgd")
     ... def classifier(batch):
@@ -116,18 +118,18 @@ def workload(target: Target | None = None, /, **settings: Any) -> Target | Calla
 
 
 def declared_workloads(namespace: Mapping[str, object], module: str, path: Path) -> tuple[Workload, ...]:
-    """Workloads declared in an imported file, in the order they stand there.
+    """Return the Workloads declared in an imported file, in source order.
 
-    `namespace` is the module's, `module` its name (what it imports from elsewhere is not its own), `path` its file.
-    Raises UsageError for settings that make no sense.
+    `namespace` is the namespace of the module, `module` its name (declarations that it imports from elsewhere are not
+    its own), `path` its file. Raises UsageError for settings that make no sense.
     """
     workloads = []
     for name, value in namespace.items():
-        # A subclass of a decorated class inherits the mark: only the object's own counts.
+        # A subclass of a decorated class inherits the mark: only a mark on the object itself counts.
         settings = getattr(value, "__dict__", {}).get(_MARK)
         is_own = _is_own(value, name, module)
         if settings is None and name == FUNCTION and callable(value):
-            settings, is_own = {}, is_own or getattr(value, "__name__", name) != name  # the file gives it this name
+            settings, is_own = {}, is_own or getattr(value, "__name__", name) != name  # named by this file
         if settings is None or not is_own:
             continue
         settings = {key: _reference(key, setting) for key, setting in settings.items()}
@@ -137,14 +139,14 @@ def declared_workloads(namespace: Mapping[str, object], module: str, path: Path)
 
 
 def _is_own(value: object, name: str, module: str) -> bool:
-    """Whether the module itself defines `value` under that name; a `functools.partial` cannot say."""
+    """Return True if the module itself defines `value` under that name; for a `functools.partial` this is unknown."""
     if isinstance(value, partial):
         return True
     return getattr(value, "__module__", module) == module and getattr(value, "__name__", name) == name
 
 
 def _reference(key: str, setting: object) -> object:
-    """Name the place a function given as loss or optimizer can be imported from."""
+    """Return the import path of a function given as loss or optimizer."""
     if key not in {"loss", "optimizer"} or not callable(setting):
         return setting
     name = getattr(setting, "__qualname__", "")

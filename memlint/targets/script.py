@@ -1,4 +1,4 @@
-"""What `memlint run` runs, as a plain record."""
+"""The record of the script that `memlint run` runs."""
 
 import shlex
 import signal
@@ -10,40 +10,40 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
-"""Asks a script to end and to answer with what was seen so far."""
+"""The signal that asks a script to end and to answer with what memlint has seen so far."""
 
 
 class Script(BaseModel):
-    """A training script with its arguments, and how far it is run."""
+    """A training script with its arguments, and how far to run it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    """That budgets and comparisons know it by."""
+    """Name in budgets and comparisons."""
     path: str = ""
-    """Absolute path of the file; empty with a module."""
+    """Absolute path of the file; empty for a module."""
     module: str = ""
-    """Name of a module that is run as `python -m` does."""
+    """Name of a module to run as `python -m` does."""
     arguments: tuple[str, ...] = ()
     steps: Count = 2
-    """Optimizer steps, or steps by hand, after which it is ended."""
+    """Number of optimizer steps, or of steps by hand, after which the run ends."""
     whole: bool = False
-    """Whether it runs to its end instead, with loaders cut to `batches` batches."""
+    """True to run to the script's own end instead, with loaders cut to `batches` batches."""
     batches: Count = 3
     ranks: Count | None = None
-    """World size that `rank` is told of, as by torchrun; None without torchrun."""
+    """World size that `rank` sees, as under torchrun; None without torchrun."""
     rank: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Which of these it is."""
+    """This process's rank."""
     fake_data: bool = False
-    """Whether data that is not there is made up."""
+    """True to replace missing data with fake data."""
     keep_writes: bool = False
-    """Whether it writes files where it wants to, and not into a scratch folder."""
+    """True to let the script write files where it wants to, instead of into a scratch folder."""
     repeat: bool = False
-    """Whether evaluation batches of shapes that were seen before are run again."""
+    """True to run evaluation batches again even if their shapes were seen before."""
     gpu: str | None = None
-    """None: what the settings say."""
+    """Name of the GPU; None: the one of the settings."""
     allocator: str = ""
-    """`PYTORCH_ALLOC_CONF`; the variable of the environment counts where it is empty."""
+    """Value of `PYTORCH_ALLOC_CONF`; if empty, the environment variable counts."""
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
@@ -53,22 +53,22 @@ class Script(BaseModel):
 
     @property
     def command(self) -> str:
-        """As it was typed: `train.py --epochs 3`."""
+        """Command line as the user typed it: `train.py --epochs 3`."""
         start = ("-m", self.module) if self.module else (Path(self.path).name,)
         return shlex.join((*start, *self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a script was over."""
+    """Why a script ended."""
 
     reason: str
-    """The end of a sentence: `2 steps were taken`."""
+    """The reason as the end of a sentence: `2 steps were taken`."""
     goes_on: bool = False
-    """Whether the script would have gone on."""
+    """True if the script would have continued."""
     is_failure: bool = False
-    """Whether it is less than what was asked for."""
+    """True if the run covered less than the user asked for."""
     traceback: tuple[str, ...] = ()
-    """With a failure: `path:line in function` of the user's lines, outermost first."""
+    """For a failure: `path:line in function` of the user's lines, outermost first."""
     hint: str = ""
-    """What to do about it, where that is known."""
+    """Advice on how to mend a failure, if there is any."""

@@ -1,4 +1,4 @@
-"""Scripts as `[[tool.memlint.workload]]` tables with the key `script` or `module`."""
+"""Scripts read from `[[tool.memlint.workload]]` tables with the key `script` or `module`."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ _KEYS = (
 def scripts_from_tables(
     tables: Iterable[Mapping[str, Any]], pyproject: Path, lost: dict[str, TargetError]
 ) -> tuple[Script, ...]:
-    """The scripts among `tables`, whose paths start at `pyproject`; those that do not exist go to `lost` by name.
+    """Return the scripts among `tables`, with paths relative to `pyproject`; missing scripts go to `lost` by name.
 
     Raises UsageError for a table that makes no sense.
     """

@@ -1,4 +1,4 @@
-"""How a model of one GPU is spread over several ranks, as a person names it: `ddp`, `fsdp`, `hsdp:2x4`."""
+"""How a single-GPU model is distributed over several ranks, by the name that users type: `ddp`, `fsdp`, `hsdp:2x4`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ _BY_HAND = ("tp", "pp", "cp", "ep")
 
 
 class Strategy(NamedTuple):
-    """What each rank holds of a model."""
+    """The part of a model that each rank holds."""
 
     is_sharded: bool
-    """Whether each rank holds a part of every parameter (fully_shard) or all of them (DistributedDataParallel)."""
+    """True if each rank holds a part of every parameter (fully_shard), False if all of them (DistributedDataParallel).
+    """
     reshards: bool = True
-    """Whether parameters that were gathered for the forward are gathered anew for the backward."""
+    """True if parameters gathered for the forward are gathered again for the backward."""
     replicas: int = 1
-    """Groups of ranks that hold a whole model each."""
+    """Number of groups of ranks that hold a whole model each."""
     tensor: int = 1
-    """Ranks among which each layer is cut."""
+    """Number of ranks over which each layer is split (tensor parallelism)."""
 
     @property
     def cuts(self) -> bool:
-        """Whether no rank holds all parameters."""
+        """True if no rank holds all parameters."""
         return self.is_sharded or self.tensor > 1
 
     @classmethod
     def parse(cls, text: str, world_size: int) -> Self:
-        """Of a name, for so many ranks. Raises UsageError for one that is unknown or does not fit them."""
+        """Make the Strategy of a name and a number of ranks. Raises UsageError if the name is unknown or unsuitable."""
         if text == "ddp":
             return cls(is_sharded=False)
         if text in ("fsdp", "fsdp-no-reshard"):
@@ -55,7 +56,7 @@ class Strategy(NamedTuple):
             return cls(is_sharded=tensor[2] is not None, reshards=tensor[2] == "+fsdp", tensor=size)
         if re.split(r"[:+]", text)[0] in _BY_HAND:
             raise UsageError(
-                f"strategy {text}: nobody but the project knows what is cut how",
+                f"strategy {text}: only the project knows how its layers are split",
                 "Write tp:8 or tp:8+fsdp, or let the function that gives the model spread it, and declare world_size.",
             )
         raise UsageError(f"strategy {text!r} is unknown", f"Write one of {', '.join(NAMES)}.")

@@ -1,4 +1,4 @@
-"""What a user may type after `memlint check`: a file, a name in it, a Hugging Face config."""
+"""The targets that a user may type after `memlint check`: a file, a name in it, a Hugging Face config."""
 
 import os
 from collections.abc import Mapping
@@ -13,28 +13,31 @@ SEPARATOR = "::"
 
 
 class Target(NamedTuple):
-    """A target taken apart. Exactly one of `path` and `module` is set."""
+    """A parsed target. Exactly one of `path` and `module` is set."""
 
     text: str
     path: Path | None
-    """Absolute."""
+    """Absolute path of the file."""
     module: str
     """Name of an installed module, as in `transformers::LlamaConfig`."""
     qualname: str
     """The name after `::`, may be dotted; empty for the whole file."""
     arguments: Mapping[str, object] = {}
-    """Of a target that is a call, as in `unet.py::UNet(3, n_classes=2)`; positional ones stand under digits."""
+    """Arguments of a target that is a call, as in `unet.py::UNet(3, n_classes=2)`; positional ones have digits as
+    names.
+    """
 
     @property
     def is_config(self) -> bool:
-        """Whether it is a Hugging Face `config.json`."""
+        """True if it is a Hugging Face `config.json`."""
         return self.path is not None and self.path.suffix == ".json"
 
 
 def parse_target(text: str, base: Path) -> Target:
-    """Take `text` apart; relative paths count from `base`.
+    """Parse `text`; paths are relative to `base`.
 
-    A folder with a `config.json` stands for that. Raises TargetError for what is neither a file nor a module's name.
+    A folder with a `config.json` stands for that file. Raises TargetError for text that is neither a file nor the name
+    of a module.
     """
     place, _, qualname = text.partition(SEPARATOR)
     qualname, arguments = _called(qualname, text)
@@ -53,7 +56,7 @@ def parse_target(text: str, base: Path) -> Target:
 
 
 def refuse_notebook(path: Path, command: str) -> None:
-    """Raise TargetError for a notebook, which is JSON and no program; it says how `command` gets one."""
+    """Raise TargetError for a notebook, which is JSON and not a program, with advice on converting it for `command`."""
     if path.suffix == ".ipynb":
         script = path.with_suffix(".py").name
         raise TargetError(
@@ -63,7 +66,7 @@ def refuse_notebook(path: Path, command: str) -> None:
 
 
 def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:
-    """The name that stands after `::`, and the arguments of its call."""
+    """Return the name after `::` and the arguments of its call."""
     if "(" not in qualname:
         return qualname, {}
     hint = "Write numbers, texts, lists of these and names of the file: model.py::UNet(n_channels=3, n_classes=2)."

@@ -1,4 +1,4 @@
-"""What is analysed, as plain records."""
+"""Plain records of Workloads: the model, inputs and settings of a step to analyse."""
 
 import re
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from memlint.source.shown_inputs import ShownCall
 from memlint.targets.strategy import Strategy
 
 WORST = "worst"
-"""The rank that takes the most memory."""
+"""The `rank` that stands for whichever rank takes the most memory."""
 BATCH = "batch"
-"""The named dimension that stands for the batch size."""
+"""Name of the dimension that stands for the batch size."""
 
 SEQUENCE = "seq"
-"""The named dimension that stands for the length of the texts memlint makes up."""
+"""Name of the dimension that stands for the length of the texts that memlint generates."""
 
 CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""
@@ -29,7 +29,7 @@ DEFAULT_GPU = "a100-80gb"
 
 TORCH = re.compile(r"[12]\.\d{1,3}")
 OLDEST_TORCH = 1, 7
-"""The first with CUDA 11, and so for an A100."""
+"""The first version with CUDA 11, which an A100 needs."""
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
@@ -37,7 +37,7 @@ DTYPES = (
 )
 
 _MULTIPLE = re.compile(r"([1-9][0-9]*\*)?[^\W\d]\w*")
-"""A size that is named, or a multiple of one."""
+"""The name of a dimension, or a multiple of one."""
 
 Origin = Literal["target", "declared", "config", "discovered", "script", "recording"]
 
@@ -46,27 +46,27 @@ Origin = Literal["target", "declared", "config", "discovered", "script", "record
 class InputSpec:
     """One input of the model's `forward`, without its values.
 
-    `name` is the parameter's name; digits (`0`, `1`) pass it by position. A dot reaches into a mapping, or with digits
-    behind it into a list: `batch.0`, `batch.1`. `[]` makes a list with one entry per item of the batch:
+    `name` is the parameter's name; digits (`0`, `1`) pass the input by position. A dot reaches into a mapping, or with
+    digits after it into a list: `batch.0`, `batch.1`. `[]` makes a list with one entry per item of the batch:
     `labels[].boxes` is `[{"boxes": ...}, ...]`.
     """
 
     name: str
     shape: tuple[int | str, ...]
-    """Sizes; `"batch"` is the batch size, any other name a dimension of the Workload, `"256*batch"` a multiple."""
+    """Sizes: `"batch"` is the batch size, any other name a dimension of the Workload, `"256*batch"` a multiple."""
     dtype: str = "float32"
-    """A name of `DTYPES`. For `constant` the value stands in `low`."""
+    """A name of `DTYPES`, or `constant` with the value in `low`."""
     low: float | bool | str | None = None
-    """Smallest value; None: 0 for integers, normally distributed for floating point."""
+    """Smallest value; None: 0 for integers, normally distributed values for floating point."""
     high: float | None = None
-    """Values stay below it; None: 2 for integers."""
+    """Upper bound, which no value reaches; None: 2 for integers."""
     runs: tuple[tuple[int, int], ...] = ()
-    """Of integers: what each entry of the first dimension begins with, as values and how often each comes."""
+    """For integers: the values that each entry of the first dimension begins with, and how often each repeats."""
     counted: bool = False
-    """Of numbers: those from `low` on, one after another along the last dimension, as positions are."""
+    """True for consecutive numbers from `low` on along the last dimension, such as positions."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for what no tensor can have."""
+        """Raise UsageError for settings that no tensor can have."""
         object.__setattr__(self, "dtype", tensor_dtype_name(self.dtype))
         if self.dtype not in DTYPES:
             raise UsageError(
@@ -91,25 +91,25 @@ class InputSpec:
 
     @property
     def dimensions(self) -> frozenset[str]:
-        """Names in the shape other than the batch."""
+        """The names in the shape other than the batch."""
         return frozenset(_factors(size)[1] for size in self.shape if isinstance(size, str)) - {BATCH}
 
     @property
     def is_batched(self) -> bool:
-        """Whether its shape, or the list it makes, follows the batch size."""
+        """True if its shape, or the list that it makes, depends on the batch size."""
         return "[]" in self.name or any(isinstance(size, str) and _factors(size)[1] == BATCH for size in self.shape)
 
     def sizes(self, batch: int, dimensions: Mapping[str, int]) -> tuple[int, ...]:
-        """Shape with the batch size and the sizes of the named dimensions put in."""
+        """Return the shape with numbers for the batch size and the named dimensions."""
         shape = self.with_sizes({**dimensions, BATCH: batch}).shape
         return tuple(size for size in shape if isinstance(size, int))
 
     def with_sizes(self, sizes: Mapping[str, int]) -> Self:
-        """The same input with numbers for the names in `sizes`."""
+        """Return the same input with numbers in place of the names in `sizes`."""
         return replace(self, shape=tuple(_with_size(size, sizes) for size in self.shape))
 
     def described(self, dimensions: Mapping[str, int]) -> str:
-        """As people read it: `tokens [batch, seq=1024] int64 below 50257`."""
+        """Return a readable description: `tokens [batch, seq=1024] int64 below 50257`."""
         if self.dtype == CONSTANT:
             return f"{self.name} = {self.low!r}"
         names = {name: f"{name}={size}" for name, size in dimensions.items()}
@@ -123,12 +123,12 @@ class InputSpec:
         return f"{text} below {self.high}" if self.high is not None else text
 
     def __str__(self) -> str:
-        """As people read it without knowing the sizes: `tokens [batch, seq] int64 below 50257`."""
+        """Return a readable description without sizes of dimensions: `tokens [batch, seq] int64 below 50257`."""
         return self.described({})
 
 
 def _factors(size: str) -> tuple[int, str]:
-    """Number and name of `256*batch`."""
+    """Return the number and the name in `256*batch`."""
     number, _, name = size.rpartition("*")
     return int(number or 1), name
 
@@ -147,11 +147,11 @@ def _version(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How to build the model, its inputs, its loss and its optimizer, and how a step of it runs."""
+    """How to build the model, its inputs, its loss and its optimizer, and how to run a step."""
 
     name: str
     target: str
-    """As typed: `path.py::Name`, `config.json`, `package.module::Name`."""
+    """The target as typed: `path.py::Name`, `config.json`, `package.module::Name`."""
     path: str = ""
     """Absolute path of the target's file; empty for a target in an installed module."""
     qualname: str = ""
@@ -159,46 +159,48 @@ class Workload:
     mode: Mode = "train"
     batch: int = 8
     dtype: Dtype = "float32"
-    """A script's is that of its parameters, whichever it is."""
+    """The dtype of the step; for a script the dtype of its parameters, whichever that is."""
     optimizer: str = "adamw"
-    """A name, `file.py::callable` taking the parameters, or `none`."""
+    """A name, `file.py::callable` that receives the parameters, or `none`."""
     gpu: str = DEFAULT_GPU
     torch: str = ""
-    """Version of PyTorch on the GPU, such as `2.10`; empty: the one that is installed."""
+    """Version of PyTorch on the GPU, such as `2.10`; empty: the installed version."""
     context: int = 0
-    """Bytes of the CUDA context, where they were measured; 0: what is known of the GPU and its PyTorch."""
+    """Bytes of the CUDA context if measured; 0: memlint's figure for the GPU and its PyTorch."""
     inputs: tuple[InputSpec, ...] | None = None
-    """None: the target gives them, or else they are inferred."""
+    """None: the target declares its inputs, or memlint infers them."""
     loss: str | None = None
-    """A class of torch.nn by its name, or `file.py::callable`, called as `loss(output, inputs)`.
+    """Name of a class of torch.nn, or `file.py::callable`, called as `loss(output, inputs)`.
 
-    None: the model's own, or the target's.
+    None: the loss of the model itself, or the one that the target declares.
     """
     arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """Arguments for the target by name, positional ones under digits; values of `memlint.source.values` are made."""
+    """Arguments for the target by name, positional ones under digits; values of `memlint.source.values` are built
+    first.
+    """
     adapter: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """Settings of peft's adapter, which is put on the model that the target gives; empty: none."""
+    """Settings of the peft adapter to put on the target's model; empty: no adapter."""
     dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Sizes of named dimensions besides the batch; `complete` adds those that the target and the inputs have."""
+    """Sizes of named dimensions besides the batch; `complete` adds the dimensions of the target and the inputs."""
     allocator: str = ""
-    """`PYTORCH_ALLOC_CONF` of the program."""
+    """Value of the program's `PYTORCH_ALLOC_CONF`."""
     strategy: str = ""
-    """How the model is spread over ranks, as in memlint.targets.strategy; empty: as the target does it itself."""
+    """Distribution of the model over ranks, as in memlint.targets.strategy; empty: the target distributes itself."""
     world_size: int = 1
-    """How many ranks there are."""
+    """Number of ranks."""
     rank: int | Literal["worst"] = 0
-    """Which of them this is; `worst`: the first, middle or last, whichever takes most."""
+    """Rank to analyse; `worst`: the first, middle or last, whichever takes most."""
     origin: Origin = "target"
     assumed: frozenset[str] = frozenset()
-    """Of batch, dtype and optimizer those that nobody named: defaults of memlint."""
+    """Those of batch, dtype and optimizer that nobody specified: memlint's defaults."""
     guessed: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """Those of the arguments that nobody named."""
+    """The arguments that nobody specified and memlint guessed."""
     found: tuple[Assumption, ...] = ()
-    """What the project's own files say of it."""
+    """What the project's own files say about it."""
     sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Of images and texts, as the project's training loop has them."""
+    """Sizes of images and texts in the project's training loop."""
     shown: ShownCall | None = None
-    """What an example in the project calls it with."""
+    """The arguments of a call in one of the project's examples."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""
@@ -233,19 +235,19 @@ class Workload:
             if self.world_size == 1:
                 raise UsageError(
                     f"workload {self.name}: strategy {self.strategy} of one rank",
-                    "Say how many ranks there are: --ranks 8, or world_size = 8 where it is declared.",
+                    "Give the number of ranks: --ranks 8, or world_size = 8 where it is declared.",
                 )
 
     @property
     def rank_number(self) -> int:
-        """Its number, of the first while it is not known which is the worst."""
+        """Number of the rank to trace: the first rank while the worst one is unknown."""
         return 0 if self.rank == "worst" else self.rank
 
     @property
     def device(self) -> Device:
-        """Its GPU, with its version of PyTorch and the context that was measured, if one was.
+        """The GPU, with the version of PyTorch and the measured context, if there is one.
 
-        Raises UsageError for a name that is not in the catalogue.
+        Raises UsageError for a GPU that is not in the catalogue.
         """
         device = replace(device_named(self.gpu), torch=_version(self.torch) if self.torch else None)
         return device.with_measured_context(self.context) if self.context and device.is_cuda else device
@@ -277,5 +279,5 @@ class Workload:
 
 
 def is_size(value: object) -> bool:
-    """Whether a named dimension may have that size."""
+    """Return True if a named dimension may have the size `value`."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIZE

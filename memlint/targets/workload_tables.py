@@ -1,4 +1,4 @@
-"""Workloads as `[[tool.memlint.workload]]` tables: read, and written out with every assumption, as `--init` does."""
+"""Workloads as `[[tool.memlint.workload]]` tables: reading them, and writing them out in full for `--init`."""
 
 import json
 import os
@@ -18,10 +18,10 @@ KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch", "context"),
     *("inputs", "loss", "arguments", "adapter", "allocator", "strategy", "world_size", "rank"),
 )
-"""Keys of a table, in the order they are written."""
+"""Keys of a table, in the order in which they are written."""
 
 SCRIPT_KEYS = frozenset(("script", "module"))
-"""One of them makes a table one of a script, which `memlint.targets.script_tables` reads."""
+"""Keys that make a table a script's; `memlint.targets.script_tables` reads those tables."""
 
 _INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "name")
 
@@ -29,10 +29,10 @@ _INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "
 def workloads_from_tables(
     tables: object, pyproject: Path, lost: dict[str, TargetError] | None = None
 ) -> tuple[Workload, ...]:
-    """Workloads of the value of `tool.memlint.workload`, in the order of its tables.
+    """Read the Workloads of `tool.memlint.workload`, in the order of its tables.
 
-    Raises UsageError where a table makes no sense, TargetError where a target does not exist. With `lost`, such a table
-    costs the others nothing: its name and error go there.
+    Raises UsageError if a table makes no sense, TargetError if a target does not exist. If `lost` is given, it collects
+    the names and errors of such tables instead, and the others are still read.
     """
     if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
         raise UsageError(
@@ -57,7 +57,7 @@ def workloads_from_tables(
 
 
 def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, origin: Origin) -> Workload:
-    """Workload of one table; relative paths count from the folder `base`, errors begin with `where`."""
+    """Read the Workload of one table; paths are relative to the folder `base`, errors begin with `where`."""
     for key in table:
         if key not in KEYS:
             close = get_close_matches(key, KEYS, 1)
@@ -152,15 +152,15 @@ def _is_pairs(value: object) -> TypeGuard[Sequence[tuple[int, int]]]:
 
 
 def _resolved(text: str, base: Path) -> str:
-    """`file.py::callable` with the file's absolute path; a plain name as it is."""
+    """Return `file.py::callable` with the absolute path of the file; a plain name stays as it is."""
     place, separator, name = text.partition("::")
     return f"{(base / place).resolve()}::{name}" if separator and place.endswith(".py") else text
 
 
 def render_declaration(workload: Workload, assumptions: Sequence[Assumption] = (), base: Path | None = None) -> str:
-    """TOML for the end of a `pyproject.toml` in the folder `base`, with every setting explicit.
+    """Return TOML for the end of a `pyproject.toml` in the folder `base`, with every setting explicit.
 
-    Assumptions stand above as comments. Reading it gives `workload` again, with origin `config`.
+    The assumptions come first, as comments. Reading the text gives `workload` again, with origin `config`.
     """
     comments = [f"# {_one_line(assumption.text)}" for assumption in assumptions]
     lines = [f"{key} = {toml(value)}" for key, value in workload_table(workload, base).items()]
@@ -168,7 +168,7 @@ def render_declaration(workload: Workload, assumptions: Sequence[Assumption] = (
 
 
 def workload_table(workload: Workload, base: Path | None = None) -> dict[str, object]:
-    """Every setting of `workload` by its key in a table; paths are relative to the folder `base`."""
+    """Return every setting of `workload` by its key in a table; paths are relative to the folder `base`."""
     inputs, loss = workload.inputs, workload.loss
     settings = {key: getattr(workload, key) or None for key in KEYS} | {
         "target": _relative_target(workload, base),
@@ -181,12 +181,12 @@ def workload_table(workload: Workload, base: Path | None = None) -> dict[str, ob
 
 
 def _one_line(text: str) -> str:
-    """`text` without what a TOML comment cannot hold."""
+    """Return `text` without the characters that a TOML comment cannot hold."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def inputs_as_toml(inputs: Sequence[InputSpec]) -> str:
-    """What stands behind `inputs =` in a table."""
+    """Return the value of `inputs =` in a table."""
     return toml({spec.name: _input_value(spec) for spec in inputs})
 
 
@@ -216,13 +216,13 @@ def _relative_path(path: str, base: Path | None) -> str:
 
 
 def toml(value: object) -> str:
-    """`value` as an inline TOML value; raises UsageError for what TOML cannot hold."""
+    """Return `value` as an inline TOML value; raises UsageError if TOML cannot hold it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        # JSON's escapes are TOML's; DEL alone must be escaped as well.
+        # TOML has JSON's escapes, and requires one for DEL as well.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {toml(item)}" for key, item in value.items()) + " }" if value else "{}"

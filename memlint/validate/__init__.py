@@ -1,1 +1,1 @@
-"""What a step really takes on a device, and how far the Estimate is from it."""
+"""Measurements of a step's memory on real devices, and their distance from the Estimate."""

@@ -1,4 +1,4 @@
-"""What memlint says of a Subject beside what a device said of it. Sizes are bytes."""
+"""memlint's figures for a Subject beside the figures that a device measured. Sizes are bytes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,26 +13,26 @@ from memlint.report.model import CategoryName, PhaseName, Record
 from memlint.validate.measurement import Allocation, Measurement
 
 COMPARED: tuple[Measure, ...] = get_args(Measure)
-"""Peaks that both may have."""
+"""Peaks that estimates and measurements may have in common."""
 
 TOO_LOW = 0.01
 """The share by which an estimate may fall short before it counts as too low."""
 
 
 class Prediction(Record):
-    """The numbers of a Subject's Estimate that a device can be asked for as well, or `error`."""
+    """The figures of a Subject's Estimate that a device can measure as well, or `error`."""
 
     name: str
-    """The Subject's."""
+    """Name of the Subject."""
     peaks: dict[Measure, Interval] = {}
     phase_peaks: dict[PhaseName, int] = {}
-    """The most requested bytes in each phase."""
+    """The highest number of requested bytes in each phase."""
     categories: dict[CategoryName, int] = {}
     """The most bytes of each category at once, which need not be at the peak."""
     peak_phase: PhaseName = "other"
     peak_op: str = ""
     allocations: list[Allocation] = []
-    """Every Buffer in the order of birth, where that is wanted."""
+    """Every Buffer in the order of birth, if asked for."""
     error: str | None = None
     """Why there is no Estimate."""
 
@@ -44,7 +44,7 @@ class Prediction(Record):
 
 
 class Figure(Record):
-    """One number of both."""
+    """One figure, predicted and measured."""
 
     name: str
     predicted: int
@@ -54,35 +54,35 @@ class Figure(Record):
 
     @property
     def difference(self) -> int:
-        """Predicted less measured."""
+        """Predicted minus measured."""
         return self.predicted - self.measured
 
     @property
     def error(self) -> float:
-        """The difference as a share of what was measured."""
+        """The difference as a share of the measured figure."""
         return self.difference / self.measured if self.measured else float(self.difference != 0)
 
 
 class Cap(Record):
-    """What came of running with the estimate as a hard limit."""
+    """Result of a run with the estimate as a hard limit."""
 
     limit: int
-    """Bytes the allocator was allowed to reserve: the estimate."""
+    """Bytes that the allocator was allowed to reserve: the estimate."""
     held: bool
-    """Whether the steps ran to their end."""
+    """True if the steps ran to their end."""
     num_retries: int = 0
-    """Times the allocator had to release cached segments to stay below."""
+    """Number of times that the allocator had to release cached segments to stay below the limit."""
 
 
 class Comparison(Record):
-    """A Measurement and what memlint says of the same Subject."""
+    """A Measurement, and memlint's figures for the same Subject."""
 
     measurement: Measurement
     prediction: Prediction
     cap: Cap | None = None
 
     def peak(self, name: Measure) -> Figure | None:
-        """The peak called `name`; None where one of both does not have it."""
+        """Return the peak called `name`; None if either side lacks it."""
         measured, predicted = getattr(self.measurement.peaks, name), self.prediction.peaks.get(name)
         if measured is None or predicted is None:
             return None
@@ -90,35 +90,35 @@ class Comparison(Record):
         return Figure(name=name, predicted=estimate, measured=measured, low=low, high=high)
 
     def peaks(self) -> list[Figure]:
-        """All peaks that both have."""
+        """All peaks that both sides have."""
         return [figure for name in COMPARED if (figure := self.peak(name)) is not None]
 
     @property
     def main(self) -> Figure | None:
-        """The peak an estimate is judged by: allocated bytes on a GPU, requested ones on the host."""
+        """The peak that judges an estimate: allocated bytes on a GPU, requested bytes on the host."""
         return self.peak("allocated") or self.peak("requested")
 
     @property
     def error(self) -> float:
-        """That of the main peak; 0 without one."""
+        """Error of the main peak; 0 without one."""
         return self.main.error if self.main is not None else 0.0
 
     @property
     def is_too_low(self) -> bool:
-        """Whether the estimate falls short by more than `TOO_LOW`."""
+        """True if the estimate falls short by more than `TOO_LOW`."""
         return self.error < -TOO_LOW
 
     def phases(self) -> list[Figure]:
-        """The most requested bytes in each phase."""
+        """The highest number of requested bytes in each phase."""
         measured = {phase: peaks.requested for phase, peaks in self.measurement.phase_peaks.items()}
         return _figures(self.prediction.phase_peaks, measured)
 
     def categories(self) -> list[Figure]:
-        """The most bytes of what a program holds, each category on its own."""
+        """The most bytes of each category of long-lived tensors, each category on its own."""
         return _figures(self.prediction.categories, self.measurement.categories)
 
     def reason(self) -> str:
-        """Where the two part: the widest phase, the categories that differ, the operators at the two peaks."""
+        """Say where the two sides differ: the widest phase, the categories that differ, the operators at each peak."""
         phases = sorted(self.phases(), key=lambda figure: -abs(figure.difference))
         parts = [
             f"{figure.name} {'+' if figure.difference > 0 else ''}{format_nbytes(figure.difference)}"
@@ -142,27 +142,27 @@ def _figures(predicted: Mapping[Any, int], measured: Mapping[Any, int]) -> list[
 
 
 def _operator(text: str) -> str:
-    """`aten::mm` and `aten.mm.default` are one."""
+    """Return one name for `aten::mm` and `aten.mm.default`."""
     return text.replace("::", ".").removeprefix("aten.").partition(".")[0]
 
 
 class Difference(NamedTuple):
-    """A run of allocations that only one side has, or that are others on both sides."""
+    """A run of allocations that only one side has, or that differ between the sides."""
 
     predicted: tuple[Allocation, ...]
     measured: tuple[Allocation, ...]
 
     @property
     def nbytes(self) -> int:
-        """How many bytes more were measured than predicted."""
+        """Measured bytes minus predicted bytes."""
         return sum(a.nbytes for a in self.measured) - sum(a.nbytes for a in self.predicted)
 
 
 def differences(predicted: Sequence[Allocation], measured: Sequence[Allocation]) -> list[tuple[Difference, int]]:
-    """Every Difference with the times it comes, in the order of its first.
+    """Return every Difference and how often it occurs, in the order of the first occurrence.
 
-    Allocations are matched by size and phase: operators have one name where they are called and another where they
-    allocate.
+    Allocations are matched by size and phase: an operator has one name where it is called and another where it
+    allocates.
     """
     here, there = ([(a.nbytes, a.phase) for a in side] for side in (predicted, measured))
     start = _num_common(here, there)
@@ -177,6 +177,6 @@ def differences(predicted: Sequence[Allocation], measured: Sequence[Allocation])
 
 
 def _num_common(first: Sequence[object], second: Sequence[object]) -> int:
-    """How many items both begin with."""
+    """Return the length of the common beginning of both sequences."""
     pairs = zip(first, second, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -1,4 +1,4 @@
-"""The caching allocator's history, cut down to what tells its bytes; the fields are those of fixtures/histories."""
+"""The caching allocator's history, reduced to the fields that determine its bytes, as in fixtures/histories."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ _STATES = {"active_allocated": "active_allocated", "active_pending_free": "activ
 
 
 def compact_history(snapshot: Mapping[str, Any], device: int) -> dict[str, Any]:
-    """Events, segments at the end and peaks of `torch.cuda.memory._snapshot()`, recorded from an empty allocator.
+    """Return events, final segments and peaks of `torch.cuda.memory._snapshot()`, recorded from an empty allocator.
 
     An event is `[action, address, bytes, stream]`, an `alloc` also has the innermost ATen operator and the phase.
     """
@@ -40,7 +40,7 @@ def compact_history(snapshot: Mapping[str, Any], device: int) -> dict[str, Any]:
 
 
 def peaks_of(events: Iterable[Sequence[Any]]) -> dict[str, int]:
-    """The most requested and reserved bytes at once."""
+    """Return the most requested and reserved bytes at once."""
     requested = reserved = most_requested = most_reserved = 0
     for action, _, nbytes, *_ in events:
         match action:
@@ -57,13 +57,13 @@ def peaks_of(events: Iterable[Sequence[Any]]) -> dict[str, int]:
 
 
 def write_history(history: Mapping[str, Any], file: Path) -> None:
-    """Write it as gzipped JSON, the same bytes for the same history."""
+    """Write the history as gzipped JSON; equal histories give equal bytes."""
     text = json.dumps(history, separators=(",", ":")).encode()
     file.write_bytes(gzip.compress(text, mtime=0))
 
 
 def _operator(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost ATen operator on the stack, whose innermost frame is the first; empty without C++ frames."""
+    """Return the innermost ATen operator on the stack, whose innermost frame is first; empty without C++ frames."""
     return next((match[1] for frame in frames if (match := _OPERATOR.search(frame["name"]))), "")
 
 

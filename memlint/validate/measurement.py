@@ -1,4 +1,4 @@
-"""What a device said of a Workload, as it is written to files. Sizes are bytes."""
+"""The measurement of a Workload on a device, as stored in files. Sizes are bytes."""
 
 import json
 import re
@@ -16,56 +16,56 @@ from memlint.targets.workload_tables import workload_from_table, workload_table
 DeviceKind = Literal["cuda", "cpu"]
 
 _TOLERANCE = 0.03
-"""By how much the usable bytes of one GPU differ from driver to driver; three times what was seen (cuda/devices.py)."""
+"""Relative spread of one GPU's usable bytes between drivers; three times the spread seen (cuda/devices.py)."""
 
 
 class Conditions(Record):
-    """What a Workload does not say of itself and yet changes its bytes."""
+    """Settings outside a Workload that change its bytes."""
 
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
-    """As `torch.set_float32_matmul_precision` takes it; `high` is TF32."""
+    """Argument of `torch.set_float32_matmul_precision`; `high` is TF32."""
     cudnn_benchmark: bool = False
 
 
 class Subject(Record):
-    """What is measured: a Workload and the Conditions it runs under."""
+    """A Workload to measure, and the Conditions it runs under."""
 
     name: str
     family: str = ""
-    """Kind of model, to group by."""
+    """Kind of model, for grouping."""
     holdout: bool = False
-    """Whether nothing in memlint may be fitted to it."""
+    """True if nothing in memlint may be fitted to it."""
     table: dict[str, JsonValue]
-    """The Workload as a `[[tool.memlint.workload]]` table whose paths count from the project's root."""
+    """The Workload as a `[[tool.memlint.workload]]` table with paths relative to the project's root."""
     conditions: Conditions = Conditions()
 
     @property
     def allocator(self) -> str:
-        """The Workload's `PYTORCH_ALLOC_CONF`."""
+        """Value of the Workload's `PYTORCH_ALLOC_CONF`."""
         return str(self.table.get("allocator", ""))
 
     def workload(self, root: Path, gpu: str) -> Workload:
-        """The Workload on the GPU called `gpu`. Raises TargetError and UsageError where it is not there."""
+        """Make the Workload on the GPU called `gpu`. Raises TargetError or UsageError if it is missing or invalid."""
         table: dict[str, Any] = {**self.table, "name": self.name, "gpu": gpu}
         return workload_from_table(table, root, f"workload {self.name}", origin="config")
 
 
 class Peaks(Record):
-    """The most bytes at once; None for what the device does not have."""
+    """The most bytes at once by measure; None for measures that the device lacks."""
 
     requested: int
-    """What tensors asked for."""
+    """Bytes that tensors requested."""
     allocated: int | None = None
     """`torch.cuda.max_memory_allocated`."""
     active: int | None = None
-    """Allocated, and blocks a stream still uses."""
+    """Allocated bytes, and blocks that a stream still uses."""
     reserved: int | None = None
     """`torch.cuda.max_memory_reserved`."""
     device: int | None = None
-    """NVML's figure for this process after the last step, or the growth of the whole GPU's where it has none."""
+    """NVML's figure for this process after the last step, or else the growth of the whole GPU's use."""
 
     def highest(self, other: Self | None) -> Self:
-        """The larger of both, measure by measure."""
+        """Return the larger of both, measure by measure."""
         if other is None:
             return self
         known = [{name: n for name, n in peaks if n is not None} for peaks in (self, other)]
@@ -73,12 +73,12 @@ class Peaks(Record):
 
 
 class Machine(Record):
-    """Where it was measured."""
+    """The machine of the measurement."""
 
     gpu: str
-    """Name in memlint's catalogue, `cpu`, or the device's own name in small letters with dashes."""
+    """Name in memlint's catalogue, `cpu`, or the device's own name in lower case with dashes."""
     title: str
-    """What PyTorch calls it; of a CPU, its architecture and the instructions PyTorch uses, which choose kernels."""
+    """PyTorch's name of the device; for a CPU, its architecture and instruction set, which select kernels."""
     total_nbytes: int = 0
     capability: tuple[int, int] = (0, 0)
     driver: str = ""
@@ -89,7 +89,7 @@ class Machine(Record):
 
 
 class Flags(Record):
-    """PyTorch's global settings as they stood during the steps."""
+    """PyTorch's global settings during the steps."""
 
     matmul_precision: str
     cudnn_enabled: bool
@@ -104,41 +104,43 @@ class Allocation(NamedTuple):
 
     nbytes: int
     op: str
-    """The innermost operator that was running, where it is known."""
+    """The innermost running operator, if known."""
     phase: PhaseName
 
 
 class Measurement(Record):
-    """What a device said of one Workload in a fresh process."""
+    """The measurement of one Workload in a fresh process."""
 
     version: Literal[1] = 1
     subject: Subject
     machine: Machine
     flags: Flags
     num_warmup: int
-    """Steps before `num_steps`; they count for the peaks as well, because a program that runs out there has run out."""
+    """Steps before `num_steps`. Their peaks count as well: a program that runs out of memory there has run out."""
     num_steps: int
     peaks: Peaks
-    """From before the model is built to the end of the last step."""
+    """Peaks from before the model is built to the end of the last step."""
     phase_peaks: dict[PhaseName, Peaks]
-    """`other` is the setup."""
+    """Peaks by phase; `other` is the setup."""
     steps: list[Peaks]
-    """Of each step, warm-up included."""
+    """Peaks of each step, warm-up included."""
     categories: dict[CategoryName, int]
-    """Bytes of the tensors the program holds: parameter, buffer, input; gradient after a backward; optimizer_state."""
+    """Bytes of the tensors that the program holds: parameter, buffer, input; gradient after a backward;
+    optimizer_state.
+    """
     peak_phase: PhaseName
     peak_op: str = ""
-    """The operator that ran at the peak of requested bytes, where the device tells it."""
+    """The operator that ran at the peak of requested bytes, if the device tells it."""
     num_retries: int = 0
-    """Times the allocator had to release cached segments."""
+    """Number of times that the allocator had to release cached segments."""
     history: str = ""
     """Name of the file beside this one with the allocator's history."""
     allocations: list[Allocation] = []
-    """Everything that was asked for, in order, where that is wanted; it is not written to files."""
+    """Every request in order, if asked for; files do not store it."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """The Measurement in `file`, written by this memlint or a newer one. Raises TargetError if it is not one."""
+        """Read the Measurement in `file`, of this memlint or a newer one. Raises TargetError if it is not one."""
         try:
             return cls.model_validate_json(file.read_bytes(), extra="ignore")
         except (OSError, ValueError) as error:
@@ -148,27 +150,27 @@ class Measurement(Record):
 
     @property
     def group(self) -> tuple[str, str]:
-        """GPU and PyTorch version without its build."""
+        """GPU, and PyTorch version without its build."""
         return self.machine.gpu, self.machine.torch.partition("+")[0]
 
 
 class MeasureRequest(Record):
-    """What to measure, as `Request.detail`."""
+    """The subject and options of a measurement, as `Request.detail`."""
 
     subject: Subject
     device: DeviceKind
     num_steps: int
     num_warmup: int
     history: str | None = None
-    """File to write the allocator's history to."""
+    """File for the allocator's history."""
     limit: int | None = None
-    """Most bytes the allocator may reserve."""
+    """Maximum number of bytes that the allocator may reserve."""
     allocations: bool = False
-    """Whether to list every allocation."""
+    """True to list every allocation."""
 
 
 def plain_table(workload: Workload, root: Path) -> dict[str, Any]:
-    """The table of `workload` as JSON holds it, its paths counting from `root`. Raises UsageError where it cannot."""
+    """Return the table of `workload` as JSON, paths relative to `root`. Raises UsageError if JSON cannot hold it."""
     table = workload_table(workload, root)
     try:
         return dict(json.loads(json.dumps(table)))
@@ -177,9 +179,9 @@ def plain_table(workload: Workload, root: Path) -> dict[str, Any]:
 
 
 def catalogue_name(title: str, total_nbytes: int, capability: tuple[int, int]) -> str:
-    """Name of the GPU PyTorch calls `title` in memlint's catalogue, or a name made of its title where it is not in it.
+    """Return the catalogue's name of the GPU that PyTorch calls `title`, or a name made of the title if it has none.
 
-    Of GPUs with the same capability, it is the one whose number the title has and whose memory is closest.
+    Among GPUs of the same capability, the title must contain the number, and the memory must be closest.
     """
     alike = [device for device in CATALOGUE.values() if device.capability == capability and _same_family(device, title)]
     near = min(alike, key=lambda device: abs(device.total_nbytes - total_nbytes), default=None)
@@ -189,13 +191,13 @@ def catalogue_name(title: str, total_nbytes: int, capability: tuple[int, int]) -
 
 
 def _same_family(device: Device, title: str) -> bool:
-    """Whether `NVIDIA A100-SXM4-80GB` and `NVIDIA A100 80 GB` speak of one chip."""
+    """Return True if both name one chip, as `NVIDIA A100-SXM4-80GB` and `NVIDIA A100 80 GB` do."""
     words = [re.findall(r"[a-z]*\d+[a-z]*", text.lower()) for text in (device.title, title)]
     return bool(words[0]) and bool(words[1]) and words[0][0] == words[1][0]
 
 
 def known_gpu(name: str) -> bool:
-    """Whether estimates can be made for the GPU called `name`."""
+    """Return True if memlint can estimate for the GPU called `name`."""
     try:
         device_named(name)
     except UsageError:

@@ -1,4 +1,4 @@
-"""How far off the estimates are: per GPU and family, and the worst of them."""
+"""Errors of the estimates: per GPU and family, and the worst of them."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,19 +9,19 @@ from memlint.report.model import Record
 from memlint.validate.comparison import COMPARED, Comparison
 
 ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"
-"""Names of groups that are no families: everything, and the two halves of the suite."""
+"""Names of groups that are not families: everything, and the two halves of the suite."""
 
 WORST = 10
 _TOLERANCE = 1e-4
-"""By how much an error may grow before a scoreboard counts as worse: what dividing bytes by bytes may round away."""
+"""Increase of an error that does not yet count as worse: rounding of a division of bytes by bytes."""
 
 
 class Spread(Record):
-    """Absolute errors of one peak, as shares of what was measured."""
+    """Absolute errors of one peak, as shares of the measured figure."""
 
     median: float
     p95: float
-    """The smallest error that 95 % do not exceed."""
+    """The smallest error that 95 % of the errors do not exceed."""
 
 
 class GroupErrors(Record):
@@ -30,7 +30,7 @@ class GroupErrors(Record):
     family: str
     count: int
     spreads: dict[str, Spread]
-    """By the name of the peak, of those the device has."""
+    """Spreads of the peaks that the device has, by the name of the peak."""
     too_low: float
     """The share of estimates that fall short by more than 1 %."""
     exact: float
@@ -38,7 +38,7 @@ class GroupErrors(Record):
 
 
 class WorstEstimate(Record):
-    """One of the worst."""
+    """One of the largest errors."""
 
     name: str
     family: str
@@ -48,32 +48,32 @@ class WorstEstimate(Record):
 
 
 class Score(Record):
-    """One GPU under one version of PyTorch."""
+    """The score of one GPU under one version of PyTorch."""
 
     gpu: str
     torch: str
     lines: list[GroupErrors]
     worst: list[WorstEstimate]
-    """Worst first; without those that are exact."""
+    """Largest error first, without exact estimates."""
     failed: dict[str, str] = {}
-    """Names of Subjects without an estimate, and why."""
+    """Subjects without an estimate: name and reason."""
 
 
 class Scoreboard(Record):
-    """All of them."""
+    """All Scores."""
 
     version: int = 1
     scores: list[Score]
 
 
 def scoreboard(comparisons: Iterable[Comparison]) -> Scoreboard:
-    """Sum `comparisons` up."""
+    """Summarise `comparisons`."""
     groups = grouped((comparison.measurement.group, comparison) for comparison in comparisons)
     return Scoreboard(scores=[_score(*key, group) for key, group in sorted(groups.items())])
 
 
 def worse(now: Scoreboard, before: Scoreboard) -> list[str]:
-    """What is worse now than before, one sentence each; GPUs and versions that `now` does not have are left out."""
+    """Return what has become worse, one sentence each; GPUs and versions that `now` lacks are left out."""
     known = {(score.gpu, score.torch): {line.family: line for line in score.lines} for score in now.scores}
     return [
         f"{score.gpu}, torch {score.torch}, {old.family}: {text}"
@@ -141,5 +141,5 @@ def _spread(group: Sequence[Comparison], name: Measure) -> Spread | None:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest of `ordered` that at least `share` of them do not exceed."""
+    """Return the smallest of `ordered` that at least `share` of them do not exceed."""
     return ordered[math.ceil(share * len(ordered)) - 1]

@@ -1,4 +1,4 @@
-"""A suite of Subjects, in a TOML file: `[[workload]]` tables in order of information."""
+"""A suite of Subjects, in a TOML file: `[[workload]]` tables, the most informative first."""
 
 import tomllib
 from pathlib import Path
@@ -19,17 +19,17 @@ class Entry(NamedTuple):
 
     subject: Subject
     cpu: bool
-    """Whether it is so small that a CPU measures it, and a GPU, on which each process takes seconds, does not."""
+    """True if it is small enough for a CPU to measure; a GPU, on which each process takes seconds, leaves it out."""
     history: bool = False
-    """Whether the allocator's history is kept when histories are asked for."""
+    """True to keep the allocator's history when histories are asked for."""
 
 
 def read_suite(file: Path, root: Path) -> tuple[Entry, ...]:
     """The entries of `file`, in its order.
 
-    A table has the keys of `[[tool.memlint.workload]]`, its paths counting from the file's folder, and `family`,
-    `holdout`, `cpu`, `history` and those of Conditions with dashes. The Subjects' paths count from `root`. Raises
-    UsageError where a table makes no sense, TargetError where a target does not exist.
+    A table has the keys of `[[tool.memlint.workload]]`, with paths relative to the file's folder, and `family`,
+    `holdout`, `cpu`, `history` and the fields of Conditions with dashes. The Subjects' paths are relative to `root`.
+    Raises UsageError if a table makes no sense, TargetError if a target does not exist.
     """
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -18,12 +18,12 @@ _ALIGNMENT = ("left", "right", "right", "right", "left")
 
 
 def render_comparison(comparison: Comparison, paint: TextStyle) -> str:
-    """Prediction and measurement side by side, with the error of each number."""
+    """Return prediction and measurement side by side, with the error of each figure."""
     return "\n".join(_comparison(comparison, paint)) + "\n"
 
 
 def render_measurement(measurement: Measurement, paint: TextStyle) -> str:
-    """What was measured, in one line."""
+    """Return the measurement in one line."""
     peaks = measurement.peaks
     numbers = ", ".join(f"{name} {format_nbytes(n)}" for name in COMPARED if (n := getattr(peaks, name)) is not None)
     return f"{paint(measurement.subject.name, bold=True)}: {numbers}"
@@ -98,7 +98,7 @@ def _at(op: str) -> str:
 
 
 def render_scoreboard(board: Scoreboard, paint: TextStyle) -> str:
-    """The scoreboard as text."""
+    """Return the scoreboard as text."""
     return "\n\n".join("\n".join(_score(score, paint)) for score in board.scores) + "\n"
 
 
@@ -117,7 +117,7 @@ def _score(score: Score, paint: TextStyle) -> Iterator[str]:
 
 
 def _cells(lines: Sequence[GroupErrors]) -> list[tuple[str, ...]]:
-    """A header, then one row per line; median and 95th percentile of each peak the device has."""
+    """Return a header, then one row per line; median and 95th percentile of each peak that the device has."""
     names = list(lines[0].spreads) if lines else []
     header = ("family", "count", *(f"{name} {what}" for name in names for what in ("median", "95 %")))
     return [(*header, "too low", "exact")] + [
@@ -153,7 +153,7 @@ how to record a GPU. It needs none to be generated, and a test fails when it wor
 
 
 def render_accuracy(board: Scoreboard, holdouts: Iterable[str]) -> str:
-    """The scoreboard as a page; `holdouts` are the names of the Subjects that are held out."""
+    """Return the scoreboard as a page; `holdouts` are the names of the held-out Subjects."""
     blocks = [ACCURACY.rstrip()]
     if not any(score.gpu != "cpu" for score in board.scores):
         blocks.append("No GPU has been recorded yet.")

@@ -1,9 +1,9 @@
-"""What a file finds of the GPU while it is imported: that there is one.
+"""The answer to "is there a GPU?" for files that are being imported: yes, there is one.
 
-`DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32` is then what it is on a GPU. Imports happen
-outside of any simulation, where tensors cannot be made there: a file that makes some is imported once more, on a
-simulated GPU, and every simulation to come begins with them. One that fails there as well is imported without a GPU if
-it asked for one.
+`DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32` then has its value on a GPU. Imports happen
+outside any simulation, where tensors cannot be created on the device: memlint imports a file that creates some once
+more, on a simulated GPU, and every later simulation begins with those tensors. If that import fails as well, and the
+file asked for a GPU, memlint imports it without one.
 """
 
 import sys
@@ -22,7 +22,7 @@ from memlint.workloads.user_errors import wants_a_gpu
 _OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda)
 _QUESTIONS = ("is_available", "is_built")
 _asked: dict[Frame, None] = {}
-"""Lines of the user's files that asked whether there is a GPU."""
+"""Lines of the user's files that asked for a GPU."""
 _simulated: Device | None = None
 
 
@@ -33,10 +33,13 @@ def expect(device: Device) -> None:
 
 
 def with_gpu(load: Callable[[], ModuleType]) -> ModuleType:
-    """What `load` imports, as it is where there is a GPU, or else where there is none. Raises what it raises then."""
+    """Return the module that `load` imports, with a GPU if possible, or else without.
+
+    Passes on the exceptions of `load`.
+    """
     if _simulated is None:
         return load()
-    # The process that takes real steps imports this module, and no virtual device.
+    # A process that takes real steps imports this module, but no virtual device.
     from memlint.accelerator import state  # noqa: PLC0415
     from memlint.cuda.simulated import Simulated  # noqa: PLC0415
 
@@ -67,7 +70,7 @@ def with_gpu(load: Callable[[], ModuleType]) -> ModuleType:
 
 
 def _held(load: Callable[[], ModuleType]) -> ModuleType:
-    """What `load` imports on a simulated GPU; the tensors that it makes are there in every simulation to come."""
+    """Return the module that `load` imports on a simulated GPU; every later simulation begins with its tensors."""
     from memlint.accelerator import preexisting_tensors  # noqa: PLC0415
 
     with patched(_noting("")), preexisting_tensors.recording(_place):
@@ -75,7 +78,7 @@ def _held(load: Callable[[], ModuleType]) -> ModuleType:
 
 
 def _place() -> Frame | None:
-    """The innermost line of the user's that runs."""
+    """Return the innermost running line of the user's code."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
@@ -83,12 +86,12 @@ def _place() -> Frame | None:
 
 
 def assumptions() -> list[Assumption]:
-    """That there is a GPU, with the lines that asked at import."""
-    return [Assumption("there is a GPU when the file is imported, as it asks there", frame) for frame in _asked]
+    """Return the assumption that there is a GPU, once for each line that asked at import."""
+    return [Assumption("a GPU is present while the file is imported, which checks for one", frame) for frame in _asked]
 
 
 def noting() -> list[Patch]:
-    """What notes the lines of a script's files that ask as they are imported, while a device is simulated."""
+    """Return patches that note which lines of a script's files ask for a GPU at import, while a device is simulated."""
     return _noting("<module>")
 
 
@@ -98,7 +101,7 @@ def _noting(within: str) -> list[Patch]:
 
 
 def _patches(device: Device) -> list[Patch]:
-    # The process that takes real steps imports this module, and no virtual device.
+    # A process that takes real steps imports this module, but no virtual device.
     from memlint.accelerator.ledger import Ledger  # noqa: PLC0415
     from memlint.cuda.facade import queries  # noqa: PLC0415
     from memlint.cuda.simulated import Simulated  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""Declarations: of a Workload as it was analysed, and one to be filled in of a model that cannot be.
+"""Declarations to copy: of a Workload as analysed, and a template for a model that cannot be analysed.
 
-The latter has the model's own names, and best guesses.
+The template has the model's own names, and best guesses.
 """
 
 import sys
@@ -27,7 +27,7 @@ _GUESSED = "The arguments and shapes below are guesses: put your own in their pl
 
 
 def declaration(workload: Workload, assumptions: Sequence[Assumption], root: Path) -> str:
-    """A table with every setting explicit, or where an argument is no plain value a function that makes it."""
+    """Return a table with every setting explicit, or a function that creates arguments that are not plain values."""
     arguments = {name: _as_code(value) for name, value in workload.arguments.items()}
     if all(_is_plain(value) for value in workload.arguments.values()):
         return render_declaration(workload, assumptions, root)
@@ -36,14 +36,14 @@ def declaration(workload: Workload, assumptions: Sequence[Assumption], root: Pat
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a table can hold it."""
+    """Return True if a table can hold the value."""
     if isinstance(value, Mapping | list | tuple):
         return all(map(_is_plain, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, bool | int | float | str)
 
 
 def _as_code(value: object) -> str:
-    """What makes it in a file that has the model's names."""
+    """Return code that creates the value in a file with the model's names."""
     match value:
         case Name():
             return value.text if value.text.startswith("torch.") else value.text.rpartition(".")[2]
@@ -67,7 +67,7 @@ def _arguments_as_code(arguments: Mapping[str, object]) -> str:
 
 
 def _settings_as_code(values: Mapping[str, object]) -> str:
-    """As attributes, those within them too."""
+    """Return settings as attributes, nested ones too."""
     texts = {
         str(name): _settings_as_code(each) if isinstance(each, Mapping) else _as_code(each)
         for name, each in values.items()
@@ -76,10 +76,10 @@ def _settings_as_code(values: Mapping[str, object]) -> str:
 
 
 def draft(workload: Workload, root: Path, error: MemlintError) -> str:
-    """A table with arguments and inputs, or where an argument is no plain value a function; `error` as a comment.
+    """Return a table with arguments and inputs, or, if one is not a plain value, a function; `error` as a comment.
 
-    With the guessed arguments the model is built and called if that is possible: its layers then say what it takes.
-    Raises MemlintError where the target cannot be loaded.
+    If possible the model is built and called with the guessed arguments: its layers then determine the inputs. Raises
+    MemlintError if the target cannot be loaded.
     """
     value = load_object(parse_target(workload.target, Path.cwd()), root)
     taken = parameters(value) if callable(value) else {}
@@ -104,7 +104,7 @@ def draft(workload: Workload, root: Path, error: MemlintError) -> str:
 
 
 def _missing(value: object, workload: Workload) -> tuple[str, ...]:
-    """Arguments for which nothing is found."""
+    """Return the arguments without a known value."""
     if not callable(value):
         return ()
     module = sys.modules.get(getattr(value, "__module__", ""))
@@ -118,7 +118,7 @@ def _missing(value: object, workload: Workload) -> tuple[str, ...]:
 
 
 def _inputs_by_name(value: object) -> tuple[InputSpec, ...]:
-    """What the names of `forward`'s parameters say, and the layers that the code of the constructor makes."""
+    """Guess inputs from the names of `forward`'s parameters, and from the layers in the constructor's code."""
     forward = getattr(value, "forward", None)
     if not isinstance(value, type) or forward is None:
         return ()
@@ -129,14 +129,14 @@ def _inputs_by_name(value: object) -> tuple[InputSpec, ...]:
 
 
 def _to_fill_in(inputs: Sequence[InputSpec]) -> str:
-    """Which sizes of the inputs are the reader's to know."""
+    """Name the sizes of the inputs that only the reader can know."""
     return "Fill in the sizes that your data have: " + "; ".join(map(str, inputs))
 
 
 def _as_function(
     workload: Workload, comments: Iterable[str], texts: Mapping[str, str], inputs: Sequence[InputSpec]
 ) -> str:
-    """A `memlint_workload` for the model's file, with `...` where an object belongs; `texts` are its arguments."""
+    """Return a `memlint_workload` for the model's file, with `...` in place of objects; `texts` are its arguments."""
     arguments = ", ".join(text if name.isdigit() else f"{name}={text}" for name, text in texts.items())
     tensors = ", ".join(f'"{spec.name}": {_as_python(spec)}' for spec in inputs)
     return "\n".join(

@@ -1,4 +1,4 @@
-"""From what a user typed to Workloads."""
+"""The search for Workloads in the target that a user typed."""
 
 import ast
 import dis
@@ -35,28 +35,28 @@ __all__ = ["Discovery", "LeftOut", "build_program", "complete", "find_workloads"
 
 
 _ASSUMED = frozenset({"batch", "dtype", "optimizer"})
-"""Settings that a project may say and a Workload has defaults for."""
+"""Settings that a project may state and that otherwise have defaults."""
 
 
 _MOST_TYPED = 3
-"""Calls with arguments that are made up of which the inputs are tried."""
+"""Maximum number of calls with guessed arguments whose inputs are tried."""
 
 
 class LeftOut(NamedTuple):
-    """A model that is in the file and is not analysed."""
+    """A model in the file that is not analysed."""
 
     name: str
     reason: str
     call: str = ""
-    """What can be typed in place of it, with arguments that are made up."""
+    """A call to type instead, with guessed arguments."""
     hint: str = ""
-    """What keeps it from being built can be mended so."""
+    """Advice on how to make it build."""
     is_trained: bool = False
-    """Whether a script of the project builds it."""
+    """True if a script of the project builds it."""
 
 
 class Discovery(NamedTuple):
-    """Workloads of a target, and what was left out."""
+    """The Workloads of a target, and the models left out."""
 
     workloads: tuple[Workload, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -68,12 +68,12 @@ def find_workloads(
     configured: Sequence[Workload] = (),
     overrides: Mapping[str, Any] | None = None,
 ) -> Discovery:
-    """Workloads of `text`: an explicit target, declared in the file, in `configured`, or discovered.
+    """Find the Workloads of `text`: an explicit target, declared in the file, in `configured`, or discovered.
 
-    `root` is the project's folder; relative targets count from the current one. `configured` are those of the
-    pyproject, `overrides` fields of Workload that were given on the command line; sizes of dimensions are added to
-    those declared. Finding none is no error.
-    Raises TargetError and WorkloadError where the target is not there or its file cannot be imported.
+    `root` is the project's folder; targets are relative to the current one. `configured` are the Workloads of the
+    pyproject, `overrides` are fields from the command line; sizes of dimensions are added to the declared ones. It is
+    not an error to find none. Raises TargetError if the target does not exist, WorkloadError if its file cannot be
+    imported.
     """
     overrides = dict(overrides or {})
     target = parse_target(text, Path.cwd())
@@ -102,32 +102,32 @@ def find_workloads(
                 raise TargetError(f"{NO_MODULE_FOUND}: {reasons}", run + install)
             return discovery
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
-    workloads = workloads or [_asked(target, text, root, overrides)]
+    workloads = workloads or [_explicit(target, text, root, overrides)]
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
     return Discovery(tuple(changed))
 
 
 def _declared_once(declared: Sequence[Workload], configured: Sequence[Workload]) -> list[Workload]:
-    """All of both; what the file declares and a table targets is the table's, with what the file says beside it."""
+    """Merge both lists: a table for a declared Workload replaces it, and takes over the settings that it leaves out."""
     tables = {workload.qualname for workload in configured}
     in_file = {workload.qualname: workload for workload in declared}
     return [
         *(workload for workload in declared if workload.qualname not in tables),
-        *(_over(in_file[each.qualname], each) if each.qualname in in_file else each for each in configured),
+        *(_merged(in_file[each.qualname], each) if each.qualname in in_file else each for each in configured),
     ]
 
 
-def _over(declared: Workload, table: Workload) -> Workload:
-    """`table` with the settings of `declared` that it leaves as they are where nobody says anything."""
+def _merged(declared: Workload, table: Workload) -> Workload:
+    """Return `table` with the settings of `declared` in place of those that the table leaves at their defaults."""
     plain = Workload(table.name, table.target)
     names = {field.name for field in fields(Workload)} - {"name", "target", "path", "qualname", "origin"}
     unsaid = [name for name in names if getattr(table, name) == getattr(plain, name)]
     return replace(table, **{name: getattr(declared, name) for name in unsaid})
 
 
-def _asked(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:
-    """What was named, with the arguments that were typed, or else those that the project's own files give it."""
+def _explicit(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:
+    """Make the Workload of an explicit target, with the typed arguments, or else those in the project's own files."""
     name = target.qualname or (target.path.parent.name if target.path else target.module)
     assumed = _ASSUMED - overrides.keys()
     plain = Workload(name, text, str(target.path or ""), target.qualname, arguments=target.arguments, assumed=assumed)
@@ -149,8 +149,8 @@ def _asked(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) 
 
 
 def _refuse_script(path: Path, text: str) -> None:
-    """Raise TargetError for a file that would train when it is imported."""
-    with suppress(Unreadable):  # importing it says why
+    """Raise TargetError for a file whose import would start training."""
+    with suppress(Unreadable):  # the import reports the reason
         source = Source.read(path)
         if (call := training_at_import(source)) is not None:
             raise TargetError(
@@ -160,7 +160,7 @@ def _refuse_script(path: Path, text: str) -> None:
 
 
 def _is_of(workload: Workload, target: Target) -> bool:
-    """Whether a table is for this config file, or for this object of a module."""
+    """Return True if a table is for this config file, or for this object of a module."""
     if target.path is not None:
         return workload.path == str(target.path)
     return not workload.path and parse_target(workload.target, Path.cwd()) == target
@@ -173,13 +173,13 @@ class _Candidate(NamedTuple):
     """Classes of its submodules."""
     workload: Workload
     is_trained: bool
-    """Whether a script of the project builds it."""
+    """True if a script of the project builds it."""
     is_built_elsewhere: bool
-    """Whether that script is another file: what stands in its own may only try it out."""
+    """True if that script is another file: code in the model's own file may only try it out."""
 
 
 def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: Workload) -> Discovery:
-    """Models defined in the file that are no part of another: those that the project builds, else the largest first."""
+    """Find models of the file that are not parts of others: those that the project builds, else the largest first."""
     tree = ast.parse(path.read_bytes())
     decorated = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.decorator_list)
     classes = {name: value for name, value in vars(module).items() if _is_model_class(value, module, name, decorated)}
@@ -215,27 +215,27 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
                 candidates.setdefault(*_built(module, recipes, recipe, defaults))
             except (WorkloadError, TargetError) as error:
                 before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
-                reason = f"{before.reason}; with sizes made up, {error.message}"
+                reason = f"{before.reason}; with guessed sizes, {error.message}"
                 failures[recipe.maker] = before._replace(reason=reason, hint=before.hint or error.hint)
     for name in used:
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
-    _leave_out_made_up(candidates, failures, parts)
+    _leave_out_guessed(candidates, failures, parts)
     chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
-    call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, trained, parts, defaults)
+    call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
     hint = (
         ""
         if chosen.workloads or call or any(each.hint for each in chosen.left_out)
-        else _run(recipes, {*classes, *functions, *used, *makers_of_all})
+        else _run_hint(recipes, {*classes, *functions, *used, *makers_of_all})
     )
     return chosen._replace(left_out=tuple(each._replace(call=call, hint=each.hint or hint) for each in chosen.left_out))
 
 
-def _leave_out_made_up(
+def _leave_out_guessed(
     candidates: dict[type, _Candidate], failures: dict[str, LeftOut], parts: Collection[str]
 ) -> None:
-    """Where a model that a script builds fails, one with sizes made up that no script builds is no answer."""
+    """Drop models with guessed sizes that no script builds if a model that a script builds has failed."""
     failing = {name for name, failure in failures.items() if failure.is_trained and name not in parts}
     if failing:
         made_up = [kind for kind, each in candidates.items() if each.workload.guessed and not each.is_trained]
@@ -243,8 +243,8 @@ def _leave_out_made_up(
             failures[candidate.name] = LeftOut(candidate.name, "no script of the project builds it")
 
 
-def _run(recipes: Recipes, names: Collection[str]) -> str:
-    """A command that runs the project's own script, where one builds a model of the file."""
+def _run_hint(recipes: Recipes, names: Collection[str]) -> str:
+    """Suggest a command that runs the project's own script, if one builds a model of the file."""
     site = recipes.script_of(names)
     if site is None:
         return ""
@@ -253,12 +253,12 @@ def _run(recipes: Recipes, names: Collection[str]) -> str:
 
 
 def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[placeholders.AbsentError]) -> None:
-    """Raise what keeps the project's own models from being built, where no other that it trains is there."""
+    """Raise what keeps the project's own models from being built, unless another trained model could be built."""
     if absent and not any(candidate.is_trained for candidate in candidates):
         raise absent[0]
 
 
-def _call_to_type(
+def _suggested_call(
     module: ModuleType,
     recipes: Recipes,
     classes: Mapping[str, type],
@@ -266,10 +266,10 @@ def _call_to_type(
     parts: Mapping[str, str],
     defaults: Workload,
 ) -> str:
-    """A call with arguments that are made up and that runs, of the likeliest class, and of those of the largest.
+    """Return a call with guessed arguments that runs, for the likeliest class, and of equally likely ones the largest.
 
-    Those in `trained` come first, as scripts build them, then those that are no `parts` of others. A part is only
-    offered where no script builds anything in the file: it would be no answer to what fails.
+    Classes in `trained` come first, because scripts build them, then those that are not `parts` of others. A part is
+    only offered if no script builds anything in the file: otherwise it would not replace the model that failed.
     """
     candidates = []
     with simulated_device(defaults.device):
@@ -296,9 +296,9 @@ def _first_built(
     failures: dict[str, LeftOut],
     absent: list[placeholders.AbsentError],
 ) -> _Candidate | None:
-    """What the first recipe gives that works, those of training scripts before all others; why the others fail.
+    """Build with the first recipe that works, training scripts' recipes first; `failures` gets the others' errors.
 
-    `absent` gets what those of the project's scripts need and is not installed.
+    `absent` gets the missing packages that the recipes of the project's scripts need.
     """
     every = [recipe for name in names for recipe in recipes.of(name, attrgetter(name)(module))]
     own: dict[str, LeftOut] = {}
@@ -317,7 +317,7 @@ def _first_built(
 
 
 def _makes_by_class(kind: type, dotted: str) -> bool:
-    """Whether this method of the class is called without an object of it."""
+    """Return True if this method is called on the class, not on an object."""
     method = inspect.getattr_static(kind, dotted.rpartition(".")[2], None)
     return isinstance(method, classmethod | staticmethod)
 
@@ -345,7 +345,7 @@ def _chosen(
     of_others: Mapping[str, str],
     text: str,
 ) -> Discovery:
-    """Those that are models on their own, and why the others are left out."""
+    """Keep the models that stand on their own, and explain why the others are left out."""
     built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
     used = frozenset().union(*(candidate.parts for candidate in candidates.values()))
     left_out = [
@@ -358,7 +358,7 @@ def _chosen(
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
         user = of_others.get(kind.__name__, "")
         if user in built and of_others.get(user) != kind.__name__ and not candidate.is_built_elsewhere:
-            users.append(user)  # which has it with other arguments
+            users.append(user)  # the same model with other arguments
         elif user in failures.keys() - built and (failures[user].is_trained or not candidate.is_trained):
             users.append(f"{user}, which cannot be built")
         if users:
@@ -380,21 +380,21 @@ def _chosen(
 
 
 def _is_model_class(value: object, module: ModuleType, name: str, decorated: frozenset[str]) -> TypeGuard[type]:
-    """Whether `value` is a model class the file itself defines under `name`, and not an abstract one."""
+    """Return True for a concrete model class that the file itself defines under `name`."""
     return _is_class_of(value, module, name, decorated) and not inspect.isabstract(value) and _has_forward(value)
 
 
 def _is_class_of(
     value: object, module: ModuleType, name: str, decorated: frozenset[str] = frozenset()
 ) -> TypeGuard[type[nn.Module]]:
-    """Whether the file defines it as a class of modules; what a decorator makes may have another name."""
+    """Return True if the file defines it as a class of modules; a decorator may have given it another name."""
     if not (isinstance(value, type) and issubclass(value, nn.Module)):
         return False
     return name in decorated or (value.__module__ == module.__name__ and value.__name__ == name)
 
 
 def _has_forward(kind: type[nn.Module]) -> bool:
-    """Whether it has one that does something: a class that is used by other methods may have one that raises."""
+    """Return True if it has a `forward` that does something: a class with other entry points may have a dummy."""
     if kind.forward is nn.Module.forward:
         return False
     code = getattr(kind.forward, "__code__", None)
@@ -404,7 +404,7 @@ def _has_forward(kind: type[nn.Module]) -> bool:
 
 
 def _makers(module: ModuleType, tree: ast.Module) -> Iterator[str]:
-    """Functions of the file that need no argument and return a module, by their annotation or by what they call."""
+    """Yield functions of the file without required arguments that return a module, by annotation or by their calls."""
     for node in tree.body:
         function = getattr(module, getattr(node, "name", ""), None)
         if not isinstance(node, ast.FunctionDef) or not callable(function) or node.name.startswith("_"):
@@ -424,7 +424,7 @@ def _makers(module: ModuleType, tree: ast.Module) -> Iterator[str]:
 
 
 def _makes_module(value: ast.expr, module: ModuleType) -> bool:
-    """Whether it calls a class of modules, or a function that is annotated to return one."""
+    """Return True if it calls a class of modules, or a function that is annotated to return one."""
     if not isinstance(value, ast.Call):
         return False
     called: object = module

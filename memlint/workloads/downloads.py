@@ -1,4 +1,4 @@
-"""Weights that a model would fetch: they change no size, so nothing is downloaded and nothing is loaded."""
+"""Weights that a model would download: they change no size, so memlint neither downloads nor loads them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _COPIES = (
     ("torchvision._internally_replaced_utils", "load_state_dict_from_url"),
     ("torchvision.models._api", "load_state_dict_from_url"),
 )
-"""Modules that have the function under a name of their own, where they were imported before."""
+"""Modules that hold the function under names of their own if they were imported before."""
 _asked: dict[str, Frame | None] = {}
-"""Addresses of weights, with the lines of the user's that asked for them first."""
+"""Addresses of weights, with the lines of the user's code that first requested them."""
 
 
 class Absent(dict[str, Any]):
-    """A state dict that is not on this machine."""
+    """The state dict of weights that are not on this machine."""
 
     def __missing__(self, _name: str) -> Absent:
         return self
 
 
 def install() -> None:
-    """Let modules that are imported from now on find weights that leave a model as it is."""
+    """Let modules that are imported from now on get absent weights, which leave a model unchanged."""
     if torch.hub.load_state_dict_from_url is not _fetched:
         torch.hub.load_state_dict_from_url = _fetched
         nn.Module.load_state_dict = loading(nn.Module.load_state_dict)  # type: ignore[method-assign]
@@ -41,7 +41,7 @@ def install() -> None:
 
 
 def assumptions() -> list[Assumption]:
-    """Which weights were not fetched."""
+    """Return the assumptions about weights that were not downloaded."""
     text = "is not downloaded: weights change no size"
     return [Assumption(f"{url} {text}", frame) for url, frame in _asked.items()]
 
@@ -56,7 +56,7 @@ def _fetched(url: str, *_arguments: object, **_named: object) -> Absent:
 
 
 def loading(load: Callable[..., Any]) -> Callable[..., Any]:
-    """`load_state_dict`, which leaves a model as it is where its weights are absent."""
+    """Wrap `load_state_dict` so that absent weights leave the model unchanged."""
 
     def load_state_dict(self: nn.Module, state_dict: Any, *arguments: Any, **named: Any) -> Any:
         if isinstance(state_dict, Absent):

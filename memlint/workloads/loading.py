@@ -1,4 +1,4 @@
-"""Importing the file a user wrote, under the name and with the search path it expects."""
+"""Import of the user's file, under the name and with the search path that it expects."""
 
 import importlib
 import importlib.util
@@ -20,9 +20,9 @@ from memlint.workloads.user_errors import reported
 
 
 def prepare_imports() -> None:
-    """Keep libraries imported from now on from downloading, and torchvision from failing.
+    """Keep libraries that are imported from now on from downloading, and torchvision from failing.
 
-    Weights are loaded without threads, whose order is chance: one program gives one answer.
+    Weights are loaded without threads, whose order is random: one program gives one answer.
     """
     torchvision_schemas.install()
     downloads.install()
@@ -34,15 +34,15 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     """Import the Python file `path`, once per process.
 
     A file in a package is imported as its module; any other under its own stem. Its folder and the project's `root`
-    join the search path. Raises WorkloadError with what the file raised.
+    join the search path. Raises WorkloadError for exceptions of the file.
     """
     prepare_imports()
     name, folder = module_name(path)
     for place in filter(None, (root, folder)):
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
-    # Last, so that `types.py` in a package does not hide the standard library's. A script in any of the folders above
-    # finds what lies beside it.
+    # Last, so that `types.py` in a package does not hide the standard library's. A script in any of the parent folders
+    # finds the files beside it.
     above = [each for each in path.parents if root is not None and each.is_relative_to(root)]
     sys.path += [str(each) for each in (path.parent, *above) if str(each) not in sys.path]
     known = sys.modules.get(name)
@@ -60,7 +60,7 @@ def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:
 
 
 def load_module(target: Target, root: Path | None = None) -> ModuleType:
-    """Import what stands before `::` in a target."""
+    """Import the module before `::` in a target."""
     if target.path is not None:
         return load_file(target.path, root)
     prepare_imports()
@@ -69,7 +69,7 @@ def load_module(target: Target, root: Path | None = None) -> ModuleType:
 
 
 def load_object(target: Target, root: Path | None = None) -> object:
-    """Get the class, function or object a target names. Raises TargetError when it is not there."""
+    """Return the class, function or object that a target names. Raises TargetError if it does not exist."""
     value: object = load_module(target, root)
     for part in target.qualname.split("."):
         try:
@@ -81,7 +81,7 @@ def load_object(target: Target, root: Path | None = None) -> object:
 
 
 def _instead(holder: object, name: str) -> str:
-    """Suggest what was meant by a `name` that a module or class does not have; else what a file itself defines."""
+    """Suggest the name that was meant by a missing `name` of a module or class; else names that the file defines."""
     close = get_close_matches(name, [each for each in dir(holder) if not each.startswith("_")], n=1)
     if close:
         return f"Did you mean {close[0]}?"

@@ -1,4 +1,4 @@
-"""The scalar that a training step differentiates: a class of torch.nn that is named, or what a model gives."""
+"""The scalar that a training step differentiates: a class of torch.nn by name, or the model's own output."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,34 +11,34 @@ from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import UsageError, WorkloadError
 
 OF_CLASSES = ("CrossEntropyLoss", "NLLLoss")
-"""Losses of torch.nn whose targets are numbers of classes."""
+"""Losses of torch.nn whose targets are class indices."""
 ALIKE = ("BCEWithLogitsLoss", "BCELoss", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
-"""Those whose targets are like the output."""
+"""Losses whose targets have the form of the output."""
 
 
 class NamedLoss:
-    """A loss of torch.nn on the one tensor that a model gives, with targets of its shape.
+    """A loss of torch.nn on the one tensor that a model returns, with targets of its shape.
 
     Classes are the second dimension of images and of single items, the last of texts: [batch, length, classes]. The
-    targets stay from step to step, as a batch's do.
+    targets stay in memory from step to step, like those of a batch.
     """
 
     def __init__(self, name: str) -> None:
-        """Raise UsageError for a name that is none of these."""
+        """Raise UsageError for an unknown name."""
         if name not in (*OF_CLASSES, *ALIKE):
             close = get_close_matches(name, (*OF_CLASSES, *ALIKE), 1)
             hint = f"Did you mean {close[0]}?" if close else f"Write one of {', '.join((*OF_CLASSES, *ALIKE))}, or"
             raise UsageError(f"loss {name!r} is unknown", f"{hint} file.py::callable.")
         self._has_classes, self._loss = name in OF_CLASSES, getattr(nn, name)()
         self.target: Tensor | None = None
-        """Made for the first output."""
+        """Created for the first output."""
 
     def fits(self, output: object) -> bool:
-        """Whether `output` is a tensor, or holds one that needs a gradient, and not the loss itself."""
+        """Return True if `output` is, or contains, a tensor that needs a gradient, and is not the loss itself."""
         return own_loss(output) is None and self._prediction(output) is not None
 
     def __call__(self, output: object, _inputs: Mapping[str, object]) -> Tensor:
-        """The scalar of an `output` that fits."""
+        """Return the loss of an `output` that fits."""
         prediction = self._prediction(output)
         assert prediction is not None
         if self._has_classes and prediction.dim() == 3:
@@ -58,10 +58,10 @@ class NamedLoss:
 
 
 def own_loss(output: object) -> torch.Tensor | None:
-    """Find the loss a model returned itself.
+    """Find the loss that a model itself returned.
 
     That is: `output.loss` or `output["loss"]`; the sum of a mapping of scalar losses, as detection models give; the
-    first scalar of a tuple, before or after the logits; or the output, where it is a scalar. None without one.
+    first scalar of a tuple, before or after the logits; or the output, if it is a scalar. None without one.
     """
     if isinstance(output, Mapping):
         if output.get("loss") is not None:
@@ -76,10 +76,7 @@ def own_loss(output: object) -> torch.Tensor | None:
 
 
 def mean_of(output: object) -> torch.Tensor:
-    """Sum of the means of all outputs that need a gradient: the cheapest scalar that reaches every one of them.
-
-    Raises WorkloadError when there is none.
-    """
+    """Return the sum of the means of all outputs that need a gradient: the cheapest scalar that reaches all of them."""
     if dataclasses.is_dataclass(output) and not isinstance(output, Mapping):
         output = vars(output)
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
@@ -100,7 +97,7 @@ def _is_loss(value: object) -> bool:
 
 
 def _scalar(value: object) -> torch.Tensor | None:
-    """`value` as a scalar; a loss per device or item is averaged."""
+    """Return `value` as a scalar; a loss per device or item is averaged."""
     if not isinstance(value, torch.Tensor) or not value.requires_grad:
         return None
     return value if value.dim() == 0 else value.mean()

@@ -1,4 +1,4 @@
-"""What to type where a module is not there: build what the project has the source of, install everything else."""
+"""Advice for missing modules: build those whose sources are in the project, install all others."""
 
 import ast
 import linecache
@@ -18,12 +18,12 @@ from memlint.source.files import SKIPPED_DIRECTORIES
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
 _EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
-"""The name of what a setup.py builds."""
+"""Name of the extension that a setup.py builds."""
 _MOST_FOLDERS = 1000
 
 
 def remedy(module: str, importer: str) -> str:
-    """What brings the dotted `module` that the file `importer` imports."""
+    """Return advice on how to provide the dotted `module`, which the file `importer` imports."""
     elsewhere = "or run memlint in the project's environment."
     source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
@@ -36,7 +36,7 @@ def remedy(module: str, importer: str) -> str:
 
 
 def _build_command(source: Path, module: str) -> str:
-    """What builds a compiled module into the place where it is imported from; empty without a setup.py."""
+    """Return the command that builds a compiled module in place; empty without a setup.py."""
     setup = source.with_name("setup.py")
     if not setup.is_file():
         return ""
@@ -47,7 +47,7 @@ def _build_command(source: Path, module: str) -> str:
 
 
 def absent(error: BaseException) -> str:
-    """What brings a module that a file of the user's does without, and in the place of which it used None; else empty.
+    """Return advice on an optional module of the user's file if the error is a use of None in its place, else "".
 
     `try: import fast` and `except ImportError: fast = None`, and then `fast.attention(...)`.
     """
@@ -65,7 +65,7 @@ def absent(error: BaseException) -> str:
 
 
 def _sources(name: str, importer: Path) -> Iterator[Path]:
-    """Files below the project's folder, as imports search it, that build a compiled module of this last name."""
+    """Yield files below the project's folder, in search order, that build a compiled module of this last name."""
     above = [folder for folder in importer.parents if str(folder) in sys.path]
     for folder, folders, files in islice(os.walk(above[-1] if above else importer.parent), _MOST_FOLDERS):
         folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in SKIPPED_DIRECTORIES)
@@ -76,7 +76,7 @@ def _sources(name: str, importer: Path) -> Iterator[Path]:
 
 
 def _built_by(setup: Path) -> frozenset[str]:
-    """Last names of the compiled modules that a setup.py names."""
-    with suppress(OSError):  # a file that nobody may read names none
+    """Return the last names of the compiled modules that a setup.py names."""
+    with suppress(OSError):  # an unreadable file names none
         return frozenset(each.rpartition(".")[2] for each in _EXTENSION.findall(setup.read_text(errors="replace")))
     return frozenset()

@@ -12,7 +12,7 @@ from torch import nn
 from memlint.base.signatures import signature_of
 
 CONFIG_NAMES = ("config", "cfg", "conf", "args", "hparams", "params", "opt", "options", "settings")
-"""Names under which constructors take, and models keep, their configuration."""
+"""Names of the configuration in constructors and in models."""
 
 _LENGTHS = (
     *("block_size", "max_seq_len", "max_seq_length", "max_sequence_length", "max_seq", "seq_len", "seq_length"),
@@ -24,7 +24,7 @@ _IMAGE_SIZES = (
 )
 _SIDES = range(32, 2049)
 _POINTS = ("num_points", "npoints")
-"""What a `size` may be that is one of images."""
+"""Other meanings of `size` than the size of an image."""
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
 _CHANNELS = (
     "enc_in",
@@ -46,19 +46,19 @@ DEFAULT_IMAGE_SIZE = 224
 
 
 class ModelSizes:
-    """Named values found on `model`, nearest first: its own, what it is built with, its submodules'."""
+    """Named values of `model`, nearest first: its own, its arguments, those of its submodules."""
 
     def __init__(self, model: nn.Module, stated: Mapping[str, object] | None = None) -> None:
-        """`stated` is what it was built with, and what others say where the model says nothing."""
+        """`stated` are its arguments, and sizes from other sources for those that the model does not state."""
         self.model, self._stated = model, stated or {}
         parts = (size for module in list(model.modules())[1:] for size in _sizes_in(module))
         self._sources = [*_sizes_in(model), stated or {}, *parts, *_defaults(model)]
 
     @property
     def length(self) -> int | None:
-        """That of the training loop, or else the longest the model takes, capped at `LONGEST`, or its points.
+        """Length in the training loop, or else the model's maximum, capped at `LONGEST`, or its number of points.
 
-        None where nothing says so.
+        None if nothing states one.
         """
         if self.points is not None:
             return self.points
@@ -69,7 +69,7 @@ class ModelSizes:
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """Height and width of images; None where nothing says so."""
+        """Height and width of images; None if nothing states them."""
         for source in self._sources:
             for name in _IMAGE_SIZES:
                 value = source.get(name)
@@ -86,54 +86,54 @@ class ModelSizes:
 
     @property
     def width(self) -> int | None:
-        """Features of hidden states."""
+        """Number of features of hidden states."""
         return self._first_int(_WIDTHS)
 
     @property
     def channels(self) -> int | None:
-        """Features or channels of what goes in."""
+        """Number of features or channels of the input."""
         return self._first_int(_CHANNELS)
 
     @property
     def mels(self) -> int | None:
-        """Bands of a spectrogram."""
+        """Number of bands of a spectrogram."""
         return self._first_int(("n_mel_channels", "n_mels", "num_mels", "n_mel", "mel_dim", "num_mel_bins"))
 
     @property
     def points(self) -> int | None:
-        """Points of a cloud."""
+        """Number of points of a cloud."""
         return self._first_int(_POINTS, 2)
 
     @property
     def samples(self) -> int | None:
-        """Of the pieces of sound that a vocoder is trained with."""
+        """Samples of the audio pieces that a vocoder is trained with."""
         return self._first_int(("segment_size", "segment_length"))
 
     @property
     def frames(self) -> int | None:
-        """Of the spectrograms of those pieces."""
+        """Frames of the spectrograms of those pieces."""
         hop = self._first_int(("hop_size", "hop_length"))
         return self.samples // hop if self.samples is not None and hop is not None and self.samples > hop else None
 
     @property
     def series(self) -> tuple[int, int] | None:
-        """Steps and variables of a time series, where both have the names that such models give them."""
+        """Steps and variables of a time series, if both have the usual names of such models."""
         steps, variables = self._first_int(("seq_len",), 2), self._first_int(("enc_in", "c_in", "n_vars"))
         return (steps, variables) if steps is not None and variables is not None else None
 
     @property
     def num_classes(self) -> int | None:
-        """Classes a classifier tells apart."""
+        """Number of classes of a classifier."""
         return self._first_int(_CLASSES)
 
     def _first_int(self, names: Iterable[str], least: int = 1) -> int | None:
-        """The first of these values that is a whole number from `least`."""
+        """Return the first of these values that is a whole number of at least `least`."""
         values = (source.get(name) for source in self._sources for name in names)
         return next((each for each in values if type(each) is int and each >= least), None)
 
 
 def values_of(config: object) -> Mapping[str, object]:
-    """Named values of a config: a mapping, a dataclass, a namespace, a class used as one."""
+    """Return the named values of a config: a mapping, a dataclass, a namespace, a class used as one."""
     if isinstance(config, Mapping):
         return config
     own = {name: value for name, value in vars(type(config)).items() if not name.startswith("_")}
@@ -164,11 +164,11 @@ def _defaults(model: nn.Module) -> Iterator[Mapping[str, object]]:
 
 
 def annotation_class(owner: type, parameter: str) -> type | None:
-    """Class a constructor's parameter is annotated with, `| None` left aside; None without one that resolves."""
+    """Return the class that annotates a constructor's parameter, without `| None`; None if it does not resolve."""
     try:
         annotation = typing.get_type_hints(owner.__init__).get(parameter)  # type: ignore[misc]
     except (NameError, TypeError, AttributeError, SyntaxError):
-        # An annotation under `if TYPE_CHECKING:` does not resolve; there is nothing to learn from it.
+        # An annotation under `if TYPE_CHECKING:` does not resolve; nothing can be learnt from it.
         return None
     kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)] or [annotation]
     return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], type) else None
@@ -184,7 +184,7 @@ def _is_config(value: object) -> bool:
 
 
 def _table_length(model: nn.Module) -> int | None:
-    """Rows of a table of positions: an Embedding, parameter or buffer named as `is_position_name` says."""
+    """Return the rows of a table of positions: an Embedding, parameter or buffer for which `is_position_name` holds."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and is_position_name(name):
             return min(module.num_embeddings, LONGEST)
@@ -197,6 +197,6 @@ def _table_length(model: nn.Module) -> int | None:
 
 
 def is_position_name(path: str) -> bool:
-    """Whether the last part of a module's or parameter's path names positions."""
+    """Return True if the last part of a module's or parameter's path names positions."""
     last = path.rpartition(".")[2].lower()
     return last in {"pe", "wpe"} or last.startswith("pos") or "position" in last

@@ -1,4 +1,4 @@
-"""From what a call in a project's text says to the objects themselves."""
+"""Creation of the objects that calls in a project's text describe."""
 
 import argparse
 import importlib
@@ -33,10 +33,10 @@ class _Settings(argparse.Namespace):
 
 
 def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]) -> object:
-    """The object that `value` stands for where the model is defined, whose globals are `namespace`.
+    """Return the object that `value` describes in the model's module, whose globals are `namespace`.
 
-    Sizes that are made up for a call are added to `assumed`, as text. Raises WorkloadError for a name that is nowhere,
-    and what a call raises.
+    Guessed sizes in a call are added to `assumed`, as text. Raises WorkloadError for an unknown name, and passes on
+    exceptions of calls.
     """
     match value:
         case Name():
@@ -51,7 +51,7 @@ def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]
         case Settings():
             return _settings({name: object_of(each, namespace, assumed) for name, each in value.values.items()})
         case Unseen():
-            return _made_up(value.name, assumed)
+            return _guessed_size(value.name, assumed)
         case list() | tuple():
             return type(value)(object_of(each, namespace, assumed) for each in value)
         case dict():
@@ -59,28 +59,28 @@ def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]
     return value
 
 
-def _made_up(name: str, assumed: list[str]) -> object:
+def _guessed_size(name: str, assumed: list[str]) -> object:
     size = plain_value(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
     if size is not None:
-        assumed.append(f"{name} is {size!r}, as nothing says")
+        assumed.append(f"{name} is a guess, {size!r}")
     return size
 
 
 def _set(result: object, attributes: Mapping[str, object], namespace: Mapping[str, object], assumed: list[str]) -> None:
-    """What nobody sees is set only where it is asked for, by None."""
+    """Set attributes of the result; an unknown one only if the object holds None there."""
     for name, each in attributes.items():
         if not isinstance(each, Unseen) or getattr(result, name, each) is None:
             setattr(result, name, object_of(each, namespace, assumed))
 
 
 def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:
-    """What the call gives; an argument that it needs and that nobody sees is a size that is made up."""
+    """Return the result of the call; a required argument that is unknown becomes a guessed size."""
     taken = parameters(function)
     named = by_name(arguments, taken)
     for name, parameter in taken.items():
         if name not in named and parameter.default is parameter.empty and (size := plain_value(parameter)) is not None:
             named[name] = size
-            assumed.append(f"{getattr(function, '__name__', 'it')} is built with {name}={size!r}, as nothing says")
+            assumed.append(f"{getattr(function, '__name__', 'it')} is built with {name}={size!r}, a guess")
     if any(name.isdigit() for name in named) or any(each.kind is each.POSITIONAL_ONLY for each in taken.values()):
         positional = [value for name, value in arguments.items() if name.isdigit()]
         return function(*positional, **{name: each for name, each in arguments.items() if not name.isdigit()})
@@ -117,7 +117,7 @@ def _named(name: Name, namespace: Mapping[str, object]) -> object:
                 return getattr(loaded, last)
     if failure is not None:
         raise WorkloadError(f"{text} is needed, and {failure.message}", failure.hint) from failure
-    raise WorkloadError(f"{text} is nowhere in the file, and not in what {Path(name.path).name} imports")
+    raise WorkloadError(f"{text} is neither in the file nor among the imports of {Path(name.path).name}")
 
 
 def _member(namespace: Mapping[str, object], dotted: str) -> tuple[bool, object]:
@@ -133,7 +133,7 @@ def _member(namespace: Mapping[str, object], dotted: str) -> tuple[bool, object]
 
 
 def _places(name: Name, module: str) -> Iterator[Path]:
-    """Files of the project that may hold what `name` imports."""
+    """Yield files of the project that may define what `name` imports."""
     if not name.path or not module:
         return
     level = len(name.text) - len(name.text.lstrip("."))
@@ -148,6 +148,6 @@ def _places(name: Name, module: str) -> Iterator[Path]:
 
 
 def _is_harmless(path: Path) -> bool:
-    """Whether importing the file trains nothing."""
+    """Return True if importing the file starts no training."""
     source = source_at(path)
     return source is not None and training_at_import(source) is None

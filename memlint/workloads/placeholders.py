@@ -1,8 +1,8 @@
-"""Placeholders for packages that are not there: cv2 for drawing, wandb for logs, whatever the model itself never uses.
+"""Placeholders for missing packages that the model itself never uses, such as cv2 for drawing or wandb for logs.
 
-A file that cannot be imported because a package is missing is imported once more, with a placeholder in its place. A
-placeholder may be imported, named in annotations and decorate what the file defines; its functions do nothing while
-files are imported. Any other use of it, above all by the model, fails and says what to install.
+If a file cannot be imported because a package is missing, memlint imports it once more with a placeholder in the
+package's place. Files may import the placeholder, name it in annotations and use it as a decorator; its functions do
+nothing during imports. Any other use, above all by the model, fails and says what to install.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from memlint.workloads.missing_modules import remedy
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
-"""Letters of an error that is shown."""
+"""Maximum number of characters of a displayed error."""
 _WITH_IMPORTER = 2
 _USES = (
     "bool", "iter", "next", "len", "contains", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
     "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem",
 )  # fmt: skip
-"""What Python does with an object, as special methods."""
+"""Python's operations on an object, as special methods."""
 
 
 def expect(names: Sequence[str]) -> None:
-    """Let placeholders take the place of these packages, installed or not, in files that are imported from now on."""
+    """Replace these packages, installed or not, by placeholders in files that are imported from now on."""
     _finder.replaced.update(dict.fromkeys(names))
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
 
 def expect_in_script(names: Sequence[str]) -> None:
-    """Let placeholders take the place of these packages in a script: its lines are all run while it is imported."""
+    """Replace these packages by placeholders in a script, all of whose lines count as import time."""
     expect(names)
     _finder.importing += 1
     _finder.does_nothing = True
 
 
 def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleType:
-    """What `load` imports, with placeholders for packages that are missing. Raises what it raises otherwise.
+    """Return the module that `load` imports, with placeholders for missing packages. Passes on any other exception.
 
-    `target` is the file that is analysed: no class of its own may derive from what is missing.
+    `target` is the analysed file: none of its classes may derive from a class of a missing package.
     """
     modules, _finder.target = set(sys.modules), str(target)
     _finder.importing += 1
@@ -77,16 +77,16 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
 
 
 def forget_users(modules: Iterable[str]) -> None:
-    """Let the user's modules beside `modules` be imported anew."""
+    """Let the user's modules, except `modules`, be imported again."""
     for name in sys.modules.keys() - set(modules):
         if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
             del sys.modules[name]
 
 
 def assumptions() -> list[Assumption]:
-    """Which packages have placeholders, and where they were imported first."""
+    """Return the packages with placeholders, and the lines that first imported them."""
     what = "does nothing" if _finder.does_nothing else "fails when the model uses it"
-    text = f"a placeholder that {what} takes the place of"
+    text = f"a placeholder that {what} replaces"
     return [Assumption(f"{text} {name}, {_reason(name, frame)}", frame) for name, frame in _finder.replaced.items()]
 
 
@@ -97,11 +97,11 @@ def _reason(name: str, frame: Frame | None) -> str:
 
 
 class AbsentError(WorkloadError):
-    """Something of a package that is not there is used."""
+    """The program uses an object of a missing package."""
 
 
 class _Absent:
-    """Something of a package that is not there."""
+    """An object of a missing package."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -148,14 +148,14 @@ class _Absent:
             frame = frame.f_back
         package = self._name.partition(".")[0]
         reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
-        missing = "is not there" if reason is None else f"cannot be imported: {reason}"
+        missing = "is not available" if reason is None else f"cannot be imported: {reason}"
         parts = self._name.split(".")
         modules = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
         hint = remedy(next((each for each in modules if each in sys.modules), package), _finder.target)
         if package in _finder.failed and reason == _finder.uncompiled:
-            hint = f"Compile it, or see what the step takes on the host: memlint check {_finder.target} --gpu=cpu"
+            hint = f"Compile it, or estimate the step on the host: memlint check {_finder.target} --gpu=cpu"
         raise AbsentError(
-            f"{self._name} is used, and {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
+            f"{self._name} is used, but {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
             hint,
         )
 
@@ -165,7 +165,7 @@ for _use in _USES:
 
 
 class _Module(ModuleType):
-    """A package or module that is not there."""
+    """A missing package or module."""
 
     def __getattr__(self, name: str) -> _Absent:
         if name.startswith("__") and name.endswith("__"):
@@ -174,18 +174,18 @@ class _Module(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Gives the user's files a placeholder for each module of `replaced`, and where it was imported first."""
+    """Import hook that gives the user's files a placeholder for each module in `replaced`, with its first import."""
 
     def __init__(self) -> None:
         self.replaced: dict[str, Frame | None] = {}
-        """By dotted name; None for those that were asked for."""
+        """First import by dotted name; None for packages that the user asked to replace."""
         self.failed: dict[str, str] = {}
-        """What importing those raises that are there."""
+        """Errors of installed packages whose import fails."""
         self.uncompiled = ""
         """Why extensions cannot be compiled here."""
         self.importing = 0
         self.does_nothing = False
-        """Whether what is called once it is imported does nothing either."""
+        """True if calls after the import do nothing either."""
         self.target = ""
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
@@ -208,7 +208,7 @@ _finder = _Finder()
 
 
 def _asking() -> FrameType | None:
-    """The line that imports, if it is in a file of the user's."""
+    """Return the frame of the import statement, if it is in a file of the user's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
@@ -216,18 +216,18 @@ def _asking() -> FrameType | None:
 
 
 def _missing(error: ModuleNotFoundError) -> tuple[str, Frame] | None:
-    """What a line of the user's imports that is not there, or that needs what is not there; None where that is his."""
+    """Return the missing module that a user's line imports, directly or indirectly; None if it is the user's own."""
     lines = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_code(frame.f_code)]
     users = [(code, line) for code, line in lines if is_users(code.co_filename)]
     if not users or not error.name:
         return None
     code, line = users[-1]
     frame = Frame(code.co_filename, line, code.co_name)
-    if lines[-1] != users[-1]:  # a package that is there wants another
+    if lines[-1] != users[-1]:  # an installed package needs another one
         name = next((name for name in _imported(frame) if name not in sys.modules), None)
     else:
         name = error.name.partition(".")[0]
-        if name in sys.modules or importlib.util.find_spec(name):  # compiled, and not yet
+        if name in sys.modules or importlib.util.find_spec(name):  # a compiled module that is not built yet
             spec = importlib.util.find_spec(name)
             origin = Path(spec.origin) if spec is not None and spec.origin else None
             is_own = origin is not None and is_users(str(origin)) and any(origin.parent.glob("*.pyx"))
@@ -236,7 +236,7 @@ def _missing(error: ModuleNotFoundError) -> tuple[str, Frame] | None:
 
 
 def _failing(error: Exception) -> tuple[str, Frame] | None:
-    """The innermost module of the user's whose own code raised, and the line that imports it; None for the target."""
+    """Return the innermost user module whose own code raised, and the line that imports it; None for the target."""
     frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
     modules = [frame for frame in frames if frame.f_code.co_name == "<module>"]
     if len(modules) < _WITH_IMPORTER:
@@ -247,7 +247,7 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
 
 
 def _stands_in_for_extensions(error: Exception) -> bool:
-    """Let extensions that are compiled on import, which failed here, be placeholders; False where none is to blame."""
+    """Replace extensions that failed to compile at import by placeholders; False if no extension is to blame."""
     frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
     module = next((f.f_globals for f in frames if f.f_globals.get("__name__") == "torch.utils.cpp_extension"), None)
     if module is None or _finder.uncompiled:
@@ -269,7 +269,7 @@ def _is_code(code: CodeType) -> bool:
 
 
 def _imported(frame: Frame) -> Iterator[str]:
-    """Dotted names of the modules that this line may import."""
+    """Yield dotted names of the modules that this line may import."""
     for node in _nodes_at(frame.path, frame.line):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -279,7 +279,7 @@ def _imported(frame: Frame) -> Iterator[str]:
 
 
 def _is_guarded(path: str, line: int) -> bool:
-    """Whether the file does without what that line imports."""
+    """Return True if the file can do without the import in that line."""
     return any(
         isinstance(node, ast.Try)
         and line <= (node.body[-1].end_lineno or line)

@@ -1,4 +1,4 @@
-"""Which layer the code of `forward` gives a parameter to, and what it goes over together with its layers."""
+"""The layer that the code of `forward` passes a parameter to, and lists that it iterates together with its layers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ ENTRIES = (
     *(nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
     *(BatchNorm, InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
 )
-"""Kinds of layer that say what their input looks like."""
+"""Kinds of layer that determine the form of their input."""
 _DEPTH = 6
-"""Modules within modules that are looked into."""
+"""Depth to which nested modules are followed."""
 _SAME = frozenset(
     {"to", "float", "type_as", "contiguous", "transpose", "permute", "movedim", "clone", "detach", "masked_fill"}
 )
-"""Methods whose result goes into a layer in the place of the tensor."""
+"""Methods whose result goes into a layer in place of the tensor."""
 
 
 def receiving_layer(model: nn.Module, name: str) -> nn.Module | None:
-    """The first layer that says what it takes and is given the parameter `name` of the model's `forward`, as it is.
+    """Return the first layer that determines its input and gets `forward`'s parameter `name` unchanged.
 
-    None where nobody sees that: the parameter is computed with, or goes into a function.
+    None if that is unknown: the code computes with the parameter, or passes it to a function.
     """
     return _receiving_layer(model, name, _DEPTH)
 
 
 def receiving_layers_of_entries(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
-    """The layers that the entries of the parameter `name`, a list, go into, one after the other; empty where none do.
+    """Return the layers that get the entries of the parameter `name`, a list, in order; empty without any.
 
-    `for place, entry in enumerate(name)` gives them to `self.layers[place]`, or `zip(name, self.layers)` to `layer`.
+    `for place, entry in enumerate(name)` passes them to `self.layers[place]`, or `zip(name, self.layers)` to `layer`.
     """
     for loop in ast.walk(forward_code(type(model))):
         if not isinstance(loop, ast.For | ast.comprehension):
@@ -63,13 +63,13 @@ def receiving_layers_of_entries(model: nn.Module, name: str) -> tuple[nn.Module,
 
 
 def first_receiving_layer(module: nn.Module) -> nn.Module | None:
-    """The layer that takes what `module` is called with."""
+    """Return the layer that gets the input of `module`."""
     names = list(parameters(module.forward))
     return module if isinstance(module, ENTRIES) else receiving_layer(module, names[0]) if names else None
 
 
 def forward_code(kind: type[nn.Module]) -> ast.Module:
-    """The code of `forward`; empty where nobody sees it."""
+    """Return the code of `forward`; empty if the source is not available."""
     return _code(inspect.unwrap(kind.forward))
 
 
@@ -103,7 +103,7 @@ def _receiving_layer(module: nn.Module, name: str, depth: int) -> nn.Module | No
 
 
 def _last_line(code: ast.Module, name: str) -> float:
-    """Where the variable `name` gets another value than that of the parameter: it is computed with from there on."""
+    """Return the line that assigns another value to the variable `name`: after it the variable is not the parameter."""
     stores = (
         each.end_lineno or each.lineno
         for each in ast.walk(code)
@@ -115,13 +115,13 @@ def _last_line(code: ast.Module, name: str) -> float:
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Calls in the order of the code; of two on a line the inner one first."""
+    """Yield calls in the order of the code; of two on a line the inner one first."""
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     yield from sorted(calls, key=lambda call: (call.lineno, -call.col_offset))
 
 
 class _Argument(NamedTuple):
-    """Where a call gets a value: by position or by the name of its parameter."""
+    """A call's argument: its position, or the name of its parameter."""
 
     position: int
     own: str | None
@@ -135,7 +135,7 @@ def _gives(call: ast.Call, name: str) -> _Argument | None:
 
 
 def _is(node: ast.expr, name: str) -> bool:
-    """Whether an expression is the variable `name`, as it is or in another layout or type."""
+    """Return True if an expression is the variable `name`, unchanged or in another layout or type."""
     match node:
         case ast.Name(id=own):
             return own == name
@@ -145,7 +145,7 @@ def _is(node: ast.expr, name: str) -> bool:
 
 
 def _module(model: nn.Module, node: ast.expr, code: ast.Module | None = None) -> nn.Module | None:
-    """The part of `model` that `self.blocks[0].linear` names, or `block` in a loop of `code` over `self.blocks`."""
+    """Return the part of `model` that `self.blocks[0].linear` names, or `block` in `code`'s loop over `self.blocks`."""
     value: Any = None
     match node:
         case ast.Name(id="self"):
@@ -164,7 +164,7 @@ def _module(model: nn.Module, node: ast.expr, code: ast.Module | None = None) ->
 
 
 def _goes_over(loop: ast.For, name: str) -> bool:
-    """Whether the variable of a loop, or the second of `enumerate`, is `name`."""
+    """Return True if the variable of a loop, or the second one with `enumerate`, is `name`."""
     match loop.target:
         case ast.Name(id=own) | ast.Tuple(elts=[_, ast.Name(id=own)]):
             return own == name
@@ -172,7 +172,7 @@ def _goes_over(loop: ast.For, name: str) -> bool:
 
 
 def _gone_over(loop: ast.For) -> ast.expr:
-    """What a loop goes over, behind `enumerate`."""
+    """Return the iterable of a loop, inside `enumerate` if there is one."""
     match loop.iter:
         case ast.Call(func=ast.Name(id="enumerate"), args=[each]) if not isinstance(loop.target, ast.Name):
             return each
@@ -180,7 +180,7 @@ def _gone_over(loop: ast.For) -> ast.expr:
 
 
 def _indexed(model: nn.Module, node: ast.expr, place: str) -> nn.Module | None:
-    """The list of modules that `self.layers[place]` is one of."""
+    """Return the list of modules that `self.layers[place]` indexes."""
     match node:
         case ast.Subscript(value=inner, slice=ast.Name(id=own)) if own == place:
             return _module(model, inner)

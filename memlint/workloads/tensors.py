@@ -1,4 +1,4 @@
-"""Inputs made from their specs, with values a model can digest."""
+"""Inputs created from their specs, with values that a model can process."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ _STEP = re.compile(r"[^.\[\]]+|\[\]")
 
 
 def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str, int]) -> dict[str, Any]:
-    """Host tensors for `specs`, nested as their names say; see `InputSpec`.
+    """Create host tensors for `specs`, nested as their names say; see `InputSpec`.
 
-    The same seed each time, and the program's own random state is left as it was.
+    The seed is the same each time, and the program's own random state stays unchanged.
     """
     inputs: dict[str, Any] = {}
     with torch.random.fork_rng(devices=[]):
@@ -27,10 +27,10 @@ def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str,
 
 
 class Fields(dict[str, Any]):
-    """A batch by the names of its fields, which are attributes too, as in a dictionary, TensorDict or PyG's Data."""
+    """A batch with named fields, which are also attributes, as in a dictionary, TensorDict or PyG's Data."""
 
     def __getattr__(self, name: str) -> Any:
-        """The field of that name."""
+        """Return the field of that name."""
         if name in self:
             return self[name]
         raise AttributeError(name)
@@ -46,7 +46,7 @@ register_pytree_node(
 
 
 def _listed(value: Any) -> Any:
-    """Mappings whose keys count from 0, made into lists."""
+    """Convert mappings whose keys count from 0 to lists."""
     if isinstance(value, list):
         return [_listed(each) for each in value]
     if isinstance(value, dict):
@@ -57,13 +57,13 @@ def _listed(value: Any) -> Any:
 
 
 def positional_and_named(inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of a call: inputs that are named by digits go by position."""
+    """Return the arguments of a call: inputs with digits as names are positional."""
     positional = [inputs[name] for name in sorted(filter(str.isdigit, inputs), key=int)]
     return positional, {name: value for name, value in inputs.items() if not name.isdigit()}
 
 
 def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> Any:
-    """Make one value of `spec`: a tensor, or the constant."""
+    """Create one value of `spec`: a tensor, or the constant."""
     if spec.dtype == CONSTANT:
         return spec.low
     shape, dtype = spec.sizes(batch, dimensions), getattr(torch, spec.dtype)
@@ -81,7 +81,7 @@ def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> A
         return torch.rand(shape).mul_(high - low).add_(low).to(dtype)
     low = int(spec.low or 0)
     high = max(low + 1, int(2 if spec.high is None else spec.high))
-    # One value alone is known on the virtual device, too: a mask of ones selects everything.
+    # A constant tensor has known values on the virtual device too: a mask of ones selects everything.
     values = torch.full(shape, low) if high == low + 1 else torch.randint(low, high, shape)
     if spec.runs and shape[0]:
         begin = [value for value, count in spec.runs for _ in range(count)]
@@ -95,7 +95,7 @@ def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> A
 
 
 def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> None:
-    """Put the value of `spec` where `steps` lead: `["labels", "[]", "boxes"]`."""
+    """Put the value of `spec` at the path `steps`: `["labels", "[]", "boxes"]`."""
     name, rest = steps[0], steps[1:]
     if not rest:
         place[name] = make_tensor(spec, batch, dimensions)

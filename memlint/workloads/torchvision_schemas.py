@@ -1,8 +1,8 @@
 """The operator schemas of torchvision's C++ library, declared without it.
 
-`import torchvision` registers Python kernels for its operators and fails where the compiled library that declares
-them does not load, as with a wheel built for another PyTorch. Models need few of the operators: with the
-schemas declared, everything else of torchvision works.
+`import torchvision` registers Python kernels for its operators and fails if the compiled library that declares them
+does not load, as with a wheel built for another PyTorch. Models need few of the operators: with the schemas declared,
+everything else of torchvision works.
 
 Source of the schemas: the operator registrations of torchvision 0.15 to 0.29.
 """
@@ -46,7 +46,7 @@ _declared: list[torch.library.Library] = []
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Declares the schemas the moment torchvision is imported; finds nothing itself."""
+    """Import hook that declares the schemas when torchvision is imported; finds nothing itself."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -65,18 +65,18 @@ def install() -> None:
 
 
 def declare() -> None:
-    """Declare every schema that is not there yet."""
+    """Declare every schema that does not exist yet."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in SCHEMAS:
         name = schema.partition("(")[0]
         if not is_op(f"torchvision::{name}"):
             library.define(schema)
-    # A Library takes its operators back when it is collected.
+    # A Library removes its operators when it is garbage-collected.
     _declared.append(library)
 
 
 def _extension_loads(package: Path) -> bool:
-    """Whether the compiled operators in torchvision's folder are there and fit this PyTorch."""
+    """Return True if the compiled operators are in torchvision's folder and fit this PyTorch."""
     for library in sorted(package.glob("_C*")):
         try:
             torch.ops.load_library(str(library))

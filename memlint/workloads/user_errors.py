@@ -1,4 +1,4 @@
-"""What a user's code raised, as a text with its type, its message and its line."""
+"""Errors of the user's code as text: type, message and line."""
 
 import argparse
 import re
@@ -18,7 +18,7 @@ from memlint.workloads.missing_modules import absent, remedy
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _typed = ["memlint check FILE"]
-"""The command that is answered."""
+"""The command that memlint is running."""
 
 
 _WITHOUT_GPU = (
@@ -27,22 +27,22 @@ _WITHOUT_GPU = (
     *("no CUDA-capable device is detected", "CUDA driver version is insufficient", "not linked with support for cuda"),
     *("PrivateUse1HooksInterface", "a device is simulated"),
 )
-"""What PyTorch says then, with its builds without CUDA and for it."""
+"""PyTorch's messages on a missing GPU, from builds without CUDA and with it."""
 
 
 def answer_to(command: str) -> None:
-    """Let hints name this command with what is to be added to it."""
+    """Let hints name this command and the options to add."""
     _typed[:] = [command]
 
 
 def command_with(options: str) -> str:
-    """The command that is answered, with these options."""
+    """Return the running command with these options."""
     return f"{_typed[0]} {options}"
 
 
 @contextmanager
 def reported(action: str, hint: str = "") -> Iterator[None]:
-    """Run user code; what it raises, `SystemExit` included, becomes a WorkloadError that begins with `action`."""
+    """Run user code; any exception, `SystemExit` included, becomes a WorkloadError that begins with `action`."""
     try:
         yield
     except MemlintError:
@@ -55,7 +55,7 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
 
 
 def what_to_do(error: BaseException) -> str:
-    """A hint, where the error itself shows what is missing; else empty."""
+    """Return a hint if the error itself shows what is missing; else empty."""
     if name := missing_package(error):
         return remedy(name, user_line(error).rpartition(":")[0])
     if "more than 1 value per channel" in text_of(error):
@@ -66,7 +66,7 @@ def what_to_do(error: BaseException) -> str:
             "memlint run --ranks 2 with its name."
         )
     if "compute capability" in text_of(error).lower():
-        return "It refuses the GPU that is simulated: name another, such as --gpu h100-80gb."
+        return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
         return absent(error)
     if wants_a_gpu(error):
@@ -80,9 +80,9 @@ def what_to_do(error: BaseException) -> str:
 
 
 def missing_package(error: BaseException) -> str:
-    """Name of the module or package that is not there; empty where the error is another, or does not name it.
+    """Return the name of the missing module or package; empty if the error is another one, or does not name it.
 
-    Libraries raise PackageNotFoundError with a sentence in the place of a name, which is then in quotes.
+    Libraries raise PackageNotFoundError with a sentence in place of the name, which is then in quotes.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
@@ -92,26 +92,26 @@ def missing_package(error: BaseException) -> str:
 
 
 def _refused_arguments(error: BaseException) -> str | None:
-    """What argparse says before it ends the process; None where something else did."""
+    """Return argparse's message before it ends the process; None for other exits."""
     frames = (frame for frame, _line in traceback.walk_tb(error.__traceback__))
     refusals = (frame.f_locals for frame in frames if frame.f_code is argparse.ArgumentParser.error.__code__)
     return next((str(each["message"]) for each in refusals), None)
 
 
 def wants_a_gpu(error: BaseException) -> bool:
-    """Whether PyTorch was asked for something on a GPU where none is simulated."""
+    """Return True if the code asked PyTorch for a GPU while none is simulated."""
     return any(each in text_of(link) for link in chain(error) for each in _WITHOUT_GPU)
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: heads must divide width (model.py:12)`: the line is the innermost one that is the user's."""
+    """Return `ValueError: heads must divide width (model.py:12)`: the line is the innermost one of the user's code."""
     refused = _refused_arguments(error)
     if refused is not None:
-        return f"its command line has not what it needs: {refused} ({user_line(error)})"
+        return f"its command line was rejected: {refused} ({user_line(error)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     if wants_a_gpu(error):
-        return f"a tensor is made on a GPU while none is simulated ({user_line(error)})"
+        return f"a tensor is created on a GPU while none is simulated ({user_line(error)})"
     text = " ".join(text_of(error).split())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     line = user_line(error)
@@ -119,9 +119,9 @@ def describe(error: BaseException) -> str:
 
 
 def user_line(error: BaseException) -> str:
-    """`path:line` of the innermost frame outside PyTorch, memlint, the standard library and installed packages.
+    """Return `path:line` of the innermost frame outside PyTorch, memlint, the standard library and installed packages.
 
-    Where only an installed package's frames are left, the innermost of those; empty without any.
+    If only frames of installed packages are left, the innermost of those; empty without any.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_internal(frame.filename)]
     frames = [frame for frame in frames if is_users(frame.filename)] or frames

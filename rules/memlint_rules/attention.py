@@ -1,4 +1,4 @@
-"""Attention as two matrix products with a softmax between them, found in a Trace."""
+"""Detection of attention written as two matrix products with a softmax between them, in a Trace."""
 
 from math import prod
 from typing import NamedTuple
@@ -7,26 +7,26 @@ from memlint.memory.records import Category, Node, Phase, Trace
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, numel
 
 MIN_LENGTH = 32
-"""Positions; over fewer, a softmax is more likely a gate or a choice between experts."""
+"""Minimum number of positions; over fewer, a softmax is more likely a gate or a choice between experts."""
 
 
 _MOST_AFTER = 32
-"""Elementwise kernels between softmax and product; more are weights that a loop adds up, and take long to follow."""
+"""Maximum number of elementwise kernels between softmax and product; more is a sum in a loop, slow to follow."""
 
 
 class Attention(NamedTuple):
     """The kernels of one attention whose scores are in memory."""
 
     chain: tuple[Node, ...]
-    """From the first product to before the second."""
+    """Kernels from the first product to the last one before the second product."""
     softmax: Node
     second: Node
     learned: bool
-    """Whether a parameter is added to the scores."""
+    """True if a parameter is added to the scores."""
 
 
 def match_attention(flow: Flow, softmax: Node) -> Attention | None:
-    """Follow the data around a softmax to both matrix products; None if it is no attention, or used for more."""
+    """Follow the data around a softmax to both matrix products; None if it is not attention, or has other uses."""
     scores = softmax.outputs[0]
     if len(scores.shape) < 2 or min(scores.shape[-2:]) < MIN_LENGTH or scores.dtype == "float64":
         return None
@@ -37,10 +37,10 @@ def match_attention(flow: Flow, softmax: Node) -> Attention | None:
     if not products or len(after) > _MOST_AFTER:
         return None
     operands = (*before[-1].inputs[-2:], *products[0].inputs[-2:])
-    if any(map(flow.trace.is_parameter, operands)):  # a layer and no attention
+    if any(map(flow.trace.is_parameter, operands)):  # a layer, not attention
         return None
     chain = (*before, softmax, *after)
-    if numel(scores) <= numel(products[0].outputs[0]):  # attention between channels: the output is no smaller
+    if numel(scores) <= numel(products[0].outputs[0]):  # attention between channels: the output is not smaller
         return None
     if any(_is_used_elsewhere(flow, node, {n.index for n in (*chain, *products)}) for node in chain):
         return None
@@ -49,9 +49,9 @@ def match_attention(flow: Flow, softmax: Node) -> Attention | None:
 
 
 def unread_average(flow: Flow, attention: Attention) -> Node | None:
-    """The mean over heads that `nn.MultiheadAttention` returns as its weights, where nothing reads it.
+    """Return the mean over heads that `nn.MultiheadAttention` returns as its weights, if nothing reads it.
 
-    All of that module runs on the one line of the program that calls it.
+    The program runs the whole module on the one line that calls it.
     """
     softmax, first = attention.softmax, attention.chain[0]
     if not softmax.frame == first.frame == attention.second.frame or "MultiheadAttention" not in dict(
@@ -71,7 +71,7 @@ def unread_average(flow: Flow, attention: Attention) -> Node | None:
 
 
 def _upstream(flow: Flow, node: Node, size: int) -> list[Node] | None:
-    """Nodes before `node`, nearest first, up to the product that made the scores."""
+    """Return the Nodes before `node`, nearest first, up to the product that made the scores."""
     for geometry in node.inputs:
         if geometry.buffer < 0 or numel(geometry) != size:
             continue
@@ -86,7 +86,7 @@ def _upstream(flow: Flow, node: Node, size: int) -> list[Node] | None:
 
 
 def _downstream(flow: Flow, softmax: Node, size: int) -> tuple[list[Node], list[Node]]:
-    """Elementwise Nodes after the softmax, and the products they end in."""
+    """Return the elementwise Nodes after the softmax, and the products that they end in."""
     elementwise: dict[int, Node] = {}
     products: dict[int, Node] = {}
     waiting = [softmax]
@@ -105,7 +105,7 @@ def _downstream(flow: Flow, softmax: Node, size: int) -> tuple[list[Node], list[
 
 
 def _is_used_elsewhere(flow: Flow, node: Node, own: set[int]) -> bool:
-    """Whether a forward kernel outside the attention reads what `node` made, and something comes of it."""
+    """Return True if a forward kernel outside the attention reads the output of `node`, and its result is used."""
     return any(
         reader.index not in own and reader.phase is Phase.FORWARD and flow.is_read(reader)
         for buffer in made(node)
@@ -114,7 +114,7 @@ def _is_used_elsewhere(flow: Flow, node: Node, own: set[int]) -> bool:
 
 
 def _comes_from_parameter(flow: Flow, buffer: int, before: int, depth: int = 4) -> bool:
-    """Whether a tensor is a parameter, or made of one in a few steps and without a matrix product."""
+    """Return True for a parameter, or a tensor made from one in a few steps without a matrix product."""
     if flow.trace.buffers[buffer].category is Category.PARAMETER:
         return True
     writer = flow.writer(buffer, before)
@@ -124,7 +124,7 @@ def _comes_from_parameter(flow: Flow, buffer: int, before: int, depth: int = 4) 
 
 
 def fused_sizes(trace: Trace, matches: list[Attention]) -> dict[int, int]:
-    """Bytes of the storages of these attentions if a fused kernel computed them."""
+    """Return the bytes of these attentions' storages if a fused kernel computed them."""
     sizes: dict[int, int] = {}
     of_backward = (buffer for buffer in trace.buffers if buffer.phase is Phase.BACKWARD)
     backward = grouped(((buffer.step, buffer.module, buffer.frame), buffer.id) for buffer in of_backward)
@@ -134,7 +134,7 @@ def fused_sizes(trace: Trace, matches: list[Attention]) -> dict[int, int]:
         for gradient in (i for place in places for i in backward[place]):
             is_softmax = trace.buffers[gradient].op == "aten._softmax_backward_data.default"
             if prod(trace.buffers[gradient].shape) != numel(scores):
-                if is_softmax:  # what its kernel takes for itself
+                if is_softmax:  # the kernel's own workspace
                     sizes[gradient] = 0
             elif not (is_softmax and match.learned):
                 sizes[gradient] = 4 * numel(output) if is_softmax else 0

@@ -1,4 +1,4 @@
-"""Where a program calls the repeated blocks of its model."""
+"""The line on which a program calls the repeated blocks of its model."""
 
 import ast
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ from memlint.source.text import dotted_name, source_at
 
 
 def call_of_blocks(trace: Trace, blocks: Sequence[str]) -> Frame | None:
-    """The line of the project that calls the modules at the paths `blocks`; None where the text does not say.
+    """Return the project's line that calls the modules at the paths `blocks`; None if the source does not show it.
 
-    It is `x = block(x)` of `for block in self.blocks`, or a call of `self.blocks` or of `self.blocks[i]`, in the class
-    that has them or in one that it derives from. Of blocks in a list and beside it, the list's come first.
+    It is `x = block(x)` in `for block in self.blocks`, or a call of `self.blocks` or `self.blocks[i]`, in the class
+    that has the blocks or in a base class. Blocks in a list take precedence over blocks beside it.
     """
     in_order = sorted(blocks, key=lambda path: not path.rpartition(".")[2].isdigit())
     return next(filter(None, (_call_of(trace, path) for path in in_order)), None)
@@ -46,7 +46,7 @@ def _call_of(trace: Trace, path: str) -> Frame | None:
 
 
 def _calls(method: ast.FunctionDef, blocks: str) -> Iterator[ast.Call]:
-    """Calls of what is called `blocks`, as a whole or one by one."""
+    """Yield calls of the name `blocks`, as a whole or one by one."""
     for node in ast.walk(method):
         if isinstance(node, ast.For) and any(_is_named(part, blocks) for part in ast.walk(node.iter)):
             targets = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
@@ -59,7 +59,7 @@ def _calls(method: ast.FunctionDef, blocks: str) -> Iterator[ast.Call]:
 
 
 def _called(call: ast.Call) -> str:
-    """The name of the module: `block(x)` is `block.forward(x)` with its hooks."""
+    """Return the name of the module: `block(x)` is `block.forward(x)` with its hooks."""
     return dotted_name(call.func).removesuffix(".forward")
 
 

@@ -1,4 +1,4 @@
-"""Functions that PyTorch has one kernel for, found in a Trace where a program writes them out."""
+"""Detection of functions that PyTorch has one kernel for, where a program writes them out, in a Trace."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,24 +12,23 @@ SIGMOID, TANH, ERF, SOFTPLUS, SOFTMAX, LOG, SQRT, RSQRT = (
     f"aten.{op}.default" for op in ("sigmoid", "tanh", "erf", "softplus", "_softmax", "log", "sqrt", "rsqrt")
 )
 ROOTS = frozenset({SIGMOID, TANH, ERF, SOFTMAX, SQRT, RSQRT})
-"""Kernels that one of these functions is told by."""
+"""Characteristic kernels, one for each of these functions."""
 
 RMS_NORM = "torch.nn.functional.rms_norm"
 _ELEMENTWISE = frozenset({MUL, ADD, SUB, DIV, CAST, POW, SOFTPLUS})
 _MAX_KERNELS = 10
-"""Between the input of an activation and its root; GELU with casts has seven."""
+"""Maximum number of kernels between the input of an activation and its root; GELU with casts has seven."""
 
 
 class Composite(NamedTuple):
-    """The kernels of one function written out."""
+    """The kernels of one function that is written out."""
 
     function: str
-    """What to call in their place."""
+    """The PyTorch function to call instead."""
     entry: Geometry
-    """What that function would take."""
+    """The input of that function."""
     kept: int | None
-    """A Buffer made on the way that stands for the entry, which the function would save; None where entry or exit are
-    saved already."""
+    """A Buffer that stands for the entry, which the function would save; None if entry or exit are saved already."""
     nodes: tuple[Node, ...]
     exit: Node
     """The last of `nodes`."""
@@ -38,7 +37,7 @@ class Composite(NamedTuple):
 def composite_around(flow: Flow, root: Node) -> Composite | None:
     """Find the function that `root` is the characteristic kernel of.
 
-    None if the kernels around it are no such function, or something else reads what they make on the way.
+    None if the kernels around it are not such a function, or something else reads an intermediate result.
     """
     if root.op in (SIGMOID, TANH, ERF):
         composite = _activation(flow, root)
@@ -50,7 +49,7 @@ def composite_around(flow: Flow, root: Node) -> Composite | None:
 
 
 def _activation(flow: Flow, root: Node) -> Composite | None:
-    """`x` times the root, or half of `x` times one more than the root."""
+    """Match `x` times the root, or half of `x` times one plus the root."""
     gate, plus_one = root, False
     product = flow.only_reader(root)
     if product is not None and product.op == ADD and _one_operand(product):
@@ -82,7 +81,7 @@ def _activation(flow: Flow, root: Node) -> Composite | None:
 
 
 def _cast_that_is_kept(flow: Flow, entry: Geometry, nodes: Sequence[Node]) -> int | None:
-    """The cast of an entry that backward reads in its place, as under autocast; the function would save the entry."""
+    """Return the cast of an entry that backward reads instead, as under autocast; the function would save the entry."""
     if flow.trace.buffers[entry.buffer].category is Category.ACTIVATION:
         return None
     casts = (node for node in nodes if node.op == CAST and node.inputs[0].buffer == entry.buffer)
@@ -109,7 +108,7 @@ def _log_softmax(flow: Flow, softmax: Node) -> Composite | None:
 
 
 def _norm(flow: Flow, root: Node) -> Composite | None:
-    """`x`, with or without its mean taken off, over the root of its mean square, over the last dimension."""
+    """Match `x`, with or without its mean subtracted, over the root of its mean square, over the last dimension."""
     added = _writer(flow, root)
     mean = _writer(flow, added) if added is not None and added.op == ADD else None
     square = _writer(flow, mean) if mean is not None and mean.op == MEAN else None
@@ -144,7 +143,7 @@ def _norm(flow: Flow, root: Node) -> Composite | None:
 
 
 def _scaled_and_shifted(flow: Flow, node: Node, ops: tuple[str, ...] = (MUL, ADD)) -> list[Node]:
-    """What follows a normalisation: a product with a parameter, and a sum with another, through casts."""
+    """Return the kernels after a normalisation: a product with a parameter and a sum with another, through casts."""
     affine: list[Node] = []
     passed: list[Node] = []
     for op in ops:
@@ -182,7 +181,7 @@ def _is_square(node: Node) -> bool:
 
 
 def _cone(flow: Flow, root: Node, entry: Geometry) -> list[Node] | None:
-    """The elementwise kernels from `entry` to `root`; None if anything else goes into the root."""
+    """Return the elementwise kernels from `entry` to `root`; None if anything else goes into the root."""
     kernels: dict[int, Node] = {}
     waiting = [root]
     while waiting:
@@ -202,7 +201,7 @@ def _cone(flow: Flow, root: Node, entry: Geometry) -> list[Node] | None:
 
 
 def _is_closed(flow: Flow, composite: Composite) -> bool:
-    """Whether no forward kernel outside reads what is made on the way."""
+    """Return True if no forward kernel outside reads an intermediate result."""
     own = {node.index for node in composite.nodes}
     return all(
         reader.index in own or reader.phase is not Phase.FORWARD
@@ -214,10 +213,10 @@ def _is_closed(flow: Flow, composite: Composite) -> bool:
 
 
 def _writer(flow: Flow, node: Node) -> Node | None:
-    """What made the first operand of `node`."""
+    """Return the Node that wrote the first operand of `node`."""
     return flow.writer(node.inputs[0].buffer, node.index) if node.inputs and node.inputs[0].buffer >= 0 else None
 
 
 def _one_operand(node: Node) -> bool:
-    """Whether the other operand is a number."""
+    """Return True if the other operand is a number."""
     return len([g for g in node.inputs if g.buffer >= 0]) == 1

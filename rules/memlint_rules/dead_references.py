@@ -13,28 +13,28 @@ _KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
 
 
 def dead_at_peak(context: Context) -> list[Buffer]:
-    """What is alive at the peak after its last use; small storages, such as losses and counters, are left out."""
+    """Return the Buffers alive at the peak after their last use, without small storages such as losses and counters."""
     dead = dead_at(context.trace, peak_event(context.timeline)) if context.timeline.events else ()
     return [each for each in dead if each.category not in _KEPT_ON_PURPOSE and each.nbytes >= MIN_NBYTES]
 
 
 def change_without(context: Context, buffers: Iterable[Buffer]) -> int:
-    """Bytes by which the peak changes if these Buffers, and the same of every step, die right after their last use."""
+    """Return the change of the peak in bytes if these Buffers, and those alike in every step, die after last use."""
     origins = {origin(buffer) for buffer in buffers}
     return peak_change(context.timeline, drop_references(context.timeline, held(context.trace), origins))
 
 
 def nbytes_of(buffers: Iterable[Buffer]) -> int:
-    """Sum of bytes."""
+    """Return the sum of bytes."""
     return sum(buffer.nbytes for buffer in buffers)
 
 
 def biggest_of(buffers: Iterable[Buffer]) -> Buffer:
-    """The first of the Buffers with most bytes."""
+    """Return the first of the largest Buffers."""
     return max(buffers, key=lambda buffer: buffer.nbytes)
 
 
 def described(buffer: Buffer) -> str:
-    """Dtype, shape, and the line that made it."""
+    """Return dtype, shape, and the line that allocated it."""
     made = f", made at {buffer.frame}" if buffer.frame else ""
     return f"{buffer.dtype} {list(buffer.shape)}{made}"

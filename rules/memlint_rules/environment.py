@@ -1,4 +1,4 @@
-"""Variables of the environment that a program sets for PyTorch's allocator."""
+"""Environment variables that a program sets for PyTorch's allocator."""
 
 import ast
 
@@ -9,7 +9,7 @@ ALLOCATOR_SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
 
 
 def variable_set(source: Source, node: ast.AST) -> tuple[str, str]:
-    """The variable of the environment that `node` sets and the text it sets it to; empty where it does not."""
+    """Return the environment variable that `node` sets and its new text; empty if it sets none."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         held, key, value = node.targets[0].value, node.targets[0].slice, node.value
     elif isinstance(node, ast.Call) and called(node) == "setdefault" and len(node.args) == 2:

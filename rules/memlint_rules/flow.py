@@ -1,4 +1,4 @@
-"""How tensors flow from Node to Node of a Trace, for rules that look for a pattern of kernels."""
+"""The flow of tensors from Node to Node of a Trace, for rules that look for a pattern of kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memlint.memory.records import Buffer, Frame, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import Timeline, live, without
 
 MIN_NBYTES = 2**20
-"""Findings about fewer bytes are not worth a word."""
+"""Bytes below which findings are not worth reporting."""
 
 HALF = frozenset({"float16", "bfloat16"})
 """Dtypes of half precision, as Buffers name them."""
@@ -32,11 +32,11 @@ POINTWISE = frozenset(
         "where.ScalarSelf", "where.self",
     )
 )  # fmt: skip
-"""Kernels that give one element for each of their first input, and are common around attention and losses."""
+"""Kernels with one output element for each element of their first input, common around attention and losses."""
 
 
 class Flow:
-    """Who wrote and who reads each Buffer of a Trace, in order."""
+    """The writers and readers of each Buffer of a Trace, in order."""
 
     _latest: ClassVar[Flow | None] = None
 
@@ -53,46 +53,46 @@ class Flow:
 
     @classmethod
     def of(cls, trace: Trace) -> Flow:
-        """The Flow of a Trace. The one made last is kept, because one rule after the other asks for the same."""
+        """Make the Flow of a Trace. The last one is cached, because rule after rule asks for the same."""
         if cls._latest is None or cls._latest.trace is not trace:
             cls._latest = cls(trace)
         return cls._latest
 
     def forward(self, *ops: str) -> Iterator[Node]:
-        """The Nodes of forward that run one of these kernels, in order."""
+        """Yield the Nodes of forward that run one of these kernels, in order."""
         return (node for node in self.trace.nodes if node.op in ops and node.phase is Phase.FORWARD)
 
     def forwards_before(self, node: Node) -> int:
-        """How many forwards had their backward before this Node: under accumulation a step has several."""
+        """Return how many forwards had their backward before this Node: under accumulation a step has several."""
         return bisect_right(self._ends, node.index)
 
     def writer(self, buffer: int, before: int) -> Node | None:
-        """The last Node before that index which wrote the Buffer."""
+        """Return the last Node before that index that wrote the Buffer."""
         position = bisect_left(self._writers[buffer], before)
         return self.trace.nodes[self._writers[buffer][position - 1]] if position else None
 
     def readers(self, buffer: int, after: int) -> Iterator[Node]:
-        """The Nodes after that index which read the Buffer, in order."""
+        """Yield the Nodes after that index that read the Buffer, in order."""
         readers = self._readers[buffer]
         return (self.trace.nodes[index] for index in readers[bisect_right(readers, after) :])
 
     def is_written(self, buffer: int, after: int, until: int) -> bool:
-        """Whether a Node after the one index and no later than the other writes the Buffer."""
+        """Return True if a Node after index `after` and up to `until` writes the Buffer."""
         writers = self._writers[buffer]
         position = bisect_right(writers, after)
         return position < len(writers) and writers[position] <= until
 
     def is_read(self, node: Node) -> bool:
-        """Whether another Node reads what `node` made."""
+        """Return True if another Node reads a result of `node`."""
         return any(next(self.readers(buffer, node.index), None) for buffer in made(node))
 
     def only_reader(self, node: Node) -> Node | None:
-        """The one forward kernel that reads the first result of `node`; None where there are more, or none."""
+        """Return the one forward kernel that reads the first result of `node`; None if there are several, or none."""
         readers = [r for r in self.readers(node.outputs[0].buffer, node.index) if r.phase is Phase.FORWARD]
         return readers[0] if len(readers) == 1 else None
 
     def made_at(self, buffer: Buffer) -> Frame | None:
-        """The line that made the host tensor of which `buffer` is a copy, or else `buffer` itself."""
+        """Return the line that allocated the host tensor that `buffer` copies, or else `buffer` itself."""
         node = self.trace.nodes[buffer.node] if buffer.node >= 0 else None
         while node is not None and node.op == "aten._to_copy.default" and node.inputs and node.inputs[0].buffer >= 0:
             source = self.writer(node.inputs[0].buffer, node.index)
@@ -103,21 +103,21 @@ class Flow:
 
 
 def numel(geometry: Geometry) -> int:
-    """Count elements."""
+    """Return the number of elements."""
     return prod(geometry.shape)
 
 
 def made(node: Node) -> set[int]:
-    """Buffers that `node` returned or wrote."""
+    """Return the Buffers that `node` returned or wrote."""
     return {geometry.buffer for geometry in node.outputs if geometry.buffer >= 0}
 
 
 def peak_change(before: Timeline, after: Timeline) -> int:
-    """Bytes by which the requested peak changes, negative for a fall."""
+    """Return the change of the requested peak in bytes, negative for a fall."""
     return max(live(after), default=0) - max(live(before), default=0)
 
 
 def most_alive(timeline: Timeline, buffers: Iterable[int]) -> int:
-    """Most bytes that these Buffers, by id, hold at one time."""
+    """Return the most bytes that these Buffers, by id, hold at one time."""
     others = {buffer.id for buffer in timeline.buffers}.difference(buffers)
     return max(live(without(timeline, others)), default=0)

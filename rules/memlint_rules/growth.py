@@ -1,4 +1,4 @@
-"""Findings of rules of loops in a traced Workload: what each step adds, and what only the next lets go of."""
+"""Findings of loop rules in a traced Workload: the Buffers that each step adds, or that only the next step releases."""
 
 import ast
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from memlint.source.text import Source, dotted_name, source_at
 from memlint_rules.dead_references import described
 
 FAR_AWAY = 100_000
-"""Steps beyond which running out of memory is only worth a note."""
+"""Number of steps beyond which running out of memory is only worth a note."""
 
 _PUTS = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "setdefault"})
 
 
 class GrowsBy(StrEnum):
-    """What keeps the Buffers that each step adds."""
+    """The kind of object that keeps the Buffers of each step."""
 
     GRADIENT = "gradient"
     """Gradients that have a graph of their own."""
@@ -36,7 +36,7 @@ class GrowsBy(StrEnum):
 
 
 def kind_of(growth: Growth) -> GrowsBy:
-    """Say how what grows is kept; what no variable keeps is taken for a graph in a container."""
+    """Return the kind of the keeper; a keeper without a variable counts as a graph in a container."""
     if growth.keeper is None:
         return GrowsBy.LIST
     if not growth.keeper.has_graph:
@@ -51,7 +51,7 @@ def kind_of(growth: Growth) -> GrowsBy:
 
 
 class _GrowthRule(SourceRule):
-    """A rule of loops that also says what each step of a traced Workload adds."""
+    """A rule about loops that also reports what each step of a traced Workload adds."""
 
     grows_by: ClassVar[GrowsBy]
     saving = """\
@@ -67,7 +67,7 @@ text alone nothing is computed."""
 
 
 def scopes_of_loops(source: Source) -> Iterator[Scope]:
-    """Where loops of training or evaluation may stand: functions outside of modules, in a file that has such loops."""
+    """Yield scopes that may have training or evaluation loops: functions outside modules, in a file with such loops."""
     if uses_torch(source) and (differentiates(source) or goes_over_batches(source)):
         yield from (scope for scope in scopes(source) if not scope.in_module)
 
@@ -96,21 +96,21 @@ _FIXES = {
     GrowsBy.GRADIENT: "Use `torch.autograd.grad(loss, parameters, create_graph=True)`, or reset gradients each step.",
     GrowsBy.SUM: _DETACH,
     GrowsBy.LIST: _DETACH,
-    GrowsBy.VALUES: "Move what is kept to the host with `.cpu()`, or keep only what is needed of it.",
+    GrowsBy.VALUES: "Move the kept tensors to the host with `.cpu()`, or keep only the part that is needed.",
 }
 
 
 def steps_until_full(context: Context, growth: Growth) -> int | None:
-    """Count the steps after which the GPU is full; None where its size is not known."""
+    """Return the number of steps after which the GPU is full; None if its size is unknown."""
     if not context.device.is_cuda:
         return None
     room = context.device.total_nbytes - context.estimate.device.estimate
-    blocks = sum(-(-buffer.nbytes // 512) * 512 for buffer in growth.buffers)  # as the caching allocator rounds
+    blocks = sum(-(-buffer.nbytes // 512) * 512 for buffer in growth.buffers)  # rounded as by the caching allocator
     return max(room, 0) // blocks + context.timeline.num_steps
 
 
 def _peak_change(timeline: Timeline, growth: Growth) -> int:
-    """Bytes by which the peak of the traced steps moves if the first lets go of what it adds."""
+    """Return the change of the traced steps' peak in bytes if the first step releases what it adds."""
     kinds = {(buffer.op, buffer.frame, buffer.shape, buffer.dtype) for buffer in growth.buffers}
     first_end = timeline.step_nodes[1] - 1
     cuts = {
@@ -127,7 +127,7 @@ def _biggest(buffers: tuple[Buffer, ...]) -> str:
 
 
 def place(keeper: Keeper | None, buffers: tuple[Buffer, ...]) -> Frame | None:
-    """Find the line that puts something into the variable; else the line that made the biggest Buffer."""
+    """Return the line that puts something into the variable; else the line that allocated the largest Buffer."""
     made = next((buffer.frame for buffer in buffers if buffer.frame is not None), None)
     if keeper is None:
         return made
@@ -145,7 +145,7 @@ def place(keeper: Keeper | None, buffers: tuple[Buffer, ...]) -> Frame | None:
 
 
 def _puts_into(source: Source, node: ast.Call | ast.AugAssign | ast.Assign, name: str) -> bool:
-    """Whether the variable whose last name this is gets something more, or for `grad`, a graph."""
+    """Return True if the variable with this last name gets another value or, for `grad`, a graph."""
     if isinstance(node, ast.Call):
         if name == "grad":
             return is_literal(argument(node, "create_graph"), True)
@@ -162,7 +162,7 @@ def _puts_into(source: Source, node: ast.Call | ast.AugAssign | ast.Assign, name
 
 
 def _function(source: Source, node: ast.AST) -> str:
-    """The name of the innermost function around `node`; empty outside of functions."""
+    """Return the name of the innermost function around `node`; empty outside functions."""
     while (node := source.index.parents.get(node, source.tree)) is not source.tree:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return node.name
@@ -170,7 +170,7 @@ def _function(source: Source, node: ast.AST) -> str:
 
 
 def _last_name(node: ast.expr) -> str:
-    """`losses` of `self.losses[0]`."""
+    """Return `losses` for `self.losses[0]`."""
     while isinstance(node, ast.Subscript):
         node = node.value
     return dotted_name(node).rpartition(".")[2]

@@ -6,23 +6,23 @@ from memlint.memory.records import Category
 class OverBudget(TraceRule):
     """The step takes more memory than its budget or than the GPU has.
 
-    Compares what the process would show on the device, reserved memory and the CUDA context together, with the budget
-    of the workload, or without one with the memory of the GPU. With `--gpu cpu` only a budget is compared.
+    Compares the memory that the process would take on the device, reserved memory plus the CUDA context, with the
+    budget of the workload, or without a budget with the memory of the GPU. With `--gpu cpu` only a budget is compared.
 
     ## Why it costs memory
 
-    Beyond the GPU's memory the step ends with an out-of-memory error; beyond the budget it takes what was planned for
-    something else.
+    Beyond the GPU's memory the step ends with an out-of-memory error; beyond the budget it takes memory that was
+    planned for something else.
 
     ## How the saving is computed
 
-    The bytes are those above the limit. Nothing is changed, so no saving is computed; the other findings say what would
-    lower the peak.
+    The finding reports the bytes above the limit. It proposes no change, so no saving is computed; other findings say
+    what would lower the peak.
 
     ## Known limits
 
-    The comparison uses the most likely estimate. Where its interval includes the limit, the message says so. What other
-    processes hold on the same GPU is not known.
+    The comparison uses the most likely estimate. If its interval includes the limit, the message says so. The memory of
+    other processes on the same GPU is not known.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
     """
@@ -77,7 +77,7 @@ _FOR_EVERY_BATCH = frozenset({Category.PARAMETER, Category.BUFFER, Category.GRAD
 
 
 def _fix(context: Context, limit: int) -> str:
-    """Give what can bring the step below `limit`: no other batch can where what every batch needs is beyond it."""
+    """Return advice on how to bring the step below `limit`; a smaller batch cannot if every batch needs more."""
     kept = sum(nbytes for category, nbytes in context.estimate.categories.items() if category in _FOR_EVERY_BATCH)
     if kept <= limit:
         smaller = "Lower the batch size, follow" if context.workload.batch > 1 else "Follow"

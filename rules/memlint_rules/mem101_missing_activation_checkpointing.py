@@ -8,32 +8,33 @@ from memlint.whatif.repeated_blocks import blocks_that_save, granularities, sele
 from memlint_rules.block_calls import call_of_blocks
 
 MIN_SHARE = 0.25
-"""Saved activations inside the blocks must be at least this share of what is alive at the peak."""
+"""Minimum share of saved activations inside the blocks among the live bytes at the peak."""
 
 
 class MissingActivationCheckpointing(TraceRule):
     """Activations saved inside repeated blocks are a large part of the peak and could be recomputed.
 
     Looks for three or more modules of one class side by side, such as the layers of a transformer, whose activations
-    saved for backward are a quarter or more of what is alive at the peak. Blocks that are checkpointed already save
-    nothing inside themselves and are not reported. The finding stands where the blocks are called, if the text of the
-    class that has them shows it, and else where the largest of these activations is made.
+    saved for backward are a quarter or more of the live bytes at the peak. Blocks that are checkpointed already save
+    nothing inside themselves and are not reported. The finding points to the call of the blocks, if the source of their
+    class shows it, and else to the line that allocates the largest of these activations.
 
     ## Why it costs memory
 
-    Every block saves what its backward needs, and all of it stays until backward comes back to that block. With
-    activation checkpointing a block keeps only its input and runs its forward again during backward, so the inside of
-    one block exists at a time. The price is a second forward of the blocks, usually a fifth to a third more time.
+    Every block saves activations for its backward, and keeps all of them until backward reaches that block. With
+    activation checkpointing a block keeps only its input and runs its forward again during backward, so the activations
+    of only one block exist at a time. The price is a second forward of the blocks, usually a fifth to a third more
+    time.
 
     ## How the saving is computed
 
     The step is traced again with each of the blocks under `torch.utils.checkpoint.checkpoint`. The floating-point
-    operations of both steps are counted by the shapes of their matrix products, convolutions and attention. With `-v`
-    what every second block, or one part of each such as its attention, would give is traced too, and listed.
+    operations of both steps are counted by the shapes of their matrix products, convolutions and attention. With `-v`,
+    checkpoints on every second block, or on one part of each such as its attention, are traced and listed too.
 
     ## Known limits
 
-    Of models with many layers only all blocks together are tried. Running statistics of BatchNorm inside a block are
+    In models with many layers, only all blocks together are tried. Running statistics of BatchNorm inside a block are
     updated twice per step.
 
     - https://docs.pytorch.org/docs/stable/checkpoint.html
@@ -95,7 +96,7 @@ class Model(nn.Module):
         answer, blocks = min(tried, key=lambda each: each[0].estimate.requested.estimate)
         if context.thorough:
             for selection in selections(trace, blocks):
-                context.what_if(CheckpointModules(selection.paths))  # for the Report, which shows all that was tried
+                context.what_if(CheckpointModules(selection.paths))  # for the Report, which shows all variants tried
         kind = dict(trace.modules)[blocks.paths[0]]
         biggest = max(blocks.saved, key=lambda buffer: buffer.nbytes)
         work = f"{answer.recompute_flops / answer.step_flops:.0%} more" if answer.step_flops else "more"
@@ -112,7 +113,7 @@ class Model(nn.Module):
 
 
 def _how(trace: Trace, block: str) -> str:
-    """How the model that has `block` checkpoints: by its own switch, if it has one."""
+    """Say how the model with `block` enables checkpointing: by its own switch, if it has one."""
     switch = next((switch for path, switch in trace.switches if not path or is_inside(block, path)), "")
     if switch.endswith("()"):
         return f"The model has a switch for it: call `model.{switch}`."

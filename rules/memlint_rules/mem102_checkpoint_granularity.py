@@ -10,27 +10,26 @@ from memlint.whatif.changes import CheckpointInstead
 from memlint_rules.flow import grouped
 
 MIN_SHARE = 0.6
-"""Of the model's kernels that one checkpoint runs again."""
+"""Minimum share of the model's kernels that one checkpoint runs again."""
 MIN_KERNELS = 4
 
 
 class CheckpointGranularity(TraceRule):
     """One activation checkpoint holds most of the model and lowers the peak little.
 
-    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run in the
-    order of the forward without a backward kernel in between. If that is more than 60 % of what the forward ran, one
-    checkpoint holds most of the model.
+    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many run in forward
+    order without a backward kernel in between. If they are more than 60 % of the forward's kernels, one checkpoint
+    holds most of the model.
 
     ## Why it costs memory
 
-    A checkpoint keeps its input and makes everything inside again when backward reaches it, all at once. Around the
-    whole model that is right at the start of backward, where as much is alive as without a checkpoint: the time is
-    spent and the peak stays. Around each block only the inside of one block exists at a time.
+    A checkpoint keeps its input and recomputes everything inside it at once when backward reaches it. Around the whole
+    model this happens at the very start of backward, and as much is alive as without a checkpoint: it costs the time
+    and does not lower the peak. Around each block, the activations of only one block exist at a time.
 
     ## How the saving is computed
 
-    The step is traced again with each of the repeated blocks under a checkpoint, and the program's own checkpoints left
-    out.
+    The step is traced again with each of the repeated blocks under a checkpoint, without the program's own checkpoints.
 
     ## Known limits
 
@@ -154,7 +153,7 @@ class Model(nn.Module):
             context,
             trace.nodes[region.first].frame,
             f"One checkpoint runs {region.share:.0%} of the forward again at once in backward."
-            + (f" Of what it makes there {format_nbytes(nbytes)} are alive at the peak." if nbytes else ""),
+            + (f" {format_nbytes(nbytes)} of the recomputed tensors are alive at the peak." if nbytes else ""),
             nbytes=nbytes,
             peak_change=answer.peak_change,
             confidence=Confidence.EXACT_RETRACE,
@@ -164,29 +163,29 @@ class Model(nn.Module):
 
 
 class _Region(NamedTuple):
-    """Kernels of the forward that run again in backward, one after the other; `first` and `last` are Nodes."""
+    """Consecutive kernels of the forward that run again in backward; `first` and `last` are Nodes."""
 
     first: int
     last: int
     share: float
-    """Of those kernels in the forward of that step."""
+    """Their share of the kernels in that step's forward."""
 
 
 def _largest_region(trace: Trace, number: int) -> _Region | None:
-    """The longest run of that step without a kernel of backward in between; None if little runs again."""
+    """Return the longest run of that step without a backward kernel in between; None if little runs again."""
     step = [node for node in trace.nodes if node.step == number]
     backward = {_stem(node) for node in step if "_backward" in node.op}
     forward = [node for node in step if node.phase is Phase.FORWARD]
     again = [node.op for node in forward if _stem(node) in backward | _ONLY_FORWARD]
     places = grouped((_call(node), place) for place, node in enumerate(forward))
     runs: list[list[Node]] = [[]]
-    reached = -1  # by this run, of the forward
+    reached = -1  # share of the forward that this run covers
     for node in step:
         if node.phase is not Phase.BACKWARD:
             continue
         same = places.get(_call(node), [])
         following = bisect_right(same, reached)
-        if following == len(same):  # not what the forward did after that, so another run if it is one at all
+        if following == len(same):  # not the forward's next kernel: another run begins, if any
             runs.append([])
             following = 0
         reached = same[following] if same else -1
@@ -202,14 +201,14 @@ _Call: TypeAlias = "tuple[str, Frame | None, tuple[tuple[int, ...], ...]]"
 
 
 def _call(node: Node) -> _Call:
-    """What a kernel of the forward and the same one run again have in common: kernel, line and shapes."""
+    """Return the properties that a forward kernel shares with its repetition: kernel, line and shapes."""
     return node.op, node.frame, tuple(geometry.shape for geometry in node.outputs)
 
 
 _ONLY_FORWARD = frozenset({"aten.addmm"})
-"""Kernels of the forward whose backward is made of other kernels, and does not use them."""
+"""Forward kernels that do not occur in their own backward, which consists of other kernels."""
 
 
 def _stem(node: Node) -> str:
-    """What the kernel of forward and that of its backward have in common: `aten.gelu`."""
+    """Return the name that a forward kernel shares with its backward: `aten.gelu`."""
     return node.op.rpartition(".")[0].partition("_backward")[0]

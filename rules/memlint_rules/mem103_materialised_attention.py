@@ -9,9 +9,9 @@ class MaterialisedAttention(TraceRule):
     """Attention writes scores of length x length to memory; a fused kernel does not.
 
     Follows the data from one batched matrix product through elementwise kernels to a softmax over at least 32 by 32
-    positions, and on to a second product. It does not matter which lines or modules they are on. Attention whose
-    probabilities are also used elsewhere is left alone, because a fused kernel does not give them. So is a
-    `nn.MultiheadAttention` whose weights nobody reads, which is MEM104.
+    positions, and on to a second product. The kernels may be on any lines and in any modules. Attention whose
+    probabilities are also used elsewhere is not reported, because a fused kernel does not return them. Nor is an
+    `nn.MultiheadAttention` whose weights nothing reads: that is MEM104.
 
     ## Why it costs memory
 
@@ -22,15 +22,15 @@ class MaterialisedAttention(TraceRule):
 
     ## How the saving is computed
 
-    The storages of that size, in forward and backward, are taken out in every step. In their place are put what a fused
-    kernel saves, its output and the logarithm of each row's sum, and a float32 gradient of the queries in backward.
-    Where a parameter is added to the scores, its gradient of full size stays. The peak is computed again.
+    In every step, the storages of that size in forward and backward are removed and replaced by the tensors that a
+    fused kernel saves (its output and the logarithm of each row's sum) and by a float32 gradient of the queries in
+    backward. If a parameter is added to the scores, its full-size gradient stays. The peak is computed again.
 
     ## Known limits
 
-    Whether a fused kernel takes the call depends on the device, dtype, head size and mask; see the references. With
-    `enable_gqa=True` none does in float32. Copies of queries, keys and values that the products need and fused kernels
-    do not are left in, so the saving can be larger than said.
+    Whether a fused kernel supports the call depends on the device, dtype, head size and mask; see the references. With
+    `enable_gqa=True` none does in float32. Copies of queries, keys and values that the products need but fused kernels
+    do not are kept, so the real saving can be larger.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     - https://arxiv.org/abs/2205.14135

@@ -12,19 +12,19 @@ class MhaNeedWeights(TraceRule):
 
     ## Why it costs memory
 
-    `need_weights=True` is the default. To return the weights the module has to compute them: matrix product, softmax
-    and product, with tensors that grow with the square of the length and that backward keeps. With
-    `need_weights=False` it calls `scaled_dot_product_attention`, which does without them.
+    `need_weights=True` is the default. To return the weights the module must compute them by matrix product, softmax
+    and product, with tensors that grow with the square of the length and are kept for backward. With
+    `need_weights=False` it calls `scaled_dot_product_attention`, which does not need them.
 
     ## How the saving is computed
 
-    As for materialised attention (MEM103): the storages of that size are replaced by what a fused kernel saves, and the
-    mean over the heads is taken out. The peak is computed again.
+    As for materialised attention (MEM103): the storages of that size are replaced by the tensors that a fused kernel
+    saves, and the mean over the heads is removed. The peak is computed again.
 
     ## Known limits
 
     Weights that are kept and read after the step, for a plot, are reported too. With `average_attn_weights=False` there
-    is no mean to tell the module by, and MEM103 reports the attention.
+    is no mean by which to recognise the module, and MEM103 reports the attention.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
     """

@@ -10,12 +10,12 @@ from memlint.source.text import dotted_name, source_at
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
 
 MIN_LENGTH = 32
-"""Positions; smaller masks are not worth a word."""
+"""Minimum number of positions; smaller masks are not worth reporting."""
 
 _ATTENTION = frozenset(
     f"aten._scaled_dot_product_{kernel}.default" for kernel in ("efficient_attention", "flash_attention_for_cpu")
 )
-"""Fused attention that takes a mask, as its fourth tensor."""
+"""Fused attention kernels whose fourth tensor is a mask."""
 
 _TRIANGULAR = frozenset(f"aten.{op}.default" for op in ("tril", "triu", "tril_", "triu_"))
 _OF_CONSTANTS = _TRIANGULAR | frozenset(
@@ -27,32 +27,32 @@ _OF_CONSTANTS = _TRIANGULAR | frozenset(
         "where.ScalarOther", "where.ScalarSelf", "where.self", "zero_.default",
     )
 )  # fmt: skip
-"""Kernels that masks are made with. Their tensors hold nothing that depends on the inputs of the model."""
+"""Kernels that create masks. Their tensors do not depend on the inputs of the model."""
 
 _OWN_MASK = "generate_square_subsequent_mask("
-"""Of `nn.Transformer`: minus infinity above the diagonal."""
+"""The mask of `nn.Transformer`: minus infinity above the diagonal."""
 
 
 class ExplicitCausalMask(TraceRule):
     """Fused attention is given a causal mask as a tensor where `is_causal=True` would do.
 
-    Follows the mask of `scaled_dot_product_attention` back to one `tril` or `triu` of a constant. Masks that anything
-    of the model's inputs goes into, such as padding, are left alone, and so are other diagonals and rectangular masks.
+    Follows the mask of `scaled_dot_product_attention` back to one `tril` or `triu` of a constant. Masks that depend on
+    the model's inputs, such as padding, are not reported, nor are other diagonals and rectangular masks.
 
     ## Why it costs memory
 
-    The mask has one element for each pair of positions, so it grows with the square of the length. One of bools is
-    converted to the dtype of the queries in every call, and each layer keeps its own for backward. `is_causal=True`
-    needs no tensor, and in half precision lets FlashAttention take the call, which takes no mask.
+    The mask has one element for each pair of positions, so it grows with the square of the length. A boolean mask is
+    converted to the dtype of the queries in every call, and each layer keeps its own copy for backward.
+    `is_causal=True` needs no tensor, and in half precision allows FlashAttention, which does not support masks.
 
     ## How the saving is computed
 
-    The mask and all it was made from are taken out, and the peak is computed again.
+    The mask and everything it was made from are removed, and the peak is computed again.
 
     ## Known limits
 
     Masks built by comparing positions, as in `rows >= columns`, are not recognised, nor are buffers below 1 MiB. The
-    diagonal is read from the source line. What FlashAttention saves beyond the mask is not counted.
+    diagonal is read from the source line. Savings of FlashAttention beyond the mask are not counted.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     """
@@ -129,7 +129,7 @@ class Model(nn.Module):
         origins = ((node, _origin(flow, mask, node.index)) for node, mask in masked)
         lines = grouped((node.frame, (node, origin)) for node, origin in origins if origin and _is_causal(origin))
         for frame, group in lines.items():
-            masks = _of_masks_alone(flow, group)
+            masks = _only_for_masks(flow, group)
             nbytes = most_alive(timeline, masks)
             if nbytes < MIN_NBYTES:
                 continue
@@ -148,7 +148,7 @@ class Model(nn.Module):
 
 
 class _Origin(NamedTuple):
-    """What a mask was made from."""
+    """The kernels and tensors that a mask was made from."""
 
     buffers: frozenset[int]
     nodes: frozenset[int]
@@ -163,7 +163,7 @@ def _square_mask(node: Node) -> Geometry | None:
 
 
 def _origin(flow: Flow, mask: Geometry, before: int) -> _Origin | None:
-    """All that went into a mask; None if something of it is no constant."""
+    """Return everything that went into a mask; None if part of it is not constant."""
     buffers: set[int] = set()
     nodes: dict[int, Node] = {}
     waiting = [(mask.buffer, before)]
@@ -182,7 +182,7 @@ def _origin(flow: Flow, mask: Geometry, before: int) -> _Origin | None:
 
 
 def _is_causal(origin: _Origin) -> bool:
-    """Whether one line takes all up to the diagonal, or all beyond it."""
+    """Return True if one line selects everything up to the diagonal, or everything beyond it."""
     triangle, *more = origin.triangles or (None,)
     if triangle is None or triangle.frame is None or more:
         return False
@@ -201,8 +201,8 @@ def _is_causal(origin: _Origin) -> bool:
     return [ast.unparse(each) if each else "0" for each in diagonals] == [causal]
 
 
-def _of_masks_alone(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:
-    """Buffers that nothing but masks and attention reads."""
+def _only_for_masks(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:
+    """Return the Buffers that only masks and attention read."""
     nodes = frozenset().union(*(origin.nodes for _, origin in group))
     buffers = frozenset().union(*(origin.buffers for _, origin in group))
     return {

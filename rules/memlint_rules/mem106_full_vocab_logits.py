@@ -10,34 +10,34 @@ from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, most_alive, n
 
 MIN_VOCABULARY = 8192
 NUM_CHUNKS = 8
-"""Pieces into which the positions are cut in the computation of the saving."""
+"""Number of chunks of positions that the saving is computed with."""
 
 
 class FullVocabLogits(TraceRule):
-    """The loss takes the logits of all positions over a large vocabulary at once.
+    """The loss uses the logits of all positions over a large vocabulary at once.
 
     Follows the data from a matrix product with 8192 or more columns through elementwise kernels to a log-softmax and
     on to the negative log-likelihood, in training.
 
     ## Why it costs memory
 
-    The logits have one element per position and word: 4096 positions and 32,000 words are 500 MiB in float32. Casting
-    them to float32, the log-softmax, its gradient and the gradient of the logits each make another tensor of that size,
-    and three or four of them live together when backward begins. Computed for a part of the positions at a time, with
-    the part's logits made again in backward, each is as small as its part.
+    The logits have one element per position and word: 4096 positions and 32,000 words are 500 MiB in float32. The cast
+    to float32, the log-softmax, its gradient and the gradient of the logits each allocate another tensor of that size,
+    and three or four of them are alive together when backward begins. If they are computed for one chunk of positions
+    at a time, and the chunk's logits are recomputed in backward, each tensor is only as large as its chunk.
 
     ## How the saving is computed
 
-    Every storage of that size, in forward and backward, is given an eighth of its bytes in every step, as if the
-    positions came in eight chunks. In backward one gradient of the weight of a chunk is added, which exists beside the
-    sum. The peak is computed again. Where liger_kernel is installed the step is traced again with its fused kernel, and
-    the finding gives that saving in its advice.
+    In every step, each storage of that size in forward and backward is reduced to an eighth of its bytes, as for eight
+    chunks of positions. Backward also gets one chunk's gradient of the weight, which exists beside the sum. The peak is
+    computed again. If liger_kernel is installed, the step is traced again with its fused kernel, and the advice names
+    that saving.
 
     ## Known limits
 
-    More chunks save more and take more time. Logits that are returned as well as used for the loss have to be left out
-    of what is returned. Fused kernels other than Liger's, such as `torch.nn.functional.linear_cross_entropy` of PyTorch
-    2.13, have needs of their own that are not modelled.
+    More chunks save more and take more time. A model that also returns its logits must stop returning them. Fused
+    kernels other than Liger's, such as `torch.nn.functional.linear_cross_entropy` of PyTorch 2.13, have memory needs of
+    their own that are not modelled.
 
     - https://arxiv.org/abs/2411.09009
     - https://docs.pytorch.org/docs/stable/checkpoint.html
@@ -125,18 +125,18 @@ from torch.utils.checkpoint import checkpoint
             yield self.finding(
                 context,
                 frame,
-                f"The logits of {rows:,} positions over {words:,} words are made at once; with what the loss makes of "
-                f"them they take {format_nbytes(nbytes)} at one time.",
+                f"The logits of {rows:,} positions over {words:,} words are computed at once; with the loss's "
+                f"copies of them they take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
                 fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "
                 "`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` and add the losses, or use a fused loss "
-                f"such as `torch.nn.functional.linear_cross_entropy`; {_fused(context)}.",
+                f"such as `torch.nn.functional.linear_cross_entropy`; {_liger_advice(context)}.",
             )
 
 
-def _fused(context: Context) -> str:
-    """What Liger's fused kernel is asked for by, and what it saves where it is installed."""
+def _liger_advice(context: Context) -> str:
+    """Return how to enable Liger's fused kernel, and its saving if it is installed."""
     advice = "Hugging Face's Trainer takes `use_liger_kernel=True`"
     after = context.retrace(FusedCrossEntropy())
     if after is None:
@@ -183,19 +183,19 @@ def _reaches_loss(flow: Flow, log_softmax: Node) -> bool:
 
 
 def _casts_after(flow: Flow, node: Node) -> tuple[Node, ...]:
-    """Under autocast the log-softmax is cast for the loss."""
+    """Return the casts of the log-softmax for the loss, as under autocast."""
     readers = flow.readers(node.outputs[0].buffer, node.index)
     return tuple(n for n in readers if n.op == "aten._to_copy.default" and n.phase is Phase.FORWARD)
 
 
 def _is_chunked(flow: Flow, matches: list[_Match]) -> bool:
-    """Whether the same line makes the logits of one forward in several pieces already."""
+    """Return True if the same line already computes the logits of one forward in several chunks."""
     forwards = [flow.forwards_before(match.product) for match in matches]
     return max(map(forwards.count, forwards)) > 1
 
 
 def _sizes(trace: Trace, matches: list[_Match]) -> dict[int, int]:
-    """Bytes of the storages with one element per position and word, if the positions came in chunks."""
+    """Return the bytes of the storages with one element per position and word, if the positions came in chunks."""
     sizes: dict[int, int] = {}
     for match in matches:
         places = {(node.step, node.frame) for node in match.chain}

@@ -19,29 +19,29 @@ from memlint_rules.flow import grouped
 class DeadAtPeakReference(TraceRule):
     """A Python variable keeps a tensor alive at the peak that nothing reads again.
 
-    Looks at the moment of the peak for storages whose last kernel has run, and that are alive only because a Python
-    variable still refers to them: the step is run again until there, and they have to be gone once the variable lets
-    go. It names the variable and the line its function was at.
+    Looks at the peak for storages whose last kernel has run and that are alive only because a Python variable still
+    refers to them. To verify this, memlint runs the step again up to the peak and clears the variable: the storages
+    must then be freed. The finding names the variable and the line that its function had reached.
 
     ## Why it costs memory
 
     PyTorch frees a tensor when its last reference goes. A local variable lives until its function returns or the name
-    is bound again, so the output of a model that was needed for the loss alone stays through the whole backward pass,
-    which is where the peak usually is.
+    is bound again, so a model's output that only the loss needs stays alive through the whole backward pass, where the
+    peak usually is.
 
     ## How the saving is computed
 
-    The lifetime of each such storage is cut right after its last use, in every step, and the peak is computed again.
+    The lifetime of each such storage is cut off right after its last use, in every step, and the peak is computed
+    again.
 
     ## Known limits
 
-    Only variables in functions that are active at the peak are found, among them the items of tuples, lists, dicts and
-    model outputs; what an attribute of a module keeps is not. What a `del` in one function of yours does not free is
-    left out: tensors that autograd holds as well, as in the backward of a `torch.autograd.Function` those of
-    `ctx.saved_tensors`, arguments that the caller holds too, and variables of installed packages. A tensor that is read
-    only after the step, for a metric, is reported: copy what the metric needs and let the rest go. Inputs, gradients
-    and storages below 1 MiB are left out, and in traces of more than 6,000 kernels what is too little for more than a
-    note.
+    Only variables in functions that are active at the peak are found, including the items of tuples, lists, dicts and
+    model outputs; attributes of modules are not. The rule leaves out tensors that a `del` in one of your functions
+    would not free: tensors that autograd also holds (in the backward of a `torch.autograd.Function`, those of
+    `ctx.saved_tensors`), arguments that the caller also holds, and variables of installed packages. A tensor that is
+    read only after the step, for a metric, is reported: copy what the metric needs and delete the rest. Inputs,
+    gradients and storages below 1 MiB are left out, and so are notes in traces of more than 6,000 kernels.
 
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
@@ -128,10 +128,10 @@ class Model(nn.Module):
     )
 
     def check(self, context: Context) -> Findings:
-        """Yield one finding per variable and line, biggest first: the items of a list are one."""
+        """Yield one finding per variable and line, largest first: the items of a list are one variable."""
         dead = dead_at_peak(context)
         if len(context.trace.nodes) > MANY_NODES and not is_notable(-nbytes_of(dead), max(live(context.timeline))):
-            return  # who holds them takes another run to find out
+            return  # finding the holders takes another run
         holders = context.holders([each.id for each in dead]) if dead else {}
         groups = grouped((_place(holders[each.id], each), each) for each in dead if each.id in holders)
         for group in sorted(groups.values(), key=lambda group: -nbytes_of(group)):
@@ -160,18 +160,18 @@ class Model(nn.Module):
 
 
 def _whole(holder: Holder) -> str:
-    """The variable without the item or attribute of it that holds something."""
+    """Return the variable without the item or attribute that holds something."""
     return re.split(r"[.\[]", holder.variable, maxsplit=1)[0]
 
 
 def _place(holder: Holder, buffer: Buffer) -> tuple[object, ...]:
-    """Where a finding about what a variable holds stands, and of which variable it speaks."""
+    """Return the place of a finding about a held Buffer, and the variable that it names."""
     frame = buffer.frame if is_memlint(holder.frame.path) and buffer.frame is not None else holder.frame
     return frame.of_project.path, frame.of_project.line, holder.frame.function, _whole(holder)
 
 
 def _fix(holders: Collection[Holder]) -> str:
-    """What to write so that the variables of these holders, which are of one name, let go."""
+    """Return the code that makes the variables of these holders, which have one name, release the tensor."""
     names = dict.fromkeys(name for each in holders for name in each.names)
     if len(holders) > 1 and [*names] == [_whole(next(iter(holders)))]:  # others of its items may be read again
         return f"Keep in `{next(iter(names))}` only what is read again: bind other items to None after their last use."
@@ -179,7 +179,7 @@ def _fix(holders: Collection[Holder]) -> str:
 
 
 def _may_be_read_later(holder: Holder) -> bool:
-    """Whether the text of the function reads the variable behind the line it was at, before it is bound again."""
+    """Return True if the function's source reads the variable after its current line, before it is bound again."""
     try:
         source = Source.read(Path(holder.frame.path))
     except Unreadable:
@@ -203,7 +203,7 @@ def _in_program(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
 
 
 def _in_own_loop(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
-    """Describe what the model hands to the training loop, which is memlint's own and stands for the user's."""
+    """Describe the model's output in the training loop, which is memlint's own and stands for the user's."""
     return (
         f"The {biggest.dtype} {list(biggest.shape)} made here is part of what the model returns "
         f"(`{holder.variable}`), so a loop that binds the output keeps {format_nbytes(nbytes_of(group))} through "

@@ -39,27 +39,27 @@ def memlint_workload():
 
 
 class UnfusedComposite(TraceRule):
-    """An activation or normalisation is written out in operations that each keep tensors for backward.
+    """An activation or normalisation is written out in elementary operations that each keep tensors for backward.
 
-    Recognises GELU, SiLU, Mish, layer normalisation, RMS normalisation and the logarithm of a softmax where they are
-    written in elementary operations, by the flow of data from kernel to kernel.
+    Recognises GELU, SiLU, Mish, layer normalisation, RMS normalisation and the logarithm of a softmax written in
+    elementary operations, by the flow of data from kernel to kernel.
 
     ## Why it costs memory
 
-    Autograd sees each operation by itself. GELU by its formula keeps four tensors of the size of its input or more, and
-    its backward makes as many again; the kernel behind `torch.nn.functional.gelu` keeps the input. SiLU, Mish and the
-    normalisations keep one tensor in place of two to four.
+    Autograd sees each operation separately. GELU by its formula keeps four or more tensors of the size of its input,
+    and its backward allocates as many again; the kernel behind `torch.nn.functional.gelu` keeps only the input. The
+    kernels of SiLU, Mish and the normalisations keep one tensor instead of two to four.
 
     ## How the saving is computed
 
-    What the operations make on the way is taken out in forward, and in backward all but the gradient they end in. What
-    the one kernel saves is left. The peak is computed again.
+    Intermediate results are removed in forward, and in backward all gradients except the final one. The tensors that
+    the single kernel saves stay. The peak is computed again.
 
     ## Known limits
 
-    Forms that differ from the function by more than order and casts are not recognised, such as a standard deviation in
-    place of the root of a variance, or a sigmoid of a multiple of the input. Some kernels round otherwise than the
-    formula. `torch.compile` fuses such formulas by itself.
+    Variants that differ by more than order and casts are not recognised, such as a standard deviation instead of the
+    root of a variance, or a sigmoid of a multiple of the input. Some kernels round differently from the formula.
+    `torch.compile` fuses such formulas by itself.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gelu.html
     - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#fuse-operations
@@ -131,7 +131,7 @@ class UnfusedComposite(TraceRule):
 
 
 def _of_one_dtype(trace: Trace, composite: Composite) -> bool:
-    """Whether weight and input agree, without which CUDA does not take the one kernel."""
+    """Return True if weight and input have one dtype, which the single kernel requires on CUDA."""
     return not any(
         trace.is_parameter(geometry) and geometry.dtype != composite.entry.dtype
         for node in composite.nodes
@@ -140,7 +140,7 @@ def _of_one_dtype(trace: Trace, composite: Composite) -> bool:
 
 
 def _sizes(flow: Flow, group: list[Composite]) -> dict[int, int]:
-    """Bytes of the storages of these functions if one kernel computed each: none."""
+    """Return the bytes of the storages of these functions if one kernel computed each: zero."""
     trace = flow.trace
     gone: set[int] = set()
     places: dict[tuple[int, str, Frame | None], int] = {}
@@ -165,7 +165,7 @@ def _sizes(flow: Flow, group: list[Composite]) -> dict[int, int]:
 
 
 def _is_passing(flow: Flow, inside: dict[int, Node], buffer: int, size: int) -> bool:
-    """Whether a storage of backward of that many elements is made and read within the function."""
+    """Return True for a backward storage with that many elements that is written and read only within the function."""
     made_there = flow.trace.buffers[buffer]
     return (
         made_there.phase is Phase.BACKWARD

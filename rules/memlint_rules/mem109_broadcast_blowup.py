@@ -9,9 +9,9 @@ from memlint.memory.timeline import without
 from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_FACTOR = 8
-"""How many times larger than both operands the result is, at least, and than what it is reduced to."""
+"""Minimum ratio of the result's size to both operands, and to the reduced result."""
 _MAX_BETWEEN = 4
-"""Elementwise kernels between the broadcast and the reduction."""
+"""Maximum number of elementwise kernels between the broadcast and the reduction."""
 
 _BROADCASTS = frozenset(f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "maximum", "minimum"))
 _BETWEEN = POINTWISE | frozenset(
@@ -29,23 +29,24 @@ _REDUCTIONS = frozenset(
 class BroadcastBlowup(TraceRule):
     """Two tensors are broadcast to a much larger one that is reduced right away.
 
-    Looks for arithmetic whose result is at least eight times larger than both operands, because each has dimensions of
-    size 1 where the other has not, and which after a few elementwise kernels is reduced over a dimension they share.
+    Looks for arithmetic whose result is at least eight times larger than both operands, because each has size 1 in
+    dimensions where the other does not, and is reduced after a few elementwise kernels over a dimension that they
+    share.
 
     ## Why it costs memory
 
-    Between N and M points of D dimensions there are N x M distances, but `a[:, None] - b` makes N x M x D numbers
-    first, and autograd keeps them, and what is made of them, for backward. Written as a matrix product, or with a
-    kernel for the purpose, nothing of that size exists.
+    Between N and M points of D dimensions there are N x M distances, but `a[:, None] - b` first computes N x M x D
+    numbers, and autograd keeps them and their successors for backward. A matrix product, or a dedicated kernel, creates
+    nothing of that size.
 
     ## How the saving is computed
 
-    All storages of that size are taken out in forward and backward, and the peak is computed again.
+    All storages of that size are removed in forward and backward, and the peak is computed again.
 
     ## Known limits
 
-    What the replacement needs beside its result is not counted, and some reductions have none; those can be computed in
-    chunks. Distances by matrix product lose precision between points that are close together.
+    Memory that the replacement needs beside its result is not counted, and some reductions have no replacement; those
+    can be computed in chunks. Distances by matrix product lose precision between points that are close together.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.cdist.html
     - https://docs.pytorch.org/docs/stable/generated/torch.func.vmap.html
@@ -107,7 +108,7 @@ return distances.amin(-1).mean()""",
 
 
 class _Blowup(NamedTuple):
-    """The kernels whose results are that large, and the reduction that ends them."""
+    """The kernels with such large results, and the reduction that ends them."""
 
     nodes: tuple[Node, ...]
     reduction: Node
@@ -136,7 +137,7 @@ def _reduced(flow: Flow, node: Node) -> _Blowup | None:
 
 
 def _contracts(node: Node, reduction: Node) -> bool:
-    """Whether the reduction goes over dimensions that both operands of `node` have."""
+    """Return True if the reduction goes over dimensions that both operands of `node` have."""
     before, after = node.outputs[0].shape, reduction.outputs[0].shape
     if len(before) == len(after):
         gone = [i for i, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
@@ -148,7 +149,7 @@ def _contracts(node: Node, reduction: Node) -> bool:
 
 
 def _large(trace: Trace, group: list[_Blowup]) -> set[int]:
-    """Storages of that size, those of backward on the same lines included, and what kernels that read them take."""
+    """Return storages of that size, including those of backward on the same lines, and workspaces of their readers."""
     sizes = {
         (node.step, node.module, node.frame): numel(blowup.nodes[0].outputs[0])
         for blowup in group

@@ -20,29 +20,28 @@ _COPY = re.compile(r"\.clone\(|\bclone\(|copy=True|deepcopy\(|\.copy\(")
 class RedundantCopy(TraceRule):
     """A tensor is copied although neither the copy nor the original changes afterwards.
 
-    Reports `clone()` and casts with `copy=True` that give the same layout again, where nothing writes into the original
-    or the copy while both are alive, and `repeat` whose result is only added to or multiplied with a tensor that is
-    full size anyway. In half precision on CUDA it reports keys and values that are repeated for grouped queries.
+    Reports `clone()` and casts with `copy=True` that keep the layout, if nothing writes to the original or the copy
+    while both are alive, and `repeat` if its result is only added to or multiplied with a tensor that has the full size
+    anyway. In half precision on CUDA it also reports keys and values that are repeated for grouped queries.
 
     ## Why it costs memory
 
     A copy is another tensor of the same size, and if backward needs it, it stays until then. Arithmetic broadcasts
-    dimensions of size 1, so the repeated tensor is never needed. FlashAttention finds the keys of a group of queries by
-    itself, and saves them once for backward.
+    dimensions of size 1, so the repeated tensor is unnecessary. FlashAttention itself assigns keys to groups of
+    queries, and saves them once for backward.
 
     ## How the saving is computed
 
-    The original and its copy are made one storage, alive from the birth of the first to the death of the last; results
-    of `repeat` are taken out, and repeated keys and values get the size of those that were repeated. The peak is
-    computed again.
+    The original and its copy become one storage, alive from the birth of the first to the death of the last; results of
+    `repeat` are removed, and repeated keys and values get the size of the originals. The peak is computed again.
 
     ## Known limits
 
-    Copies of a part of a larger tensor are left alone, because they let the larger one go. So are copies that make a
-    tensor contiguous for a kernel which needs that. A clone that guards against a caller who changes the tensor is
-    reported if no caller in the trace does. With `enable_gqa=True` no fused kernel takes float32, so there repeated
-    keys are right. Inside installed packages only these keys and values are reported, because another implementation of
-    attention may be chosen; the other copies there are nobody's to take out.
+    Copies of a part of a larger tensor are not reported, because they allow the larger one to be freed. Nor are copies
+    that make a tensor contiguous for a kernel that needs this. A clone that protects against a caller who changes the
+    tensor is reported if no caller in the trace does so. With `enable_gqa=True` no fused kernel supports float32, so
+    repeated keys are right there. Inside installed packages only these keys and values are reported, because the user
+    can choose another implementation of attention, but cannot change other copies there.
 
     - https://docs.pytorch.org/docs/stable/notes/broadcasting.html
     - https://docs.pytorch.org/docs/stable/generated/torch.clone.html
@@ -124,7 +123,7 @@ class Attention(nn.Module):
         copies = (n for n in flow.forward(*_COPIES) if n.step >= 0 and n.frame and min(_buffers(n)) >= 0)
         kinds = ((node, _kind(flow, node)) for node in copies)
         lines = grouped(
-            ((node.frame, kind), node) for node, kind in kinds if kind is not None and _is_to_be_changed(node, kind)
+            ((node.frame, kind), node) for node, kind in kinds if kind is not None and _is_changeable(node, kind)
         )
         for (frame, kind), group in lines.items():
             nbytes = most_alive(timeline, [node.outputs[0].buffer for node in group])
@@ -143,20 +142,20 @@ class Attention(nn.Module):
 
 
 class _Kind(Enum):
-    """Why a copy is not needed."""
+    """The reason why a copy is not needed."""
 
     SAME = auto()
-    """Original and copy have one layout, and neither is written to."""
+    """Original and copy have one layout, and nothing writes to either."""
     BROADCAST = auto()
     """Arithmetic would broadcast."""
     GROUPED = auto()
-    """FlashAttention takes fewer heads of keys and values than of queries."""
+    """FlashAttention accepts fewer heads of keys and values than of queries."""
 
 
 _MESSAGES = {
     _Kind.SAME: "A tensor of shape {shape} is copied here, and neither the copy nor the original changes while both "
     "are alive: {size} at one time.",
-    _Kind.BROADCAST: "`repeat` writes a tensor of shape {shape} that only meets tensors of that shape in arithmetic, "
+    _Kind.BROADCAST: "`repeat` writes a tensor of shape {shape} that is only combined with tensors of that shape, "
     "{size} at one time.",
     _Kind.GROUPED: "Keys or values are repeated in memory to shape {shape} for attention with grouped queries, {size} "
     "at one time.",
@@ -177,8 +176,8 @@ def _kind(flow: Flow, node: Node) -> _Kind | None:
     return _Kind.GROUPED if _num_repeats(node) > 1 and _is_for_flash_attention(flow, node) else None
 
 
-def _is_to_be_changed(node: Node, kind: _Kind) -> bool:
-    """Whether somebody can: in an installed package only the attention is the user's to choose."""
+def _is_changeable(node: Node, kind: _Kind) -> bool:
+    """Return True if the user can change it: in an installed package only the attention implementation is a choice."""
     return kind is _Kind.GROUPED or node.frame is None or is_users(node.frame.path)
 
 
@@ -201,13 +200,13 @@ def _keeps_layout(node: Node) -> bool:
 
 
 def _num_repeats(node: Node) -> int:
-    """How often each element of what is copied appears in the copy; in memory it is there once."""
+    """Return how often each element of the original appears in the copy; in memory it exists once."""
     source = node.inputs[0]
     return prod(n for n, stride in zip(source.shape, source.stride, strict=True) if stride == 0)
 
 
 def _is_for_flash_attention(flow: Flow, node: Node) -> bool:
-    """Whether only FlashAttention reads the copy, as keys or values."""
+    """Return True if only FlashAttention reads the copy, as keys or values."""
     copy = node.outputs[0].buffer
     readers = [reader for reader in flow.readers(copy, node.index) if reader.phase is Phase.FORWARD]
     return bool(readers) and all(
@@ -219,7 +218,7 @@ def _is_for_flash_attention(flow: Flow, node: Node) -> bool:
 
 
 def _is_redundant(flow: Flow, node: Node) -> bool:
-    """Whether the two tensors are whole storages, and nothing writes to either while both are alive."""
+    """Return True if both tensors are whole storages, and nothing writes to either while both are alive."""
     original, copy = _buffers(node)
     first, second = flow.trace.buffers[original], flow.trace.buffers[copy]
     if first.nbytes != second.nbytes or (first.died is None and second.died is None):
@@ -229,7 +228,7 @@ def _is_redundant(flow: Flow, node: Node) -> bool:
 
 
 def _is_broadcast_only(flow: Flow, node: Node) -> bool:
-    """Whether every reader is arithmetic whose other operand has the full shape, and only sizes of 1 were repeated."""
+    """Return True if only sizes of 1 were repeated and all readers are arithmetic with another full-size operand."""
     source, copied = node.inputs[0], node.outputs[0]
     shape = (1,) * (len(copied.shape) - len(source.shape)) + source.shape
     if any(n not in (1, m) for n, m in zip(shape, copied.shape, strict=True)):

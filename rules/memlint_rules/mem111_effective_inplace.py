@@ -8,39 +8,38 @@ SAVES_EITHER = {
     "aten.leaky_relu.default": "aten.leaky_relu_backward.default",
     "aten.elu.default": "aten.elu_backward.default",
 }
-"""Kernels whose backward takes the input, or the result if it was written over the input
-(tools/autograd/derivatives.yaml), with that backward."""
+"""Kernels, with their backward, that uses the input, or the result if in place (tools/autograd/derivatives.yaml)."""
 
 HAS_IN_PLACE = frozenset(
     f"aten.{op}.default"
     for op in ("relu", "leaky_relu", "elu", "silu", "mish", "hardswish", "hardtanh", "hardsigmoid", "sigmoid", "tanh")
 )
-"""Kernels that can write over their input where no gradients are computed."""
+"""Kernels that can overwrite their input if no gradients are computed."""
 
 
 class EffectiveInplace(TraceRule):
     """An activation keeps input and output for backward; in place it would keep one tensor.
 
-    Looks for LeakyReLU and ELU whose input nothing else reads, in training, and where no gradients are computed for any
-    activation whose input ends there. It reports them if the peak falls when input and output are one tensor.
+    Looks in training for LeakyReLU and ELU whose input nothing else reads, and without gradients for any activation
+    that is the last reader of its input. It reports them if the peak falls when input and output are one tensor.
 
     ## Why it costs memory
 
-    The backward of LeakyReLU and ELU can be computed from the input or from the result. Out of place PyTorch saves the
-    input, and what comes next usually saves the output as well. In place there is one tensor that serves both.
+    The backward of LeakyReLU and ELU can be computed from the input or from the result. Out of place, PyTorch saves the
+    input, and the next operation usually saves the output as well. In place, one tensor serves both.
 
     This holds for few activations. ReLU saves its output in either case, so `inplace=True` changes nothing after a
     convolution or a normalisation. SiLU, Hardswish, ReLU6 and Mish need their input in backward and copy it first.
 
     ## How the saving is computed
 
-    Input and output are made one storage, alive from the birth of the first to the death of the last, in every step,
-    and the peak is computed again.
+    Input and output become one storage, alive from the birth of the first to the death of the last, in every step, and
+    the peak is computed again.
 
     ## Known limits
 
-    An input that is also used elsewhere, held by a variable, or part of a larger tensor is left alone, because writing
-    over it would change a result or fail in backward. The saving counts all activations on the line together.
+    An input that is also used elsewhere, held by a variable, or part of a larger tensor is not reported, because
+    overwriting it would change a result or fail in backward. The saving counts all activations on the line together.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd
@@ -94,7 +93,7 @@ class EffectiveInplace(TraceRule):
 
 
 def _may_write_over_input(flow: Flow, node: Node) -> bool:
-    """Whether nothing but this activation and its backward reads the input, and nothing holds it longer."""
+    """Return True if only this activation and its backward read the input, and nothing keeps it longer."""
     source, output = node.inputs[0], node.outputs[0]
     if source.buffer < 0 or output.buffer < 0 or (source.shape, source.stride) != (output.shape, output.stride):
         return False

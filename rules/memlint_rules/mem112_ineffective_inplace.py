@@ -8,25 +8,25 @@ from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, pea
 
 
 class IneffectiveInplace(TraceRule):
-    """Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes.
+    """Dropout in place keeps noise in the input's dtype for backward; out of place it keeps one byte per element.
 
     Looks on CUDA for dropout with `inplace=True` in training: kernels that fill a tensor with random zeros and ones,
     scale it and multiply the input by it in place, and keep that tensor for backward.
 
     ## Why it costs memory
 
-    CUDA has one kernel for dropout that keeps one byte per element for backward. It gives a new tensor, so in place it
-    is not used: the noise is then a tensor of the input's dtype, four bytes per element in float32. What `inplace=True`
-    was to save is saved anyway, because the input is freed as soon as nothing needs it.
+    CUDA has one kernel for dropout that keeps one byte per element for backward. That kernel returns a new tensor, so
+    PyTorch does not use it in place: the noise is then a tensor of the input's dtype, four bytes per element in
+    float32. `inplace=True` saves nothing in return, because the input is freed anyway as soon as nothing needs it.
 
     ## How the saving is computed
 
-    Each such tensor is given one byte per element, and the peak is computed again.
+    Each such tensor is reduced to one byte per element, and the peak is computed again.
 
     ## Known limits
 
     `inplace=True` of SiLU, Hardswish, ReLU6 and Mish has no effect on memory in training, because autograd copies the
-    input first; that is not reported, since leaving it out changes nothing either.
+    input first; this is not reported, since removing it changes nothing either.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html
     """
@@ -74,12 +74,12 @@ class IneffectiveInplace(TraceRule):
                 peak_change=peak_change(
                     context.timeline, resize(context.timeline, {noise.id: prod(noise.shape) for noise in group})
                 ),
-                fix="Leave `inplace=True` of the dropout out.",
+                fix="Remove `inplace=True` from the dropout.",
             )
 
 
 def _scales_in_place(flow: Flow, drawn: Node) -> bool:
-    """Whether the noise is divided by the probability and then multiplied into another tensor."""
+    """Return True if the noise is divided by the probability and then multiplied into another tensor."""
     noise = drawn.outputs[0].buffer
     ops = [reader for reader in flow.readers(noise, drawn.index) if reader.phase is Phase.FORWARD]
     return [reader.op for reader in ops] == ["aten.div_.Tensor", "aten.mul_.Tensor"] and (

@@ -12,32 +12,32 @@ _BACKWARD = {
     "aten.native_batch_norm.default": "aten.native_batch_norm_backward.default",
     "aten.cudnn_batch_norm.default": "aten.native_batch_norm_backward.default",
 }
-"""Kernels that save their input whether or not their parameters want gradients, and what reads it in backward.
+"""Kernels that save their input even if their parameters need no gradients, and its readers in backward.
 
 With running statistics the result of a batch normalisation is its input times a constant. The gradients of layer
 and group normalisation do need the input, and `linear` does not save it."""
 
 
 class FrozenLayerSavesInput(TraceRule):
-    """A frozen layer that gradients pass through keeps its input for backward without a use for it.
+    """A frozen layer that gradients pass through keeps its input for backward without using it.
 
     Looks in training for convolutions, and batch normalisations with fixed statistics, whose parameters get no
     gradients, that gradients pass through, and whose input only their own backward reads again.
 
     ## Why it costs memory
 
-    The input of such a layer is needed for the gradients of its parameters alone. PyTorch saves it even if they are
-    frozen, as long as a gradient has to pass through the layer, because one kernel computes all gradients. Setting
-    `requires_grad=False` frees the gradients and the optimizer's state, and no activation.
+    Only the gradients of its parameters need the input of such a layer. PyTorch saves it even if they are frozen, as
+    long as a gradient has to pass through the layer, because one kernel computes all gradients. Setting
+    `requires_grad=False` frees gradients and optimizer state, but no activations.
 
     ## How the saving is computed
 
-    These inputs are closed right after their last use in forward, in every step, and the peak is computed again.
+    These inputs are freed right after their last use in forward, in every step, and the peak is computed again.
 
     ## Known limits
 
     `FrozenBatchNorm2d` multiplies and adds in two kernels, so in forward one more tensor of that size lives for a
-    moment. Layers below all that is trained save nothing in the first place and are not reported.
+    moment. Layers before the first trained one save nothing in the first place and are not reported.
 
     - https://arxiv.org/abs/2404.12406
     - https://docs.pytorch.org/vision/stable/generated/torchvision.ops.FrozenBatchNorm2d.html
@@ -97,7 +97,7 @@ class FrozenBatchNorm(nn.Module):
     )
 
     def check(self, context: Context) -> Findings:
-        """Yield one finding per kind of layer, on the line where most is kept."""
+        """Yield one finding per kind of layer, on the line that keeps most."""
         trace = context.trace
         trained = {buffer.name for buffer in trace.buffers if buffer.category is Category.GRADIENT}
         if context.workload.mode != "train" or not trained:
@@ -133,7 +133,7 @@ class FrozenBatchNorm(nn.Module):
 
 
 def _line_of_most(trace: Trace, group: list[Node]) -> Frame | None:
-    """The line whose layers keep most."""
+    """Return the line whose layers keep most."""
     kept: defaultdict[Frame | None, int] = defaultdict(int)
     for node in group:
         kept[node.frame] += trace.buffers[node.inputs[0].buffer].nbytes
@@ -141,7 +141,7 @@ def _line_of_most(trace: Trace, group: list[Node]) -> Frame | None:
 
 
 def _updating(trace: Trace) -> frozenset[str]:
-    """Modules that count their batches: normalisations in training mode."""
+    """Return the modules that count their batches: normalisations in training mode."""
     return frozenset(
         node.module
         for node in trace.nodes
@@ -150,7 +150,7 @@ def _updating(trace: Trace) -> frozenset[str]:
 
 
 def _alone_needs_input(flow: Flow, node: Node) -> bool:
-    """Whether in backward only this layer reads its input."""
+    """Return True if only this layer reads its input in backward."""
     taken = node.inputs[0].buffer
     if taken < 0 or flow.trace.buffers[taken].category is not Category.ACTIVATION:
         return False
@@ -159,6 +159,6 @@ def _alone_needs_input(flow: Flow, node: Node) -> bool:
 
 
 def _last_use_in_forward(flow: Flow, node: Node) -> int:
-    """The Node after which only backward reads the input."""
+    """Return the Node after which only backward reads the input."""
     later = [r.index for r in flow.readers(node.inputs[0].buffer, node.index) if r.phase is Phase.FORWARD]
     return max(later, default=node.index)

@@ -8,7 +8,7 @@ from memlint.memory.timeline import resize
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_FACTOR = 2
-"""Edges for each vertex; with fewer, messages are no larger than the vertices."""
+"""Minimum number of edges per vertex; with fewer, messages are no larger than the vertices."""
 
 _GATHERS = frozenset({"aten.index.Tensor", "aten.index_select.default"})
 _SCATTERS = frozenset(
@@ -49,26 +49,26 @@ def memlint_workload():
 
 
 class GatherScatterMessages(TraceRule):
-    """A sum over neighbours writes one message per edge, where a sparse product would not.
+    """A sum over neighbours writes one message per edge; a sparse product would not.
 
-    Looks for rows picked by index, at least two for each row there is, that are at most multiplied by one number per
-    edge and then added up by another index.
+    Looks for rows gathered by index, at least two for each existing row, that are at most multiplied by one number per
+    edge and then summed by another index.
 
     ## Why it costs memory
 
     The messages have a row for every edge, and a graph has many edges for each vertex. Gathering, weighting and their
-    gradients each make such a tensor. The same sum is the product of a sparse matrix with the vertices, which makes
-    rows for vertices only.
+    gradients each allocate such a tensor. The same sum is the product of a sparse matrix with the vertices, which only
+    needs rows for vertices.
 
     ## How the saving is computed
 
-    Tensors with a row for every edge are taken out in forward and backward, and a sparse matrix in CSR and its
-    transpose in backward are put in. The peak is computed again.
+    Tensors with a row for every edge are removed in forward and backward, and replaced by a sparse CSR matrix and, in
+    backward, its transpose. The peak is computed again.
 
     ## Known limits
 
-    Messages that depend on both ends of an edge, or on weights that are trained, are left alone. Where the sparse
-    matrix is built in every step from indices, building it takes memory for a moment.
+    Messages that depend on both ends of an edge, or on trained weights, are not reported. If the sparse matrix is built
+    from indices in every step, building it takes memory for a moment.
 
     - https://pytorch-geometric.readthedocs.io/en/latest/advanced/sparse_tensor.html
     - https://docs.pytorch.org/docs/stable/generated/torch.sparse.mm.html
@@ -131,7 +131,7 @@ class GatherScatterMessages(TraceRule):
 
 
 class _Messages(NamedTuple):
-    """The kernels from the gather to before the scatter, and the scatter."""
+    """The kernels from the gather to the last one before the scatter, and the scatter."""
 
     gather: Node
     chain: tuple[Node, ...]
@@ -139,7 +139,7 @@ class _Messages(NamedTuple):
 
 
 def _multiplies_rows(node: Node) -> bool:
-    """Whether rows of a matrix are picked by a list of indices, more than there are."""
+    """Return True if rows of a matrix are gathered by a list of indices, more of them than there are rows."""
     if len(node.inputs) != 2 or len(node.inputs[0].shape) != 2 or len(node.inputs[1].shape) != 1:
         return False
     rows, width = node.inputs[0].shape
@@ -173,7 +173,7 @@ def _is_per_edge(geometry: Geometry, gather: Node) -> bool:
 
 
 def _sizes(trace: Trace, group: list[_Messages]) -> dict[int, int]:
-    """Bytes of the tensors with a row for every edge, if sparse products computed the sums."""
+    """Return the bytes of the tensors with a row for every edge, if sparse products computed the sums."""
     places = {
         (node.step, node.module, node.frame): numel(messages.gather.outputs[0])
         for messages in group
@@ -197,7 +197,7 @@ def _sizes(trace: Trace, group: list[_Messages]) -> dict[int, int]:
 
 
 def _csr_nbytes(messages: _Messages) -> int:
-    """Bytes of a sparse matrix with one int64 index and one value per edge, and one int64 per row."""
+    """Return the bytes of a sparse matrix with one int64 index and one value per edge, and one int64 per row."""
     buffer = messages.gather.outputs[0]
     itemsize = {"float64": 8, "float32": 4}.get(buffer.dtype, 2)
     return (8 + itemsize) * buffer.shape[0] + 8 * (messages.gather.inputs[0].shape[0] + 1)

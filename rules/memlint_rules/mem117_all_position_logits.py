@@ -8,27 +8,27 @@ from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, most_al
 
 MIN_VOCABULARY = 8192
 MIN_FACTOR = 8
-"""The part that is read is at most this fraction of the logits."""
+"""Minimum ratio of the logits to the part of them that is read."""
 
 
 class AllPositionLogits(TraceRule):
-    """Inference computes the logits of every position and reads those of a few.
+    """Inference computes the logits of every position but reads only a few.
 
-    Looks in inference for a matrix product with 8192 or more columns of whose rows an eighth or less are read
+    Looks in inference for a matrix product with 8192 or more columns, of whose rows at most an eighth are read
     afterwards, through casts and scaling.
 
     ## Why it costs memory
 
-    To choose the next token only the last position counts. The logits of all of them have one element per position and
-    word, 512 MiB in float32 for 4096 positions and 32,768 words, and are often the largest tensor of the prefill.
+    Only the last position is needed to choose the next token. The logits of all positions have one element per position
+    and word, 512 MiB in float32 for 4096 positions and 32,768 words, and are often the largest tensor of the prefill.
 
     ## How the saving is computed
 
-    Logits and their casts are given the share of their bytes that is read, and the peak is computed again.
+    Logits and their casts are reduced to the share that is read, and the peak is computed again.
 
     ## Known limits
 
-    A model whose logits leave it is reported only if the traced step itself reads them.
+    A model that returns its logits is reported only if the traced step itself reads them.
 
     - https://huggingface.co/docs/transformers/main_classes/text_generation
     """
@@ -88,13 +88,13 @@ def next_token():
                 f"those of {group[0].num_read // words:,} are read.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                fix="Apply the head to the positions that count, `head(hidden[:, -1:])`; models of transformers take "
+                fix="Apply the head to the needed positions, `head(hidden[:, -1:])`; models of transformers take "
                 "`logits_to_keep=1`.",
             )
 
 
 class _Logits(NamedTuple):
-    """A product, the Buffers of its result and of casts of it, and how many of its elements are read."""
+    """A product, the Buffers of its result and of casts of it, and the number of its elements that are read."""
 
     product: Node
     buffers: frozenset[int]

@@ -8,32 +8,31 @@ from memlint.memory.timeline import Timeline, end_at, resize
 from memlint_rules.flow import MIN_NBYTES, grouped, most_alive, numel, peak_change
 
 MIN_STEPS = 8
-"""Concatenations in a row; fewer may be anything."""
+"""Minimum number of consecutive concatenations; fewer may be anything."""
 _CAT = "aten.cat.default"
 
 
 class GrowingKvCache(TraceRule):
-    """A cache grows by a concatenation at every token, which needs the old and the new one together.
+    """A cache grows by a concatenation for every token, which needs the old and the new cache together.
 
-    Looks in inference for eight or more concatenations, each of which takes the result of the one before and adds to
-    it.
+    Looks in inference for eight or more concatenations, each of which extends the result of the previous one.
 
     ## Why it costs memory
 
-    A concatenation needs the old tensor and the new one at the same time. Each asks the allocator for a block a little
-    larger than any that was given back, so blocks of earlier sizes stay reserved without use. A cache allocated once
-    for the longest sequence is written to in place.
+    A concatenation needs the old tensor and the new one at the same time. Each requests a block a little larger than
+    any that was freed, so blocks of earlier sizes stay reserved but unused. A cache allocated once for the longest
+    sequence is updated in place.
 
     ## How the saving is computed
 
-    Every tensor of the row, and the one it begins with, is given the size of the last and closed before the next is
-    made. The peak is computed again. The message also says what the caching allocator reserves in both cases.
+    Every tensor of the series, and its first input, gets the size of the last tensor and is freed before the next is
+    allocated. The peak is computed again. The message also states the reserved memory in both cases.
 
     ## Known limits
 
-    A cache that is allocated for more tokens than are generated takes more than one that grows. What a prefill takes
-    until its keys are copied into the cache is not counted. Nothing is said where neither the peak nor what is reserved
-    would fall.
+    A cache that is allocated for more tokens than are generated takes more memory than a growing one. Memory of a
+    prefill before its keys are copied into the cache is not counted. Nothing is reported if neither the peak nor the
+    reserved memory would fall.
 
     - https://huggingface.co/docs/transformers/kv_cache
     """
@@ -108,7 +107,7 @@ def generate():
 
 
 def _rows(trace: Trace) -> list[list[Node]]:
-    """Concatenations that each take the result of the one before, in order."""
+    """Return series of concatenations that each extend the result of the previous one, in order."""
     ends: dict[int, list[Node]] = {}
     for node in trace.nodes:
         if node.op != _CAT or node.phase is not Phase.FORWARD or not node.inputs:
@@ -120,7 +119,7 @@ def _rows(trace: Trace) -> list[list[Node]]:
 
 
 def _grows(before: Node, after: Node) -> bool:
-    """Whether the second takes the whole result of the first, and is longer in one dimension."""
+    """Return True if the second extends the whole result of the first in one dimension."""
     short, long = before.outputs[0].shape, after.outputs[0].shape
     return (
         after.inputs[0].shape == short
@@ -130,11 +129,11 @@ def _grows(before: Node, after: Node) -> bool:
 
 
 def _allocated_once(timeline: Timeline, rows: list[list[Node]]) -> Timeline:
-    """The Timeline with one tensor of the last size in place of each row."""
+    """Return the Timeline with one tensor of the last size in place of each series."""
     sizes: dict[int, int] = {}
     ends: dict[int, int] = {}
     for row in rows:
-        begun = row if _is_given_up(timeline, row) else row[1:]
+        begun = row if _is_first_freed(timeline, row) else row[1:]
         replaced = {node.inputs[0].buffer: node.index - 1 for node in begun}
         last = row[-1].outputs[0].buffer
         sizes.update(dict.fromkeys(replaced, timeline.buffers[last].nbytes))
@@ -142,8 +141,8 @@ def _allocated_once(timeline: Timeline, rows: list[list[Node]]) -> Timeline:
     return end_at(resize(timeline, sizes), ends)
 
 
-def _is_given_up(timeline: Timeline, row: list[Node]) -> bool:
-    """Whether what the row begins with is a tensor of its own that nothing reads once the row goes on."""
+def _is_first_freed(timeline: Timeline, row: list[Node]) -> bool:
+    """Return True if the first input of the series is a tensor of its own that only the first kernel reads."""
     first = row[0].inputs[0]
     buffer = timeline.buffers[first.buffer]
     return (
@@ -155,7 +154,7 @@ def _is_given_up(timeline: Timeline, row: list[Node]) -> bool:
 
 
 def _reserved(context: Context, before: Timeline, after: Timeline) -> str:
-    """What the caching allocator reserves in both cases, where that is less afterwards; else nothing."""
+    """Describe the reserved memory in both cases if it would fall; else empty."""
     if not context.device.is_cuda:
         return ""
     now, then = (replay(timeline).peak_reserved for timeline in (before, after))

@@ -5,15 +5,15 @@ from memlint.whatif.changes.attention_implementation import is_for_flash
 
 
 class FlashAttentionUnused(TraceRule):
-    """A model of transformers that supports FlashAttention runs another attention, which takes more memory.
+    """A transformers model that supports FlashAttention runs another attention that takes more memory.
 
     Looks at models in half precision, or under autocast, whose attention is eager or PyTorch's own.
 
     ## Why it costs memory
 
-    Eager attention writes scores of length x length. PyTorch's own does not, but a mask of padding makes it take a
-    kernel that reads a mask of length x length, and grouped keys and values may be repeated for every head.
-    FlashAttention takes padding as lengths, and groups as they are.
+    Eager attention writes scores of length x length. PyTorch's own does not, but with a padding mask it uses a kernel
+    that reads a mask of length x length, and grouped keys and values may be repeated for every head. FlashAttention
+    receives padding as lengths, and supports groups directly.
 
     ## How the saving is computed
 
@@ -21,8 +21,8 @@ class FlashAttentionUnused(TraceRule):
 
     ## Known limits
 
-    The package flash-attn has to be installed where the model trains. It computes in half precision alone, and its sums
-    are rounded otherwise.
+    The package flash-attn has to be installed where the model trains. It only computes in half precision, and rounds
+    sums differently.
 
     - https://huggingface.co/docs/transformers/attention_interface
     - https://arxiv.org/abs/2307.08691
@@ -69,7 +69,7 @@ def memlint_workload():
         yield self.finding(
             context,
             None,
-            "The model supports FlashAttention and does not use it; with it the step takes "
+            "The model supports FlashAttention but does not use it; with it the step takes "
             f"{format_nbytes(-change)} less.",
             nbytes=-change,
             peak_change=change,

@@ -13,16 +13,16 @@ _CAST = "aten._to_copy.default"
 
 
 class AdapterDropout(TraceRule):
-    """Dropout in front of an adapter keeps a copy of every layer's input beside the input itself.
+    """Dropout before an adapter keeps a copy of every layer's input beside the input itself.
 
-    Looks at layers whose weight is frozen and whose input also goes through a Dropout into a trained projection, as in
-    LoRA with `lora_dropout` above 0, and reports what the peak would be without the dropout.
+    Looks for layers whose weight is frozen and whose input also goes through a Dropout into a trained projection, as in
+    LoRA with `lora_dropout` above 0, and reports the peak without the dropout.
 
     ## Why it costs memory
 
-    The frozen layer saves nothing of its input, and the adapter could save the input itself, which other layers and
-    the ones beside it save as well. With dropout each adapter saves an input of its own, with zeros in it, and the mask
-    that made them: a layer of attention with adapters at query, key and value keeps three copies and three masks.
+    The frozen layer does not save its input, and the adapter could save the input itself, which neighbouring layers
+    save as well. With dropout each adapter saves a copy of the input with zeros in it, and the dropout mask: an
+    attention layer with adapters for query, key and value keeps three copies and three masks.
 
     ## How the saving is computed
 
@@ -30,8 +30,8 @@ class AdapterDropout(TraceRule):
 
     ## Known limits
 
-    Dropout is a regulariser, so training takes another course without it. Dropout by a function, and not by a module,
-    is not seen.
+    Dropout is a regulariser, so training runs differently without it. Functional dropout is not detected, only modules
+    are.
 
     - https://arxiv.org/abs/2106.09685
     - https://huggingface.co/docs/peft/package_reference/lora
@@ -90,7 +90,7 @@ class Model(nn.Module):
 
 
 class _Adapter(NamedTuple):
-    """A Dropout in front of an adapter: its path, and what it keeps for backward."""
+    """A Dropout before an adapter: its path, and what it keeps for backward."""
 
     path: str
     buffers: frozenset[int]
@@ -113,7 +113,7 @@ def _adapters(trace: Trace) -> Iterator[_Adapter]:
 
 
 def _product(flow: Flow, buffer: int, after: Node) -> tuple[Node | None, tuple[int, ...]]:
-    """The first matrix product that reads a Buffer or a cast of it, and the cast."""
+    """Return the first matrix product that reads a Buffer or a cast of it, and the cast."""
     reader = next(flow.readers(buffer, after.index), None)
     if reader is not None and reader.op == _CAST and reader.outputs[0].buffer >= 0:
         found, _ = _product(flow, reader.outputs[0].buffer, reader)
@@ -122,7 +122,7 @@ def _product(flow: Flow, buffer: int, after: Node) -> tuple[Node | None, tuple[i
 
 
 def _beside(flow: Flow, node: Node) -> Iterator[Node]:
-    """The matrix products that read what a Node reads, or that of which it reads a cast."""
+    """Yield the matrix products that read the input of a Node, or the tensor that this input is a cast of."""
     buffers = [node.inputs[0].buffer]
     writer = flow.writer(buffers[0], node.index)
     if writer is not None and writer.op == _CAST:
@@ -131,7 +131,7 @@ def _beside(flow: Flow, node: Node) -> Iterator[Node]:
 
 
 def _common(path: str, other: str) -> str:
-    """The innermost module that has both: `layer` of `layer.dropout` and `layer.down`."""
+    """Return the innermost module that contains both: `layer` for `layer.dropout` and `layer.down`."""
     parts, others = path.split("."), other.split(".")
     shared = next((n for n, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), 0)
     return ".".join(parts[:shared])

@@ -9,24 +9,24 @@ from memlint_rules.flow import made, most_alive, peak_change
 class GradWithoutOptimizer(TraceRule):
     """Gradients are computed for parameters that no optimizer updates.
 
-    Looks for parameters that get a gradient in backward and that no kernel of any step writes, while others are
+    Looks for parameters that get a gradient in backward but that no kernel of any step updates, while others are
     updated. Parameters updated by hand, or by a second optimizer, count as updated.
 
     ## Why it costs memory
 
-    Each gradient takes as many bytes as its parameter. What is more, backward has to go through the layers of these
-    parameters, so the activations they need stay. With `requires_grad_(False)` there are no gradients, and layers in
-    front of the first trained parameter save nothing.
+    Each gradient takes as many bytes as its parameter. In addition, backward has to go through the layers of these
+    parameters, so the activations that they need stay alive. With `requires_grad_(False)` there are no gradients, and
+    layers before the first trained parameter save nothing.
 
     ## How the saving is computed
 
-    The step is traced again with these parameters frozen. Where that cannot be, the gradients are taken out and the
-    peak is computed again.
+    The step is traced again with these parameters frozen. If that is impossible, the gradients are removed and the peak
+    is computed again.
 
     ## Known limits
 
-    Gradients that the program reads for something else, such as a penalty or a statistic, are reported as well.
-    Parameters updated in other steps than the two that are traced look as if nothing updated them.
+    Gradients that the program reads for another purpose, such as a penalty or a statistic, are reported as well.
+    Parameters that are only updated outside the two traced steps look as if nothing updated them.
 
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     """
@@ -115,5 +115,5 @@ def memlint_workload():
 
 
 def _owner(gradient: Buffer) -> str:
-    """The name of the parameter whose gradient this is."""
+    """Return the name of the parameter that this gradient belongs to."""
     return gradient.name.rpartition(" of ")[2]

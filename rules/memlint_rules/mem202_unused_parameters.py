@@ -10,30 +10,30 @@ from memlint_rules.flow import MIN_NBYTES, grouped, peak_change
 from memlint_rules.parameters import of_all_siblings
 
 _STEPS_BETWEEN_WHICH_ALL_RAN = 2
-"""A script's run ends when the optimizer has stepped: only the second step shows what comes behind that."""
+"""A script's run ends when the optimizer has stepped: only the second step shows the code after the first one."""
 
 
 class UnusedParameters(TraceRule):
-    """Parameters take memory on the device and no step uses them.
+    """Parameters take memory on the device but no step uses them.
 
-    Looks for parameters that no kernel of any step reads or writes. Those whose counterpart in a sibling module is
-    used, as with experts that get no token, are left alone.
+    Looks for parameters that no kernel of any step reads or writes. Parameters whose counterpart in a sibling module is
+    used, such as experts that get no token, are not reported.
 
     ## Why it costs memory
 
-    A parameter takes its bytes from the moment the model is moved until the end. It gets no gradient, and so no
-    optimizer state, but `DistributedDataParallel` keeps a bucket of its size for it.
+    A parameter takes memory from the move of the model to the device until the end. An unused one gets no gradient, and
+    so no optimizer state, but `DistributedDataParallel` keeps a bucket of its size for it.
 
     ## How the saving is computed
 
-    These storages are taken out, and the peak is computed again.
+    These storages are removed, and the peak is computed again.
 
     ## Known limits
 
-    A module that only some inputs or another mode reach, such as a head for generation, is reported as well. Parameters
-    of less than 1 MiB in all are not. Of a script that is ended after its first step, what comes behind that step is
-    not known, and nothing is reported; nor are models of which it uses nothing at all beside another of the same
-    shapes, as a moving average that is updated now and then.
+    A module that is only used for some inputs or in another mode, such as a head for generation, is reported as well.
+    Parameters of less than 1 MiB in total are not. If a script is ended after its first step, the code after that step
+    is unknown, and nothing is reported. Nor is an entirely unused model beside a used one of the same shapes, such as a
+    moving average that is updated occasionally.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
     """
@@ -91,17 +91,17 @@ class UnusedParameters(TraceRule):
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, [parameter.id for parameter in unused])),
             confidence=Confidence.EXACT_LIFETIME,
-            fix="Do not construct what is not used, or delete it before the model is moved to the device.",
+            fix="Do not construct unused modules, or delete them before the model is moved to the device.",
         )
 
 
 def _place(parameter: Buffer) -> tuple[str, int]:
-    """Find where all siblings have the parameter; one without a name has no siblings."""
+    """Return the common position of the parameter in all siblings; one without a name has no siblings."""
     return of_all_siblings(parameter.name), -1 if parameter.name else parameter.id
 
 
 def _copies(parameters: Iterable[Buffer], used: Collection[int]) -> set[int]:
-    """Parameters of models of a script that no step uses, beside one that is used and has the same shapes."""
+    """Return parameters of a script's models that no step uses, beside a used model of the same shapes."""
     models = grouped((each.name.partition(".")[0], each) for each in parameters if each.name)
     shapes = {name: Counter(each.shape for each in model) for name, model in models.items()}
     idle = {name for name, model in models.items() if not any(each.id in used for each in model)}

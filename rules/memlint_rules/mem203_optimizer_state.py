@@ -8,39 +8,38 @@ from memlint.whatif.changes import EightBitOptimizer
 from memlint_rules.flow import peak_change
 
 MIN_SHARE = 1 / 3
-"""Of the peak that the state must take."""
+"""Minimum share of the state in the peak."""
 
 _BLOCK = 256
 _MIN_QUANTISED = 4096
-"""Elements that share a float32 scale, and the fewest a tensor must have to be quantised, in the 8-bit optimizers of
-bitsandbytes and torchao."""
+"""8-bit optimizers of bitsandbytes and torchao: elements per float32 scale, and of the smallest quantised tensor."""
 _FITS = " With 8-bit states the step keeps its budget."
 _MOMENTS = ("exp_avg of ", "exp_avg_sq of ")
 
 
 class OptimizerState(TraceRule):
-    """The moments of Adam take a large part of the peak.
+    """Adam's moments take a large part of the peak.
 
-    Adds up the state of optimizers of Adam's kind at the peak. A smaller part is reported as well where 8-bit states
-    would bring a step that is over its budget below it.
+    Sums the state of Adam-like optimizers at the peak. A smaller part is reported as well if 8-bit states would bring a
+    step that exceeds its budget below it.
 
     ## Why it costs memory
 
     Adam, AdamW and their relatives keep two moments of each trained parameter, in its dtype: eight bytes per float32
-    parameter, twice the parameter itself. SGD keeps none, with momentum one; Adafactor keeps one number for each row
+    parameter, twice the parameter itself. SGD keeps none, or one with momentum; Adafactor keeps one number for each row
     and column of a matrix.
 
     ## How the saving is computed
 
-    Where bitsandbytes or torchao is installed the step is traced again with its 8-bit Adam. Without them each moment of
-    4096 elements or more is given one byte per element and four for every 256, as 8-bit optimizers keep it, and the
-    peak is computed again.
+    If bitsandbytes or torchao is installed, the step is traced again with its 8-bit Adam. Otherwise each moment of 4096
+    elements or more is reduced to one byte per element plus four for every 256 elements, as in 8-bit optimizers, and
+    the peak is computed again.
 
     ## Known limits
 
-    Every one of these is another optimizer, and changes how training goes. 8-bit optimizers are packages of their own;
-    where none is installed their temporaries are not modelled, and some keep the state of embeddings in 32 bits.
-    Sharding the state over several GPUs (`FSDP`, `ZeroRedundancyOptimizer`) changes nothing in the numbers.
+    Each of these is a different optimizer, and changes training. 8-bit optimizers are separate packages; if none is
+    installed, their temporaries are not modelled, and some keep the state of embeddings in 32 bits. Sharding the state
+    over several GPUs (`FSDP`, `ZeroRedundancyOptimizer`) keeps the same numerics.
 
     - https://arxiv.org/abs/2110.02861
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html
@@ -97,7 +96,7 @@ def memlint_workload():
             nbytes=nbytes,
             peak_change=change,
             confidence=Confidence.MODELLED if after is None else Confidence.EXACT_RETRACE,
-            fix="If training goes as well with it, take an optimizer that keeps less: an 8-bit AdamW (the figure given "
+            fix="If it trains as well, use an optimizer with less state: an 8-bit AdamW (the figure given "
             "here; `bitsandbytes.optim.AdamW8bit`, `torchao.optim.AdamW8bit`) or `torch.optim.Adafactor`. On several "
             "GPUs shard the state.",
         )

@@ -12,7 +12,7 @@ _REMEDIES = (
 
 
 class OptimizerStepTemporaries(TraceRule):
-    """The optimizer's foreach implementation makes the peak with copies of all parameters.
+    """The temporaries of the optimizer's foreach implementation, as large as all parameters, make the peak.
 
     Looks for temporaries that `torch._foreach_*` kernels made and that are alive at the peak, when the peak is in the
     optimizer's step.
@@ -22,17 +22,17 @@ class OptimizerStepTemporaries(TraceRule):
     On CUDA the optimizers of PyTorch run their foreach implementation unless told otherwise. It updates all parameters
     together, so an intermediate such as the square root of Adam's second moment exists for all of them at once: one
     more copy of the parameters, two for Adagrad and Adadelta. The fused kernels need none; a loop over the parameters
-    needs the intermediates of one parameter.
+    needs the intermediates of only one parameter at a time.
 
     ## How the saving is computed
 
-    The step is traced again with `fused=True`, or with `foreach=False` where the optimizer has no fused kernel. Where a
-    trace has more than 6,000 kernels, the temporaries are left out of it instead, and the peak is computed again.
+    The step is traced again with `fused=True`, or with `foreach=False` if the optimizer has no fused kernel. If a trace
+    has more than 6,000 kernels, the temporaries are removed from it instead, and the peak is computed again.
 
     ## Known limits
 
-    Where the peak is elsewhere nothing is reported, because the peak would not fall. `foreach=False` makes the step
-    slower; `fused=True` does not. Optimizers that are no part of PyTorch may take neither argument.
+    If the peak is elsewhere nothing is reported, because it would not fall. `foreach=False` makes the step slower;
+    `fused=True` does not. Optimizers from outside PyTorch may support neither argument.
 
     - https://docs.pytorch.org/docs/stable/optim.html
     - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
@@ -95,7 +95,7 @@ def _is_foreach_temporary(buffer: Buffer) -> bool:
 
 
 def _traced(context: Context) -> tuple[int, str] | None:
-    """The best change of the peak that a remedy makes, and the remedy; None where none applies."""
+    """Return the largest change of the peak by a remedy, and the remedy; None if none applies."""
     changes: list[tuple[int, str]] = []
     for remedy, text in _REMEDIES:
         answer = context.what_if(remedy)

@@ -17,19 +17,20 @@ class ZeroGradKeepsGrads(SourceRule):
 
     ## Why it costs memory
 
-    Gradients set to `None` are allocated again by the next backward. Gradients set to zero stay where they are, so the
-    next forward runs with all of them in memory: as many bytes as the parameters that are trained.
+    Gradients set to `None` are allocated again by the next backward. Gradients set to zero stay allocated, so the next
+    forward runs with all of them in memory: as many bytes as the trained parameters.
 
     ## How the saving is computed
 
-    At stake are the bytes of the trained parameters, where the peak is before the backward has made all gradients.
+    The possible saving is the bytes of the trained parameters, if the peak comes before backward has allocated all
+    gradients.
 
     ## Known limits
 
-    Files that use CUDA graphs are left out, because a captured step needs gradients that keep their addresses, as are
-    files that add to `parameter.grad` by hand, and the definitions of optimizers and other `zero_grad` methods. By hand
-    only loops over parameters are looked at, not the gradient of a single tensor. Code that reads `parameter.grad`
-    after `zero_grad()` must be ready to find `None`.
+    Files that use CUDA graphs are left out, because a captured step needs gradients with fixed addresses. So are files
+    that add to `parameter.grad` by hand, and definitions of optimizers and other `zero_grad` methods. Zeroing by hand
+    is only detected in loops over parameters, not for a single tensor. Code that reads `parameter.grad` after
+    `zero_grad()` must be ready to find `None`.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
@@ -105,7 +106,7 @@ class Lion(torch.optim.Optimizer):
 
 
 def _keeps(call: ast.Call) -> bool:
-    """Whether it is `zero_grad(set_to_none=False)`."""
+    """Return True for `zero_grad(set_to_none=False)`."""
     if not (isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"):
         return False
     value = _set_to_none(call)
@@ -118,10 +119,10 @@ def _set_to_none(call: ast.Call) -> ast.expr | None:
 
 
 def _freeing(source: Source, call: ast.Call) -> tuple[Edit, ...]:
-    """Edits that free the gradients where they are set to zero now.
+    """Return edits that free the gradients instead of setting them to zero.
 
-    They are no safe ones: code may read a gradient that is None then, and optimizers treat a parameter without a
-    gradient unlike one whose gradient is zero.
+    The edits are not safe: code may read a gradient that is now None, and optimizers treat a missing gradient
+    differently from a zero one.
     """
     start, end = span(source, call)
     none_argument = _set_to_none(call)
@@ -134,7 +135,7 @@ def _freeing(source: Source, call: ast.Call) -> tuple[Edit, ...]:
 
 
 def _filled(call: ast.Call) -> ast.Attribute | None:
-    """Give the `x.grad` that is filled with zeros."""
+    """Return the `x.grad` that is filled with zeros."""
     if not isinstance(call.func, ast.Attribute):
         return None
     held = call.func.value

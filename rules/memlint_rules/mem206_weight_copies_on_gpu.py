@@ -5,7 +5,7 @@ from memlint.memory.timeline import without
 from memlint_rules.flow import Flow, most_alive, peak_change
 
 MIN_SHARE = 0.25
-"""Of the parameters that the copies must be."""
+"""Minimum ratio of the copies to the parameters."""
 
 _COPIES = frozenset({"aten._to_copy.default", "aten.clone.default", "aten.copy_.default"})
 _SET_STORAGE = "aten.set_.source_Storage_storage_offset"
@@ -13,20 +13,20 @@ _OWN = frozenset({Category.TEMPORARY, Category.OTHER, Category.ACTIVATION})
 
 
 class WeightCopiesOnGpu(TraceRule):
-    """A copy of the weights is kept on the device and no forward reads it.
+    """A copy of the weights stays on the device although no forward reads it.
 
-    Looks for clones of parameters that live on from one step to the next and that nothing reads but copies and
-    averages: the best weights so far, or an exponential moving average.
+    Looks for clones of parameters that live across steps and that only copies and averages read: the best weights so
+    far, or an exponential moving average.
 
     ## Why it costs memory
 
     Each copy takes as many bytes as the parameters. `copy.deepcopy(model.state_dict())` copies on the device where the
-    model is, and so do `AveragedModel` and most implementations of moving averages unless told otherwise. A new copy
-    is made before the old one is let go.
+    model is, and so do `AveragedModel` and most implementations of moving averages unless told otherwise. A new copy is
+    made before the old one is freed.
 
     ## How the saving is computed
 
-    The copies are taken out, and the peak is computed again.
+    The copies are removed, and the peak is computed again.
 
     ## Known limits
 
@@ -93,10 +93,10 @@ def memlint_workload():
 
 
 def _copy_of_parameter(trace: Trace, node: Node) -> Buffer | None:
-    """The Buffer into which `node` copies a whole parameter, outside the optimizer."""
+    """Return the Buffer into which `node` copies a whole parameter, outside the optimizer."""
     if node.step < 0 or node.phase is Phase.OPTIMIZER or node.op not in _COPIES | {_SET_STORAGE}:
         return None
-    # copy.deepcopy clones the storage, and then makes an empty tensor like the old one to put it in.
+    # copy.deepcopy clones the storage, and then makes an empty tensor like the old one to hold it.
     reader = trace.nodes[node.index - 1] if node.op == _SET_STORAGE else node
     copy = trace.buffers[node.outputs[0].buffer] if node.outputs[0].buffer >= 0 else None
     if copy is None or copy.category not in _OWN or (reader is not node and reader.op != "aten.new_empty.default"):
@@ -113,7 +113,7 @@ def _outlives_its_step(trace: Trace, buffer: Buffer) -> bool:
 
 
 def _only_copied(flow: Flow, buffer: Buffer) -> bool:
-    """Whether what reads the copy copies it on or writes it anew."""
+    """Return True if the copy's readers only copy or overwrite it."""
     return all(
         node.op in _COPIES or any(g.buffer == buffer.id for g in node.outputs)
         for node in flow.readers(buffer.id, buffer.node)

@@ -10,17 +10,17 @@ from memlint_rules.parameters import belonging, temporaries_of
 
 MIN_ROWS = 1024
 MIN_SHARE = 0.05
-"""Of the bytes of all parameters."""
+"""Minimum share of the bytes of all parameters."""
 
 _LOOKUPS = frozenset({"aten.index_select.default", "aten.embedding.default"})
 _EMBEDDING_BACKWARD = "aten.embedding_dense_backward.default"
 
 
 class UntiedEmbeddings(TraceRule):
-    """Embedding and output layer of one vocabulary have two weights.
+    """The embedding and the output layer of one vocabulary have separate weights.
 
-    Looks for a parameter that is looked up by index and another of the same shape that a product takes as the weight
-    of an output layer, where it is trained and makes up a twentieth of the parameters or more.
+    Looks for a parameter that is looked up by index and another of the same shape that is the weight of an output
+    layer, is trained and makes up a twentieth of the parameters or more.
 
     ## Why it costs memory
 
@@ -30,13 +30,13 @@ class UntiedEmbeddings(TraceRule):
 
     ## How the saving is computed
 
-    The weight of the output layer, its state, and its temporaries in the optimizer are taken out. Its gradient is let
-    go when it has been added to that of the embedding. The peak is computed again.
+    The weight of the output layer, its state, and its temporaries in the optimizer are removed. Its gradient is freed
+    once it has been added to that of the embedding. The peak is computed again.
 
     ## Known limits
 
-    This is another model: weights that were trained apart cannot be tied. It is for models that are trained from the
-    start, and for ties that were meant and got lost, such as one made by copying values.
+    Tying makes a different model: weights that were trained separately cannot be tied. The advice is for models that
+    are trained from scratch, and for ties that were intended but lost, such as one made by copying values.
 
     - https://arxiv.org/abs/1608.05859
     - https://huggingface.co/docs/transformers/main_classes/configuration
@@ -93,7 +93,7 @@ class UntiedEmbeddings(TraceRule):
             table = next(
                 (
                     tables[b]
-                    for b in sorted(looked_up, reverse=True)  # of several the one that is nearest to the head
+                    for b in sorted(looked_up, reverse=True)  # of several, the one nearest to the head
                     if (tables[b].shape, tables[b].dtype) == (head.weight.shape, head.weight.dtype)
                 ),
                 None,
@@ -104,7 +104,7 @@ class UntiedEmbeddings(TraceRule):
             last_nodes = _added(trace, table, gradients)
             tied = end_at(without(timeline, removed), last_nodes)
             nbytes_alive = live(tied)
-            # Autograd adds the two gradients out of place: for a moment there are both, and the sum.
+            # Autograd adds the two gradients out of place: for a moment both and the sum exist.
             adding = (nbytes_alive[(tied.buffers[g].died or 1) - 1] + tied.buffers[g].nbytes for g in last_nodes)
             nbytes = most_alive(timeline, [*removed, *gradients])
             yield self.finding(
@@ -126,7 +126,7 @@ class _Head(NamedTuple):
 
 
 def _heads(trace: Trace, tables: dict[int, Buffer], looked_up: set[int]) -> Iterator[_Head]:
-    """Find the weights with one row per word that products take transposed, at their last use in forward."""
+    """Yield the weights with one row per word that products use transposed, at their last use in forward."""
     heads: dict[int, _Head] = {}
     for node in trace.nodes:
         if node.op in PRODUCTS and node.phase is Phase.FORWARD:
@@ -138,7 +138,7 @@ def _heads(trace: Trace, tables: dict[int, Buffer], looked_up: set[int]) -> Iter
 
 
 def _made_for(trace: Trace, weight: Buffer) -> tuple[list[int], list[int]]:
-    """Buffers that a tied weight would not need, and its gradients."""
+    """Return Buffers that a tied weight would not need, and its gradients."""
     belongings = belonging(trace, {weight.name})
     gradients = [buffer.id for buffer in belongings if buffer.category is Category.GRADIENT]
     kept = [buffer.id for buffer in belongings if buffer.category is not Category.GRADIENT]
@@ -146,7 +146,7 @@ def _made_for(trace: Trace, weight: Buffer) -> tuple[list[int], list[int]]:
 
 
 def _counted(trace: Trace, removed: list[int]) -> str:
-    """Name what the bytes are of, beside the weight."""
+    """Name what else, beside the weight, the bytes belong to."""
     kinds = {trace.buffers[buffer].category for buffer in removed}
     of_optimizer = {Category.OPTIMIZER_STATE: "state", Category.TEMPORARY: "temporaries"}
     parts = [word for category, word in of_optimizer.items() if category in kinds]
@@ -154,7 +154,7 @@ def _counted(trace: Trace, removed: list[int]) -> str:
 
 
 def _added(trace: Trace, table: Buffer, gradients: list[int]) -> dict[int, int]:
-    """For each gradient of the weight the Node of its step that makes the gradient of the embedding."""
+    """Return for each gradient of the weight the Node of its step that creates the gradient of the embedding."""
     made = {
         node.step: node.index
         for node in trace.nodes

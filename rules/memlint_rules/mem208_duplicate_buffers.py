@@ -14,7 +14,7 @@ _FILLING = frozenset(
         "aten.empty_like.default", "aten.fill_.Scalar", "aten.zero_.default",
     }
 )  # fmt: skip
-"""A buffer made by these alone is one number everywhere, waiting for what is loaded or written into it."""
+"""Kernels after which a buffer has one value everywhere, until something is loaded or written into it."""
 _RANDOM = ("bernoulli", "exponential", "multinomial", "normal", "rand", "uniform")
 
 _Origin: TypeAlias = "tuple[object, ...]"
@@ -23,23 +23,23 @@ _Origin: TypeAlias = "tuple[object, ...]"
 class DuplicateBuffers(TraceRule):
     """Every layer has a copy of the same buffer.
 
-    Looks for buffers of the same name in several modules that the same lines made from the same shapes, that nothing
-    random went into and that no step writes, such as causal masks, position tables and cosines.
+    Looks for buffers of the same name in several modules that the same lines made from the same shapes without random
+    numbers and that no step writes, such as causal masks, position tables and cosines.
 
     ## Why it costs memory
 
-    Every one is a storage of its own on the device. Even one tensor that all layers register becomes one copy for each
+    Each is a storage of its own on the device. Even a single tensor that all layers register becomes one copy per layer
     when the model is moved: `Module.to` moves buffers one by one. Twelve masks of 4096 x 4096 booleans are 192 MiB.
 
     ## How the saving is computed
 
-    All but one of them are taken out, and the peak is computed again.
+    All but one of them are removed, and the peak is computed again.
 
     ## Known limits
 
-    Values are not compared: where the same line makes other numbers for every layer, such as windows of different
-    width, buffers of one shape look the same. Buffers of less than 1 MiB in all are not reported, nor are those that
-    were computed on the host from tensors smaller than that.
+    Values are not compared: if the same line computes different numbers for every layer, such as windows of different
+    width, buffers of one shape look equal. Buffers of less than 1 MiB in total are not reported, nor are those that
+    were computed on the host from smaller tensors.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
@@ -126,14 +126,14 @@ def _redundant_nbytes(buffers: list[Buffer]) -> int:
 
 
 def _writers(flow: Flow, buffer: int, before: int) -> Iterator[Node]:
-    """Kernels that wrote the Buffer before that Node, the last first."""
+    """Yield the kernels that wrote the Buffer before that Node, the last first."""
     while (node := flow.writer(buffer, before)) is not None:
         yield node
         before = node.index
 
 
 def _origin(flow: Flow, buffer: int, before: int) -> _Origin:
-    """What kernels and lines a Buffer came from: equal for Buffers made in the same way."""
+    """Return the kernels and lines that a Buffer came from: equal for Buffers made in the same way."""
     return tuple(
         (
             node.op,
@@ -150,7 +150,7 @@ def _origin(flow: Flow, buffer: int, before: int) -> _Origin:
 
 
 def _is_determined(origin: _Origin) -> bool:
-    """Whether something other than one number was put in, and nothing random."""
+    """Return True if more than one number was put in, and nothing random."""
     ops = set(_ops(origin))
     return not ops <= _FILLING and not any(random in op for op in ops for random in _RANDOM)
 

@@ -11,25 +11,25 @@ _NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.def
 
 
 class BiasBeforeNorm(TraceRule):
-    """A convolution in front of BatchNorm or InstanceNorm has a bias without effect.
+    """A convolution before BatchNorm or InstanceNorm has a bias without effect.
 
-    Looks for convolutions with a trained bias whose output nothing reads but a BatchNorm that takes the statistics of
-    the batch, or an InstanceNorm.
+    Looks for convolutions with a trained bias whose output is read only by a BatchNorm in training mode, or by an
+    InstanceNorm.
 
     ## Why it costs memory
 
-    It hardly does: a bias takes four bytes per channel, four times that with its gradient and the state of Adam. It
-    has no effect on the output, and a kernel sums up its gradient in every backward.
+    It hardly does: a bias takes four bytes per channel, four times that with its gradient and the state of Adam. It has
+    no effect on the output, and a kernel computes its gradient in every backward.
 
     ## How the saving is computed
 
-    The biases, their gradients and their state are taken out, and the peak is computed again. Under autocast this is a
-    model, because what the biases are cast to stays.
+    The biases, their gradients and their state are removed, and the peak is computed again. Under autocast this is an
+    approximation, because the casts of the biases stay.
 
     ## Known limits
 
-    Weights trained with a bias cannot be loaded without it. Where BatchNorm is evaluated the bias does count, unless it
-    is subtracted from the running mean.
+    Weights trained with a bias cannot be loaded without it. In evaluation mode of BatchNorm the bias does have an
+    effect, unless it is subtracted from the running mean.
 
     - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
@@ -92,7 +92,7 @@ class BiasBeforeNorm(TraceRule):
 
 
 def _bias(trace: Trace, node: Node) -> Buffer | None:
-    """The parameter that a convolution in forward adds as its bias, cast by autocast or not."""
+    """Return the parameter that a convolution in forward adds as its bias, cast by autocast or not."""
     if node.op != _CONVOLUTION or node.phase is not Phase.FORWARD or len(node.inputs) < 3:
         return None
     geometry = node.inputs[2]
@@ -106,13 +106,13 @@ def _bias(trace: Trace, node: Node) -> Buffer | None:
 
 
 def _only_normalised(trace: Trace, buffers: set[int]) -> dict[int, Node]:
-    """Those of `buffers` that forward reads only to normalise them with statistics of their own, and what does."""
+    """Return, with the norm, those of `buffers` that forward only reads to normalise them with their own statistics."""
     normalised: dict[int, Node] = {}
     others: set[int] = set()
     for node in trace.nodes:
         if node.phase is Phase.FORWARD:
             read = {g.buffer for g in node.inputs if g.buffer in buffers}
-            if node.op in _NORMS and _takes_statistics(node):
+            if node.op in _NORMS and _computes_statistics(node):
                 normalised.update(dict.fromkeys(read, node))
             else:
                 others |= read
@@ -120,11 +120,11 @@ def _only_normalised(trace: Trace, buffers: set[int]) -> dict[int, Node]:
 
 
 def _name(trace: Trace, norm: Node) -> str:
-    """The class of the layer, where it is one of its own."""
+    """Return the class of the layer, if the norm is a layer."""
     kind = dict(trace.modules).get(norm.module, "")
     return kind if "Norm" in kind else norm.op.split(".")[1]
 
 
-def _takes_statistics(norm: Node) -> bool:
-    """Whether it returns the mean of the batch, as it does in training."""
+def _computes_statistics(norm: Node) -> bool:
+    """Return True if the norm computes the batch's mean, as it does in training."""
     return len(norm.outputs) > 2 and len(norm.outputs[1].shape) == 1 and norm.outputs[1].shape[0] > 0

@@ -7,32 +7,32 @@ from memlint_rules.flow import peak_change
 from memlint_rules.parameters import gradients_read_by_loop
 
 MIN_SHARE = 0.1
-"""Of the peak that gradients must take."""
+"""Minimum share of gradients in the peak."""
 
 
 class StepInBackward(TraceRule):
-    """Gradients of all parameters make the peak; stepping in backward needs few at a time.
+    """Gradients of all parameters make the peak; optimizer steps within backward need only a few at a time.
 
     Looks for a peak in backward or in the optimizer's step of which gradients are a tenth or more, in training without
-    clipping by the norm of all gradients, loss scaling or accumulation, which need all of them together.
+    gradient-norm clipping, loss scaling or accumulation, which need all gradients together.
 
     ## Why it costs memory
 
-    Gradients take as many bytes as the trained parameters. A hook on each parameter can take the optimizer's step for
-    it as soon as its gradient is there and drop the gradient, so there are only a few at a time, and the optimizer's
+    Gradients take as many bytes as the trained parameters. A hook on each parameter can take its optimizer step as soon
+    as its gradient is complete and then free the gradient, so only a few gradients exist at a time, and the optimizer's
     temporaries are those of one parameter.
 
     ## How the saving is computed
 
     The step is traced again with an optimizer for each parameter, called in
-    `Tensor.register_post_accumulate_grad_hook`. Where a trace has more than 6,000 kernels, gradients are closed right
-    after the kernel that made them instead, the optimizer's temporaries are left out, and the peak is computed again.
+    `Tensor.register_post_accumulate_grad_hook`. If a trace has more than 6,000 kernels, gradients are instead freed
+    right after the kernel that made them, the optimizer's temporaries are removed, and the peak is computed again.
 
     ## Known limits
 
-    It bars gradient clipping, accumulation and `GradScaler`. Learning-rate schedulers have to know all optimizers.
-    DistributedDataParallel averages gradients after these hooks have run. Nothing is reported where the peak would fall
-    by little.
+    It is incompatible with gradient clipping, accumulation and `GradScaler`. Learning-rate schedulers must handle all
+    optimizers. DistributedDataParallel averages gradients only after these hooks have run. Nothing is reported if the
+    peak would fall by little.
 
     - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
     """

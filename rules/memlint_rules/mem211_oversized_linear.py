@@ -8,21 +8,21 @@ from memlint_rules.flow import most_alive, peak_change
 from memlint_rules.parameters import belonging, temporaries_of
 
 MIN_SHARE = 0.25
-"""Of the bytes of all parameters."""
+"""Minimum share of the bytes of all parameters."""
 
 _PRODUCTS = frozenset({"aten.addmm.default", "aten.mm.default"})
 
 
 class OversizedLinear(TraceRule):
-    """A Linear over a flattened feature map has most of the parameters.
+    """A Linear over a flattened feature map has a large share of the parameters.
 
-    Looks for matrix products whose input is a feature map of [batch, channels, height, width] that the model made,
-    flattened, and whose weight is a parameter of that share.
+    Looks for matrix products whose input is a flattened feature map of [batch, channels, height, width] that the model
+    computed, and whose weight holds a quarter or more of the bytes of all parameters.
 
     ## Why it costs memory
 
     The weight has a row for every pixel of every channel: 512 x 7 x 7 inputs and 4096 outputs take 392 MiB in float32,
-    four times that in training with Adam. Averaged over the pixels first, the map needs a row for every channel.
+    four times that in training with Adam. After averaging over the pixels, the map needs only a row for every channel.
 
     ## How the saving is computed
 
@@ -31,7 +31,7 @@ class OversizedLinear(TraceRule):
 
     ## Known limits
 
-    This is another model, and weights that were trained do not fit it. What the average itself takes is not counted.
+    This is a different model, and existing weights do not fit it. The memory of the average itself is not counted.
 
     - https://arxiv.org/abs/1312.4400
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html

@@ -6,24 +6,23 @@ from memlint_rules.flow import most_alive, peak_change
 
 
 class LateZeroGrad(TraceRule):
-    """Gradients of the last step live on while the next forward runs.
+    """Gradients of the previous step stay alive while the next forward runs.
 
-    Looks for gradients that nothing reads after the step they were made in and that are let go in the next step, after
-    its forward began.
+    Looks for gradients that nothing reads after their own step and that are freed in the next step, after its forward
+    began.
 
     ## Why it costs memory
 
     Gradients take as many bytes as the parameters. `zero_grad()` between forward and `backward()` leaves those of the
-    last step alive while the activations build up, though the optimizer was done with them.
+    previous step alive while the activations build up, although the optimizer no longer needs them.
 
     ## How the saving is computed
 
-    The gradients are let go after the optimizer's last kernel, and the peak is computed again.
+    The gradients are freed after the optimizer's last kernel, and the peak is computed again.
 
     ## Known limits
 
-    Gradients that are read on the host between the steps without a kernel, such as for a log, look as if nothing read
-    them.
+    Gradients that are read on the host between the steps without a kernel, for example for a log, look unread.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
@@ -83,8 +82,8 @@ def memlint_workload():
         yield self.finding(
             context,
             optimizer.frame if optimizer else late[0].frame,
-            f"{format_nbytes(nbytes)} of gradients live on after the optimizer has used them, until the next forward "
-            "is under way.",
+            f"{format_nbytes(nbytes)} of gradients stay alive after the optimizer has used them, until the next "
+            "forward is running.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, end_at(timeline, last_nodes)),
             confidence=Confidence.EXACT_LIFETIME,
@@ -93,7 +92,7 @@ def memlint_workload():
 
 
 def _is_late(trace: Trace, buffer: Buffer) -> bool:
-    """Whether a gradient is last used in its own step and closes after the next step's forward began."""
+    """Return True if a gradient is last used in its own step and freed after the next step's forward began."""
     following = buffer.step + 1
     if buffer.category is not Category.GRADIENT or buffer.died is None or not 0 < following < trace.num_steps:
         return False

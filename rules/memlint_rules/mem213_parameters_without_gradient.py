@@ -3,30 +3,31 @@ from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Seve
 from memlint.memory.records import Buffer, Phase
 
 MIN_SHARE = 0.5
-"""Least share of the bytes that an optimizer was given: a few parts of a model may go without on purpose."""
+"""Minimum share of bytes in an optimizer: a few parts of a model may have no gradient on purpose."""
 
 
 class ParametersWithoutGradient(TraceRule):
-    """Most parameters that an optimizer was given take part in the forward and never get a gradient.
+    """Most parameters of an optimizer take part in the forward but never get a gradient.
 
-    Looks for optimizers some of whose parameters get a gradient, while at least half of them, by bytes, require one,
-    are read in the forward and never get any.
+    Looks for optimizers with parameters that get a gradient, while at least half of them, by bytes, require one and are
+    read in the forward but never get one.
 
     ## Why it costs memory
 
-    It saves memory, and that is how it shows: a peak that is too low. A checkpoint with `use_reentrant=True` runs its
+    It does not: the sign of this mistake is a peak that is too low. A checkpoint with `use_reentrant=True` runs its
     function under `torch.no_grad` and is part of the graph only if one of its inputs requires a gradient. Around the
-    first layers none does, and everything inside stays as it was initialised. A forward under `no_grad`, or a `detach`
-    in the middle of a model, does the same.
+    first layers none does, and all parameters inside stay at their initial values. A forward under `no_grad`, or a
+    `detach` in the middle of a model, does the same.
 
     ## How the saving is computed
 
-    There is none: a step that trains these parameters takes more. The bytes are those of the parameters.
+    There is no saving: a step that trains these parameters takes more memory. The finding reports the bytes of the
+    parameters.
 
     ## Known limits
 
-    Where the loss is memlint's own, nothing is reported: a real one may reach them. Optimizers none of whose parameters
-    get a gradient, as that of a generator in a step of the discriminator, are left out.
+    If memlint chose the loss, nothing is reported: a real one may reach these parameters. Optimizers without any
+    gradient, such as the generator's during a discriminator step, are left out.
 
     - https://docs.pytorch.org/docs/stable/checkpoint.html
     - https://github.com/pytorch/pytorch/issues/147449

@@ -5,20 +5,20 @@ from memlint.whatif.changes import AutocastTraining
 from memlint_rules.flow import HALF
 
 _OF_STEP = frozenset({Category.ACTIVATION, Category.TEMPORARY})
-"""Autocast can halve float32 Buffers of these: parameters, gradients and optimizer state stay float32."""
+"""Categories whose float32 Buffers autocast can halve: parameters, gradients and optimizer state stay float32."""
 
 
 class Fp32Training(TraceRule):
     """Training runs in float32; autocast to bfloat16 would lower the peak.
 
     Looks at training in float32 in which no tensor is of half precision, on GPUs of compute capability 8.0 and later,
-    where activations and temporaries make up enough of the peak. It reports what autocast to bfloat16 would save.
+    if activations and temporaries make up enough of the peak. It reports the saving of autocast to bfloat16.
 
     ## Why it costs memory
 
-    Under autocast, matrix products and convolutions take and give bfloat16, so what they save for backward takes two
-    bytes per element in place of four. Parameters, gradients and optimizer state stay float32, and there is a cast copy
-    of each weight until its backward, so small batches gain nothing.
+    Under autocast, matrix products and convolutions read and write bfloat16, so the tensors that they save for backward
+    take two bytes per element instead of four. Parameters, gradients and optimizer state stay float32, and a cast copy
+    of each weight stays until its backward, so small batches gain nothing.
 
     ## How the saving is computed
 
@@ -26,8 +26,8 @@ class Fp32Training(TraceRule):
 
     ## Known limits
 
-    Results change a little, though bfloat16 needs no loss scaling. Where the peak would fall by little, nothing is
-    reported. Steps that a declaration makes itself are traced with the model's forward alone under autocast.
+    Results change a little, though bfloat16 needs no loss scaling. If the peak would fall by little, nothing is
+    reported. For a step of a declaration's own, only the model's forward is traced under autocast.
 
     - https://docs.pytorch.org/docs/stable/amp.html
     """

@@ -10,18 +10,18 @@ from memlint_rules.flow import HALF, most_alive, peak_change
 class AutocastMisuse(TraceRule):
     """The same weight is cast several times under autocast, and all casts are kept.
 
-    Looks for float32 parameters with a gradient that forward casts to half precision more than once, while the earlier
-    casts still live.
+    Looks for float32 parameters with a gradient that forward casts to half precision more than once, while earlier
+    casts are still alive.
 
     ## Why it costs memory
 
-    Autocast keeps the cast of each weight until its outermost block is left, and uses it again. One block for each
-    call, or `cache_enabled=False`, makes a new cast for each use, and every one is kept for backward.
+    Autocast keeps the cast of each weight until the outermost autocast block ends, and reuses it. A separate block for
+    each call, or `cache_enabled=False`, makes a new cast for each use, and every one is kept for backward.
 
     ## How the saving is computed
 
-    All but the first of the casts that live together are taken out, with the float32 copies of gradients that are added
-    to others: those of one cast are added in half precision. The peak is computed again.
+    All but the first of the simultaneously live casts are removed, with the float32 copies of gradients that are added
+    to others: gradients of a single cast are added in half precision. The peak is computed again.
 
     ## Known limits
 
@@ -79,7 +79,7 @@ return x""",
 
 
 def _casts(trace: Trace) -> dict[tuple[str, int], list[Buffer]]:
-    """What each trained parameter is cast to as a whole in the forward of each step, in order."""
+    """Return the casts of each whole trained parameter in the forward of each step, in order."""
     trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}
     casts: defaultdict[tuple[str, int], list[Buffer]] = defaultdict(list)
     for node in trace.nodes:
@@ -93,7 +93,7 @@ def _casts(trace: Trace) -> dict[tuple[str, int], list[Buffer]]:
 
 
 def _repeated(casts: list[Buffer]) -> list[Buffer]:
-    """Casts made while an earlier one lives that could have been used again."""
+    """Return casts made while an earlier, reusable one is alive."""
     kept, repeated = casts[0], []
     for cast in casts[1:]:
         if kept.died is None or cast.born < kept.died:
@@ -104,7 +104,7 @@ def _repeated(casts: list[Buffer]) -> list[Buffer]:
 
 
 def _cast_gradients(trace: Trace, shapes: set[tuple[int, ...]]) -> list[int]:
-    """Gradients of casts of these shapes, cast back to float32 to be added to that of the parameter."""
+    """Return gradients of casts of these shapes, cast back to float32 to be added to that of the parameter."""
     return [
         buffer.id
         for buffer in trace.buffers

@@ -13,32 +13,33 @@ _NORMS = _BATCH_NORMS | {
     "aten.native_group_norm.default",
     "aten.native_layer_norm.default",
 }
-"""Kernels that take half precision and compute in float32 inside: their statistics and sums are float32 for any input
-(aten/src/ATen/native/cuda/layer_norm_kernel.cu, group_norm_kernel.cu, Normalization.cuh)."""
+"""Kernels that accept half precision and compute in float32 internally: their statistics and sums are float32 for any
+input (aten/src/ATen/native/cuda/layer_norm_kernel.cu, group_norm_kernel.cu, Normalization.cuh).
+"""
 _CAST = "aten._to_copy.default"
 _SINGLE = frozenset({"float32"})
 
 
 class Fp32Island(TraceRule):
-    """Activations are cast to float32 for a normalisation that computes in float32 inside.
+    """Activations are cast to float32 for a normalisation that computes in float32 internally anyway.
 
     Looks for a cast to float32 that only a LayerNorm, GroupNorm, RMSNorm or BatchNorm reads, whose output is read only
-    by casts back to half precision. Under autocast only BatchNorm is looked at: the others run in float32 there anyway.
+    by casts back to half precision. Under autocast only BatchNorm is checked: the others run in float32 there anyway.
 
     ## Why it costs memory
 
-    The cast input is kept for backward with four bytes per element in place of two, and the output, its gradient and
-    the gradient of the input each exist in both precisions. The kernels of these normalisations compute in float32
-    inside, whatever they are given.
+    The cast input is kept for backward with four bytes per element instead of two, and the output, its gradient and the
+    gradient of the input each exist in both precisions. The kernels of these normalisations compute in float32
+    internally, whatever the dtype of their input.
 
     ## How the saving is computed
 
-    The cast input is given half its bytes, or none where the tensor it was cast from lives as long; the float32 output
-    and gradients are taken out; the peak is computed again.
+    The cast input is reduced to half its bytes, or to none if the tensor that it was cast from lives as long; the
+    float32 output and gradients are removed; the peak is computed again.
 
     ## Known limits
 
-    On CUDA, LayerNorm and GroupNorm want weights of the dtype of their input; rounding the weights to half precision
+    On CUDA, LayerNorm and GroupNorm require weights of their input's dtype; rounding the weights to half precision
     changes results a little. Casts around other operations, such as softmax, are not reported.
 
     - https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
@@ -117,12 +118,12 @@ return self.norm(x.float()).to(x.dtype).relu()""",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
                 fix="Drop the casts and give the normalisation its input, and its weights, in half precision: the "
-                "kernel computes in float32 inside. BatchNorm may keep float32 weights.",
+                "kernel computes in float32 internally. BatchNorm may keep float32 weights.",
             )
 
 
 def _is_autocast(trace: Trace) -> bool:
-    """Whether parameters in float32 are cast to half precision in a step."""
+    """Return True if a step casts float32 parameters to half precision."""
     return any(
         node.op == _CAST and node.step >= 0 and node.outputs[0].dtype in HALF and trace.is_parameter(node.inputs[0])
         for node in trace.nodes
@@ -130,7 +131,7 @@ def _is_autocast(trace: Trace) -> bool:
 
 
 def _without_casts(flow: Flow, norm: Node) -> dict[int, int]:
-    """Bytes of the float32 tensors around `norm` if it were given its input as it was; empty where it must be cast."""
+    """Return the bytes of the float32 tensors around `norm` without the cast of its input; empty if it is necessary."""
     buffers = flow.trace.buffers
     source, cast = norm.inputs[0], flow.writer(norm.inputs[0].buffer, norm.index)
     if cast is None or not _is_cast(cast, to=_SINGLE, of=HALF):
@@ -152,7 +153,7 @@ def _without_casts(flow: Flow, norm: Node) -> dict[int, int]:
 
 
 def _gradients(flow: Flow, backward: Node, source: Geometry) -> Iterator[int]:
-    """Of the backward of a normalisation: the gradient that was cast for it, and the one that is cast after it."""
+    """Yield, for the backward of a normalisation, the gradient that was cast for it, and the one cast after it."""
     for geometry in backward.inputs:
         cast = flow.writer(geometry.buffer, backward.index) if geometry.buffer >= 0 else None
         if cast is not None and cast.phase is Phase.BACKWARD and _is_cast(cast, to=_SINGLE, of=HALF):

@@ -14,22 +14,23 @@ class Float64Tensor(TraceRule):
     """Tensors are float64 although the parameters are not.
 
     Looks for float64 and complex128 tensors of more than one element in the steps of a model with parameters of another
-    dtype. It reports the first line that makes one.
+    dtype. It reports the first line that creates one.
 
     ## Why it costs memory
 
-    A float64 takes eight bytes. NumPy makes float64 unless told otherwise, and one such tensor turns every result it
-    goes into into float64 by type promotion, with what autograd saves of it. On GPUs other than those for scientific
+    A float64 takes eight bytes. NumPy creates float64 by default, and one such tensor turns every result that depends
+    on it into float64 by type promotion, including the tensors that autograd saves. Except on GPUs for scientific
     computing, float64 is also dozens of times slower. Python numbers and tensors without dimensions do not promote.
 
     ## How the saving is computed
 
-    Every such storage is given half its bytes, those that are only cast to float32 none, and the peak is computed
+    Every such storage is reduced to half its bytes, or to none if it is only cast to float32, and the peak is computed
     again.
 
     ## Known limits
 
-    Parts of a program that need float64, such as a solver, are reported as well. Less than 1 MiB at one time is not.
+    Parts of a program that need float64, such as a solver, are reported as well. Less than 1 MiB at a time is not
+    reported.
 
     - https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
     """
@@ -65,7 +66,7 @@ def memlint_workload():
     )
 
     def check(self, context: Context) -> Findings:
-        """Yield one finding, at the first line that makes float64 in a step."""
+        """Yield one finding, at the first line that creates float64 in a step."""
         trace = context.trace
         doubles = [b for b in trace.buffers if b.dtype in _DOUBLE and prod(b.shape) > 1]
         if not doubles or any(b.category is Category.PARAMETER for b in doubles):
@@ -84,7 +85,7 @@ def memlint_workload():
             return
         sizes = {buffer.id: buffer.nbytes // 2 for buffer in doubles} | dict.fromkeys(_only_cast(trace), 0)
         mixed = next((trace.buffers[g.buffer].name for g in first.inputs if g.buffer >= 0 and g.dtype in _DOUBLE), "")
-        cause = f" `{mixed}` is float64, and what is computed with it becomes so." if mixed else ""
+        cause = f" `{mixed}` is float64, and so is everything computed with it." if mixed else ""
         yield self.finding(
             context,
             first.frame,
@@ -97,7 +98,7 @@ def memlint_workload():
 
 
 def _only_cast(trace: Trace) -> Iterator[int]:
-    """Float64 Buffers that are last used by a cast to another floating-point dtype, which would not be."""
+    """Yield float64 Buffers whose last use is a cast to another floating-point dtype, which would then not exist."""
     for node in trace.nodes:
         if node.op == "aten._to_copy.default" and node.step >= 0 and node.inputs[0].buffer >= 0:
             source = trace.buffers[node.inputs[0].buffer]

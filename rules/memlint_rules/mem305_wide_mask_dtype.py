@@ -18,7 +18,7 @@ _MASK_TO_MASK = _TRIANGLES | {
     "masked_fill.Scalar", "masked_fill_.Scalar", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "repeat.default",
     "rsub.Scalar", "sub.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self",
 }  # fmt: skip
-"""Kernels that make a mask of masks and numbers."""
+"""Kernels that make masks from masks and numbers."""
 _ARITHMETIC = ("mul", "rsub", "sub")
 _MASKING = frozenset(
     {
@@ -26,16 +26,16 @@ _MASKING = frozenset(
         "mul_.Tensor", "sub.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self",
     }
 )  # fmt: skip
-"""Kernels that apply a mask, and could take a boolean one."""
+"""Kernels that apply a mask, and could use a boolean one."""
 
 
 class WideMaskDtype(TraceRule):
     """A mask is stored with four or eight bytes per element.
 
-    Follows tensors made of comparisons, triangles and constants, and reports those of a million elements or more in
-    float32, float64, int32 or int64 that nothing reads but kernels that apply them: `masked_fill`, `where`, and
-    additions and multiplications. Masks given to scaled dot product attention are left alone, which makes a float of a
-    boolean mask itself.
+    Follows tensors made from comparisons, triangles and constants, and reports those of a million elements or more in
+    float32, float64, int32 or int64 that only kernels applying them read: `masked_fill`, `where`, additions and
+    multiplications. Masks for scaled dot product attention are not reported, because it converts boolean masks to
+    floats itself.
 
     ## Why it costs memory
 
@@ -44,12 +44,12 @@ class WideMaskDtype(TraceRule):
 
     ## How the saving is computed
 
-    These tensors are given one byte per element in every step, and the peak is computed again.
+    These tensors are reduced to one byte per element in every step, and the peak is computed again.
 
     ## Known limits
 
     A mask of shape [batch, 1, 1, length] that broadcasts is smaller still. `masked_fill` and `where` keep the boolean
-    mask for backward, which an addition does not.
+    mask for backward; an addition does not.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html
     """
@@ -133,9 +133,9 @@ return weight * scores""",
 
 
 def _masks(trace: Trace) -> set[int]:
-    """Buffers made of nothing but comparisons, triangles and constants, by way of masks; inputs named as masks.
+    """Return Buffers made only from comparisons, triangles and constants, through masks, and inputs named as masks.
 
-    What `where` picks from constants that were computed is no mask: the weights of a loss have two values as well.
+    A choice of `where` between computed constants is not a mask: the weights of a loss have two values as well.
     """
     masks = {b.id for b in trace.buffers if b.category is Category.INPUT and "mask" in b.name and b.dtype != "bool"}
     constants: set[int] = set()
@@ -168,6 +168,6 @@ def _masks(trace: Trace) -> set[int]:
 
 
 def _only_masks(flow: Flow, buffer: Buffer, masks: set[int]) -> bool:
-    """Whether all that reads the mask makes other masks of it or applies it."""
+    """Return True if every reader of the mask makes other masks from it or applies it."""
     readers = [node for node in flow.readers(buffer.id, buffer.node) if node.phase is not Phase.BACKWARD]
     return bool(readers) and all(made(node) <= masks or node.op.removeprefix("aten.") in _MASKING for node in readers)

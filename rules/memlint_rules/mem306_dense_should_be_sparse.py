@@ -11,32 +11,32 @@ _INDEX_NBYTES = 8
 """COO indices are int64, one per dimension and element: https://docs.pytorch.org/docs/stable/sparse.html"""
 MIN_NUMEL = 2**20
 MAX_DENSITY = 0.1
-"""Above this, sparse kernels are slower than dense ones by far."""
+"""Maximum density: above it, sparse kernels are far slower than dense ones."""
 
 
 class DenseShouldBeSparse(TraceRule):
     """A matrix that is almost all zeros is stored densely.
 
-    Looks at the operands of matrix products for tensors of a million elements or more of which the program can have
-    filled only a few: made by `zeros` and then written at a known number of indices. Reported are those whose density
-    is at most a tenth, and at most half of the density at which the sparse form takes as many bytes.
+    Looks for operands of matrix products with a million elements or more of which the program can have filled only a
+    few: created by `zeros` and then written at a known number of indices. It reports those whose density is at most a
+    tenth, and at most half of the density at which the sparse format takes as many bytes.
 
     ## Why it costs memory
 
-    A dense tensor pays for every element, zero or not. In COO format an element that is not zero takes its own bytes
-    and eight per dimension for its indices, and the zeros take nothing. A float32 matrix breaks even at 20 % density,
-    a bfloat16 one at 11 %.
+    A dense tensor stores every element, zero or not. In COO format a nonzero element takes its own bytes plus eight per
+    dimension for its indices, and zeros take nothing. A float32 matrix breaks even at 20 % density, a bfloat16 one at
+    11 %.
 
     ## How the saving is computed
 
-    The storage, and those of the same shape made on the way to it that are as sparse, are given the size of a COO
-    tensor, elements x (itemsize + 8 x dimensions), in every step, and the peak is computed again.
+    The storage, and equally sparse intermediate results of the same shape, get the size of a COO tensor, elements x
+    (itemsize + 8 x dimensions), in every step, and the peak is computed again.
 
     ## Known limits
 
-    The number of elements is an upper bound from shapes; matrices that are sparse by their values alone are not
-    recognised. Parameters are left out, and so is what holds nothing but zeros, such as an example input. Not every
-    operation has a sparse kernel, and some have no backward.
+    The number of elements is an upper bound from shapes; matrices that are only sparse in their values are not
+    recognised. Parameters are left out, and so are tensors of zeros only, such as an example input. Not every operation
+    has a sparse kernel, and some have no backward.
 
     - https://docs.pytorch.org/docs/stable/sparse.html
     """
@@ -115,7 +115,7 @@ def memlint_workload():
             origins.setdefault(_origin(buffer), (buffer, product))
         peak = max(live(timeline))
         for buffer, product in origins.values():
-            # What is made on the way, such as the matrix before it was normalised, is as sparse.
+            # Intermediate results, such as the matrix before it was normalised, are as sparse.
             sizes = {each.id: _coo_nbytes(each) for each in trace.buffers if _is_like(each, buffer)}
             numel, nonzeros = prod(buffer.shape), buffer.nonzeros or 0
             subject = f"`{buffer.name}`, a" if buffer.name else "This"
@@ -133,7 +133,7 @@ def memlint_workload():
 
 
 def _operands(trace: Trace) -> Iterator[tuple[Buffer, Node]]:
-    """Find Buffers that a matrix product reads whole and that are sparse enough, and that product."""
+    """Yield Buffers that a matrix product reads whole and that are sparse enough, and that product."""
     for node in trace.nodes:
         if not node.op.startswith(_PRODUCTS):
             continue
@@ -141,7 +141,7 @@ def _operands(trace: Trace) -> Iterator[tuple[Buffer, Node]]:
             buffer = trace.buffers[geometry.buffer] if geometry.buffer >= 0 else None
             if (
                 buffer is not None
-                and buffer.nonzeros  # without any it stands for what comes later: an example input, a first state
+                and buffer.nonzeros  # without any it stands for later data: an example input, a first state
                 and buffer.category is not Category.PARAMETER
                 and prod(buffer.shape) >= MIN_NUMEL
                 and prod(geometry.shape) == prod(buffer.shape)
@@ -161,5 +161,5 @@ def _coo_nbytes(buffer: Buffer) -> int:
 
 
 def _origin(buffer: Buffer) -> tuple[object, ...]:
-    """Identify the same matrix in every step."""
+    """Return a key for the same matrix in every step."""
     return buffer.op, buffer.frame, buffer.shape, buffer.dtype

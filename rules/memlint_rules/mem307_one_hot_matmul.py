@@ -12,7 +12,7 @@ _SUMS = frozenset({"aten.sum.default", "aten.sum.dim_IntList"})
 
 
 class OneHotMatmul(TraceRule):
-    """One-hot vectors are multiplied with a matrix to look up its rows.
+    """One-hot vectors are multiplied by a matrix to look up its rows.
 
     Follows one-hot tensors of a million elements or more, made by `torch.nn.functional.one_hot` or by scattering into
     zeros, through casts to a matrix product that sums over the classes, or to a multiplication followed by a sum over
@@ -20,19 +20,19 @@ class OneHotMatmul(TraceRule):
 
     ## Why it costs memory
 
-    `one_hot` gives eight bytes per index and class, and its cast to float32 four more, which are kept for backward:
-    2048 indices of 32,000 classes are 500 MiB and another 250 MiB. The index takes eight bytes. The product reads a
-    matrix of zeros to copy a few rows.
+    `one_hot` takes eight bytes per index and class, and its cast to float32 four more, which are kept for backward:
+    2048 indices of 32,000 classes are 500 MiB and another 250 MiB. An index itself takes eight bytes. The product reads
+    a matrix of zeros to copy a few rows.
 
     ## How the saving is computed
 
-    The one-hot tensors and their casts are taken out, with the product of all classes where a sum follows, and the peak
+    The one-hot tensors and their casts are removed, and so is the product over all classes if a sum follows; the peak
     is computed again.
 
     ## Known limits
 
-    One-hot tensors that something else reads as well, such as a mean, or that are mixed with others first, as label
-    smoothing and mixup do, are not reported.
+    One-hot tensors with other readers, such as a mean, or mixed with others first, as in label smoothing and mixup, are
+    not reported.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html
@@ -95,7 +95,7 @@ class OneHotMatmul(TraceRule):
                 context,
                 frame,
                 f"One-hot vectors of {made.shape[-1]:,} classes for {numel(made) // made.shape[-1]:,} indices take "
-                f"{format_nbytes(nbytes)}, with their casts, to pick what an index finds.",
+                f"{format_nbytes(nbytes)}, with their casts, to select rows that an index would find.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, without(timeline, removed)),
                 fix=remedy,
@@ -103,7 +103,7 @@ class OneHotMatmul(TraceRule):
 
 
 class _Use(NamedTuple):
-    """A kernel that sums one-hot vectors with something over the classes, and what an index makes needless."""
+    """A kernel that sums products of one-hot vectors over the classes, and Buffers that an index makes unnecessary."""
 
     node: Node
     one_hot: Geometry
@@ -111,7 +111,7 @@ class _Use(NamedTuple):
 
 
 def _is_one_hot(flow: Flow, scatter: Node) -> bool:
-    """Whether one element in each row of zeros is set."""
+    """Return True if one element in each row of zeros is set."""
     made, index = scatter.outputs[0], scatter.inputs[-1]
     zeroed = flow.writer(made.buffer, scatter.index)
     return (
@@ -123,7 +123,7 @@ def _is_one_hot(flow: Flow, scatter: Node) -> bool:
 
 
 def _uses(flow: Flow, scatter: Node) -> list[_Use]:
-    """All uses of the one-hot vectors in forward; none if one of them needs the vectors themselves."""
+    """Return all uses of the one-hot vectors in forward; none if one of them needs the vectors themselves."""
     vectors = scatter.outputs[0]
     uses: list[_Use] = []
     stack: list[tuple[Geometry, int, tuple[int, ...]]] = [(vectors, scatter.index, (vectors.buffer,))]
@@ -150,7 +150,7 @@ def _contracts_classes(product: Node, buffer: int, num_classes: int) -> bool:
 
 
 def _is_summed(flow: Flow, product: Node, buffer: int, num_classes: int) -> bool:
-    """Whether all that reads the product sums over its classes."""
+    """Return True if every reader of the product sums over its classes."""
     made = product.outputs[0]
     vectors = next(g for g in product.inputs if g.buffer == buffer)
     if made.shape != vectors.shape:

@@ -11,9 +11,9 @@ from memlint_rules.parameters import gradients_read_by_loop, temporaries_of
 MIN_NBYTES = 64 * 2**20
 """Smaller gradients are not worth another optimizer."""
 MIN_SHARE = 0.05
-"""Of the peak that the gradient must be as large as; the embedding of a large language model is not worth it."""
+"""Minimum share of the gradient in the peak; for the embedding of a large language model it does not pay."""
 MAX_TOUCHED = 0.1
-"""Above this share of rows the sparse gradient saves little and is slow."""
+"""Maximum share of touched rows: above it the sparse gradient saves little and is slow."""
 
 _LOOKUPS = frozenset({"aten.index_select.default", "aten.embedding.default", "aten._embedding_bag.default"})
 _DENSE_BACKWARDS = frozenset({"aten.embedding_dense_backward.default", "aten._embedding_bag_dense_backward.default"})
@@ -23,25 +23,25 @@ _INDEX_NBYTES = 8
 class DenseEmbeddingGrad(TraceRule):
     """The gradient of a large embedding is dense although a step touches few of its rows.
 
-    Looks for dense gradients of embedding tables, of 64 MiB and a twentieth of the peak or more, of which a step looks
-    up at most a tenth of the rows. Tables that something else reads as well, such as a tied output layer, are left
-    alone, because their gradient is dense anyway, and so are those whose gradient the loop reads, such as for clipping.
+    Looks for dense gradients of embedding tables, of 64 MiB and a twentieth of the peak or more, if a step looks up at
+    most a tenth of the rows. Tables with other readers, such as a tied output layer, are not reported, because their
+    gradient is dense anyway, nor are those whose gradient the loop reads, for example for clipping.
 
     ## Why it costs memory
 
     The backward of a lookup fills a tensor of the table's size with zeros and adds the rows that were looked up. Ten
-    million rows of 64 float32 numbers make 2.4 GiB in every step, for a few thousand rows that are not zero. With
-    `sparse=True` the gradient holds these rows and their numbers; the temporaries of the optimizer shrink alike.
+    million rows of 64 float32 numbers make 2.4 GiB in every step, for a few thousand nonzero rows. With `sparse=True`
+    the gradient holds only these rows and their indices; the temporaries of the optimizer shrink accordingly.
 
     ## How the saving is computed
 
-    The gradient, and the temporaries of the optimizer with the table's shape, are given the bytes of as many rows as
-    are looked up in a step, with eight bytes each for its number, and the peak is computed again.
+    The gradient, and the temporaries of the optimizer with the table's shape, are reduced to the rows that are looked
+    up in a step, with eight bytes each for the index, and the peak is computed again.
 
     ## Known limits
 
-    Of PyTorch's optimizers only SGD, SparseAdam and Adagrad take sparse gradients. The state of SparseAdam is dense:
-    two more tables. It has no weight decay, and dense parameters need an optimizer of their own. Gradient scaling by
+    Among PyTorch's optimizers only SGD, SparseAdam and Adagrad support sparse gradients. The state of SparseAdam is
+    dense: two more tables. It has no weight decay, and dense parameters need a separate optimizer. Gradient scaling by
     frequency and some backends of DistributedDataParallel need dense gradients.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
@@ -155,7 +155,7 @@ class Model(nn.Module):
 
 
 def _is_dense_gradient(buffer: Buffer, table: Buffer, lookups: list[Node]) -> bool:
-    """Whether it is, or is added to, the gradient of this table; of sums, by the module whose backward made it."""
+    """Return True if it is, or is added to, this table's gradient; sums are matched by the module of their backward."""
     if prod(buffer.shape) != prod(table.shape) or buffer.phase is not Phase.BACKWARD:
         return False
     if buffer.name:

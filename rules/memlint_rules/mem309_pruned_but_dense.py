@@ -31,27 +31,27 @@ _REMOVE = '\n        prune.remove(layer, "weight")'
 
 
 class PrunedButDense(TraceRule):
-    """Masks of an active pruning triple the bytes of the weights; pruning saves none.
+    """Active pruning triples the bytes of the weights with masks and products; it saves none.
 
     Looks for parameters `<name>_orig` beside a buffer `<name>_mask` of the same shape, which `torch.nn.utils.prune`
     makes.
 
     ## Why it costs memory
 
-    While a pruning is active, a layer keeps the original weight, a mask of the same shape and dtype, and their product,
-    which every forward makes again and the layer keeps until the next. `prune.remove` leaves one dense weight. Zeros
+    While pruning is active, a layer keeps the original weight, a mask of the same shape and dtype, and their product,
+    which every forward computes anew and the layer keeps until the next. `prune.remove` leaves one dense weight. Zeros
     in a dense tensor take as many bytes as other numbers: at best, pruning costs nothing.
 
     ## How the saving is computed
 
-    Masks and products are taken out, and the peak is computed again. In training this is a model: what `prune.remove`
-    leaves does not stay pruned when it is trained on.
+    Masks and products are removed, and the peak is computed again. In training this is hypothetical: weights after
+    `prune.remove` do not stay pruned when training continues.
 
     ## Known limits
 
     Masks of parametrizations and of other libraries are not recognised, nor are weights that merely contain zeros.
-    Fewer bytes take smaller layers, or a sparse layout such as that of `torch.sparse.to_sparse_semi_structured`, which
-    needs half precision and two zeros in every four numbers.
+    Saving bytes requires smaller layers, or a sparse layout such as that of `torch.sparse.to_sparse_semi_structured`,
+    which needs half precision and two zeros in every four numbers.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.prune.remove.html
     - https://docs.pytorch.org/docs/stable/sparse.html#sparse-semi-structured-tensors
@@ -90,8 +90,8 @@ class PrunedButDense(TraceRule):
         yield self.finding(
             context,
             frame,
-            f"Beside {subject} of {format_nbytes(weights)} live {format_nbytes(nbytes)} of masks and of products with "
-            "them. Zeros take as many bytes as other numbers: pruning by masks saves none.",
+            f"Masks and products of {subject} of {format_nbytes(weights)} take {format_nbytes(nbytes)} more. Zeros "
+            "take as many bytes as other numbers: pruning by masks saves none.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, removed)),
             confidence=Confidence.MODELLED if training else Confidence.EXACT_LIFETIME,
@@ -102,7 +102,7 @@ class PrunedButDense(TraceRule):
 
 
 def _products(trace: Trace, pruned: dict[int, int]) -> tuple[list[int], Frame | None]:
-    """Find what weights times masks give, the gradients of that, and the line of the biggest."""
+    """Return the products of weights and masks, the gradients of these, and the line of the largest."""
     products: list[Buffer] = []
     masks = set(pruned.values())
     for node in trace.nodes:

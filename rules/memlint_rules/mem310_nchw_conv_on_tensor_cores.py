@@ -13,21 +13,21 @@ _CONVOLUTIONS = (
 
 
 class NchwConvOnTensorCores(TraceRule):
-    """Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last.
+    """Half-precision convolutions run in NCHW, which takes the same memory as channels_last and is slower.
 
-    Counts the 2-d convolutions in float16 or bfloat16 that are not grouped, whose channel counts are multiples of 8,
-    and whose input and weight are both laid out as NCHW, on GPUs of compute capability 7.0 and later.
+    Counts the ungrouped 2-d convolutions in float16 or bfloat16 whose channel counts are multiples of 8 and whose input
+    and weight both have the layout NCHW, on GPUs of compute capability 7.0 and later.
 
     ## Why it costs memory
 
-    It does not: `torch.channels_last` changes the strides of a tensor, not its bytes. It is about speed. PyTorch's
-    default layout is NCHW, tensor cores work on NHWC, and cuDNN transposes in between unless the tensors already are
-    channels_last.
+    It does not: `torch.channels_last` changes the strides of a tensor, not its bytes. This rule is about speed.
+    PyTorch's default layout is NCHW, tensor cores work on NHWC, and cuDNN transposes between them unless the tensors
+    already are channels_last.
 
     ## How the saving is computed
 
     The step is traced again with model and inputs in channels_last, and the change of the peak is reported as it is:
-    usually nothing, sometimes a rise, where an operation such as GroupNorm copies its input back to NCHW.
+    usually none, sometimes a rise, if an operation such as GroupNorm copies its input back to NCHW.
 
     ## Known limits
 
@@ -112,7 +112,7 @@ def _is_nchw_on_tensor_cores(node: Node) -> bool:
 
 
 def _is_contiguous(tensor: Geometry, order: tuple[int, ...]) -> bool:
-    """Whether the strides are those of a dense tensor with the dimensions in `order`, outermost first."""
+    """Return True if the strides are those of a dense tensor with the dimensions in `order`, outermost first."""
     expected = 1
     for dimension in reversed(order):
         if tensor.shape[dimension] != 1 and tensor.stride[dimension] != expected:

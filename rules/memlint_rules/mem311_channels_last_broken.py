@@ -9,24 +9,24 @@ _COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})
 
 
 class ChannelsLastBroken(TraceRule):
-    """GroupNorm copies channels_last activations to NCHW and goes on in NCHW.
+    """GroupNorm copies channels_last activations to NCHW and continues in NCHW.
 
-    Looks for GroupNorms whose input has channels_last strides, and for the copies to NCHW that are made of it.
+    Looks for GroupNorms whose input has channels_last strides, and for its copies to NCHW.
 
     ## Why it costs memory
 
     CUDA has no GroupNorm for channels_last: PyTorch copies the input to NCHW first, and for a moment both exist. The
-    output is NCHW, so the speed that channels_last was chosen for ends there, and the next convolution transposes
-    again. The formats themselves take the same bytes.
+    output is NCHW, so the speed-up of channels_last ends there, and the next convolution transposes again. The formats
+    themselves take the same bytes.
 
     ## How the saving is computed
 
-    The copies are taken out, or what they were made of where nothing else needs it, and the peak is computed again.
-    That is what keeping this part of the model in NCHW does.
+    The copies are removed, or their originals if nothing else needs them, and the peak is computed again. Keeping this
+    part of the model in NCHW has that effect.
 
     ## Known limits
 
-    Transposes inside cuDNN are not counted. Operations that give NCHW without copying their input are not reported.
+    Transposes inside cuDNN are not counted. Operations that return NCHW without copying their input are not reported.
 
     - https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     """
@@ -90,7 +90,7 @@ class Model(nn.Module):
 
 
 def _is_channels_last(tensor: Geometry) -> bool:
-    """Whether a 4-d tensor has NHWC strides that are not NCHW strides as well."""
+    """Return True if a 4-d tensor has NHWC strides that are not NCHW strides as well."""
     if len(tensor.shape) != 4:
         return False
     _, channels, height, width = tensor.shape
@@ -98,7 +98,7 @@ def _is_channels_last(tensor: Geometry) -> bool:
 
 
 def _needless(flow: Flow, norm: Node) -> set[int]:
-    """Buffers that exist because the input of `norm`, or what it is a copy of, is channels_last."""
+    """Return Buffers that exist because the input of `norm`, or the tensor that it copies, is channels_last."""
     source = norm.inputs[0]
     if not _is_channels_last(source):
         copy = flow.writer(source.buffer, norm.index)

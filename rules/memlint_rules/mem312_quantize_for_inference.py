@@ -7,7 +7,7 @@ from memlint.memory.timeline import resize
 from memlint_rules.flow import PRODUCTS, peak_change
 
 MIN_SHARE = 0.7
-"""Of the peak that the weights must take."""
+"""Minimum share of the weights in the peak."""
 MIN_NBYTES = 2**28
 """Smaller models are not worth another precision."""
 
@@ -26,25 +26,25 @@ def layers():
 
 
 class QuantizeForInference(TraceRule):
-    """Inference needs memory for little but the weights of matrix products.
+    """The weights of matrix products take most of the memory of an inference.
 
-    Adds up the floating-point weights of matrix products that are alive at the peak of an inference, and reports them
-    where they are 256 MiB or more and 70 % of the peak.
+    Sums the floating-point weights of matrix products that are alive at the peak of an inference, and reports them if
+    they are 256 MiB or more and 70 % of the peak.
 
     ## Why it costs memory
 
     A weight takes four bytes in float32 and two in half precision. As an 8-bit integer with a scale for each row it
-    takes one, with four bits half of one.
+    takes one byte, with four bits half a byte.
 
     ## How the saving is computed
 
-    Each weight is given one byte per element and, for each row, a scale of the weight's dtype. The peak is computed
-    again.
+    Each weight is reduced to one byte per element and, for each row, a scale of the weight's dtype. The peak is
+    computed again.
 
     ## Known limits
 
-    Quantised weights give other results, by how much only a test can say. Kernels that multiply with them are packages
-    of their own, and may need memory that is not counted.
+    Quantised weights change results; only a test can say by how much. Their matrix-product kernels are separate
+    packages, and may need memory that is not counted.
 
     - https://docs.pytorch.org/ao/stable/
     - https://arxiv.org/abs/2208.07339
@@ -80,7 +80,7 @@ class QuantizeForInference(TraceRule):
 
 
 def _weights(trace: Trace) -> Iterator[Buffer]:
-    """Matrices that are parameters in a floating-point dtype and the right factor of a product."""
+    """Yield matrices that are floating-point parameters and the right factor of a product."""
     for node in trace.nodes:
         if node.op in PRODUCTS and node.phase is Phase.FORWARD and node.inputs[-1].buffer >= 0:
             weight = trace.buffers[node.inputs[-1].buffer]

@@ -15,13 +15,13 @@ _ARGUMENT = "bnb_4bit_use_double_quant"
 class SingleQuantization(SourceRule):
     """4-bit weights keep their scales in 32 bits.
 
-    Looks for `BitsAndBytesConfig(load_in_4bit=True)` without `bnb_4bit_use_double_quant`, and at traced steps with
+    Looks for `BitsAndBytesConfig(load_in_4bit=True)` without `bnb_4bit_use_double_quant`, and for traced steps with
     4-bit weights of bitsandbytes.
 
     ## Why it costs memory
 
-    Each 64 weights share a float32 scale: half a bit a weight, an eighth of the weights themselves. Double quantization
-    keeps the scales in 8 bits, with a float32 number for each 256 of them: 0.127 bits a weight.
+    Each 64 weights share a float32 scale: half a bit per weight, an eighth of the weights themselves. Double
+    quantization keeps the scales in 8 bits, with a float32 number for each 256 of them: 0.127 bits per weight.
 
     ## How the saving is computed
 
@@ -30,7 +30,7 @@ class SingleQuantization(SourceRule):
 
     ## Known limits
 
-    Weights are rounded a little otherwise, and a kernel more runs wherever they are read.
+    Weights are rounded slightly differently, and one more kernel runs wherever they are read.
 
     - https://arxiv.org/abs/2305.14314
     - https://huggingface.co/docs/transformers/quantization/bitsandbytes
@@ -62,7 +62,7 @@ model = AutoModelForCausalLM.from_pretrained("model", quantization_config=config
                 yield self.finding(
                     source,
                     call,
-                    "Scales of the 4-bit weights take half a bit a weight, as they are kept in 32 bits.",
+                    "Scales of the 4-bit weights take half a bit per weight, because they are kept in 32 bits.",
                     f"Add `{_ARGUMENT}=True`.",
                     correction=correction,
                 )

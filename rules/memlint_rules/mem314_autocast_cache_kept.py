@@ -11,22 +11,22 @@ from memlint_rules.flow import HALF, Flow
 class AutocastCacheKept(TraceRule):
     """Autocast keeps a copy of every weight in half precision although no backward will read it.
 
-    Looks at forwards without a backward under `torch.autocast` for casts of whole parameters that are alive at the
-    peak, and reports what the peak would be if each were let go of after its use.
+    Looks in forwards without a backward under `torch.autocast` for casts of whole parameters that are alive at the
+    peak, and reports the peak if each cast were freed after its use.
 
     ## Why it costs memory
 
     Autocast casts a weight once and keeps the copy until the outermost autocast ends, so that the next use needs no
-    cast: half as many bytes as all float32 weights take. A backward needs these copies anyway; under `torch.no_grad()`
-    the copies are there only to save the cast when a weight is used again.
+    cast: the copies take half the bytes of all float32 weights. A backward needs these copies anyway; under
+    `torch.no_grad()` they only save the cast when a weight is used again.
 
     ## How the saving is computed
 
-    Each copy lives while a kernel reads it, from which the peak is computed again.
+    The peak is computed again with copies that live only while a kernel reads them.
 
     ## Known limits
 
-    Where weights are used many times under one autocast, as in generation, each use casts them anew. Under
+    If weights are used many times under one autocast, as in generation, each use casts them anew. Under
     `torch.inference_mode()` nothing is kept in the first place.
 
     - https://docs.pytorch.org/docs/stable/amp.html
@@ -73,8 +73,8 @@ with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
         yield self.finding(
             context,
             biggest.frame,
-            f"Autocast keeps the weights that it has cast until it ends: {len(idle)} copies in {biggest.dtype} of "
-            f"{format_nbytes(nbytes_of(idle))} lie idle at the peak.",
+            f"Autocast keeps its casts of weights until it ends: {len(idle)} copies in {biggest.dtype} of "
+            f"{format_nbytes(nbytes_of(idle))} are unused at the peak.",
             nbytes=nbytes_of(idle),
             peak_change=fall,
             confidence=Confidence.EXACT_LIFETIME,
@@ -84,7 +84,7 @@ with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
 
 
 def _is_cast_without_backward(context: Context, buffer: Buffer) -> bool:
-    """Say whether it is the cast of a whole parameter in a forward that autograd does not follow."""
+    """Return True for the cast of a whole parameter in a forward without autograd."""
     nodes, buffers = context.trace.nodes, context.trace.buffers
     if buffer.dtype not in HALF or buffer.node < 0:
         return False
@@ -97,7 +97,7 @@ def _is_cast_without_backward(context: Context, buffer: Buffer) -> bool:
 
 
 def _peak_without_cache(context: Context, casts: Iterable[Buffer], uses: Mapping[int, Sequence[int]]) -> int:
-    """The requested peak if each cast were made for each kernel that reads it, which lets go of it at its end."""
+    """Return the requested peak if each cast were made for each kernel that reads it, and freed after the kernel."""
     timeline, nodes = context.timeline, context.trace.nodes
     starts = [*(node.event for node in nodes), len(timeline.events)]
     nbytes = [0, *live(without(timeline, [each.id for each in casts]))]  # before each event, and after the last

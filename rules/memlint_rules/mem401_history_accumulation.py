@@ -15,25 +15,25 @@ class HistoryAccumulation(_GrowthRule):
     """A running sum of losses keeps the autograd graph of every batch.
 
     Looks for `total += loss`, `total = total + loss` and moving averages, `total = 0.9 * total + 0.1 * loss`, in loops
-    over batches, where `loss` came out of a criterion or of a model and was not detached, and where nothing
-    differentiates `total`. Where the loop calls `backward` on the loss itself the finding is a note.
+    over batches, if `loss` comes from a criterion or a model and is not detached, and nothing differentiates `total`.
+    If the loop calls `backward` on the loss itself, the finding is a note.
 
     ## Why it costs memory
 
-    The sum of two tensors that require gradients requires one too, so it refers to the graphs of both. Without a
-    `backward` every graph, with all that it saved for a backward, stays until the sum is dropped: memory grows by the
-    activations of one batch in each round. After a `backward` the saved tensors are gone; what is left is a few bytes
-    on the GPU and a growing chain of graph nodes on the host.
+    A sum of tensors that require gradients requires one too, so it refers to the graphs of all of them. Without a
+    `backward` every graph, with all its saved tensors, stays until the sum is released: memory grows by the activations
+    of one batch in each iteration. After a `backward` the saved tensors are freed; a few bytes on the GPU and a growing
+    chain of graph nodes on the host remain.
 
     ## How the saving is computed
 
-    Without a `backward`, what is at stake is then the activations of a batch times the number of batches.
+    Without a `backward`, the possible saving is the activations of a batch times the number of batches.
 
     ## Known limits
 
-    Losses are recognised by the function that makes them (`torch.nn.functional`, a class of `torch.nn` whose name ends
-    in `Loss`, a name like `criterion` or `loss_fn`), by `output.loss`, or by the `backward` that is called on them.
-    Sums that a function returns are left to its caller, unless the function is named like an evaluation.
+    Losses are recognised by the function that returns them (`torch.nn.functional`, a class of `torch.nn` whose name
+    ends in `Loss`, a name like `criterion` or `loss_fn`), by `output.loss`, or by the `backward` that is called on
+    them. Sums that a function returns are left to its caller, unless the function is named like an evaluation.
 
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
@@ -118,7 +118,7 @@ def validate(model, loader, criterion):
         sums = [
             (node, *added)
             for node in scope.nodes
-            if isinstance(node, ast.stmt) and (added := _added(node)) and scope.loops(node)
+            if isinstance(node, ast.stmt) and (added := _target_and_term(node)) and scope.loops(node)
         ]
         if not sums:
             return
@@ -139,7 +139,7 @@ def validate(model, loader, criterion):
                 severity = Severity.NOTE
             elif over_batches(loop) and (scope.evaluates or not _returned(scope, name)):
                 message = (
-                    f"`{name}` keeps the autograd graph of every loss added to it, so each round of the loop keeps "
+                    f"`{name}` keeps the autograd graph of every loss added to it, so each iteration keeps "
                     "what a backward of its batch would need."
                 )
                 severity = self.severity
@@ -154,8 +154,8 @@ def validate(model, loader, criterion):
             )
 
 
-def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """Target and term of `a += b`, `a = a + b`, `a = b + a` and the same with `a` times or through something."""
+def _target_and_term(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """Return target and term of `a += b`, `a = a + b`, `a = b + a` also with `a` multiplied or divided."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
         return node.target, node.value
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)):
@@ -167,7 +167,7 @@ def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
 
 
 def _scales(node: ast.expr, target: ast.expr) -> bool:
-    """Whether it is the target, times or through something or not."""
+    """Return True if it is the target, multiplied or divided by something or not."""
     factors = [node]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         factors = [node.left, node.right]
@@ -177,7 +177,7 @@ def _scales(node: ast.expr, target: ast.expr) -> bool:
 
 
 def _differentiated(scope: Scope, values: Values, name: str) -> bool:
-    """Whether the sum, or something computed from it, is differentiated."""
+    """Return True if the sum, or something computed from it, is differentiated."""
     derived = {name}
     for node in scope.nodes:
         if isinstance(node, ast.Assign) and _mentions(node.value, derived):
@@ -193,7 +193,7 @@ def _returned(scope: Scope, name: str) -> bool:
 
 
 def _mentions(expression: ast.expr, names: set[str]) -> bool:
-    """Whether one of `names` is read, and not through a call that cuts the graph."""
+    """Return True if one of `names` is read, and not through a call that cuts the graph."""
     nodes = list(ast.walk(expression))
     cut = any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CUTS) for node in nodes)
     return not cut and any(dotted_name(node) in names for node in nodes)

@@ -17,26 +17,26 @@ class AppendWithGraph(_GrowthRule):
     """A list of losses or outputs keeps the autograd graph of every batch.
 
     Looks for losses and model outputs that a loop over batches, or a loop that calls `backward`, puts into a list or
-    dictionary made outside of it, without detaching them.
+    dictionary created outside the loop, without detaching them.
 
     ## Why it costs memory
 
-    A tensor that requires a gradient refers to the graph it came from. Where no `backward` runs, everything that the
-    forward saved stays in memory as long as the list does: the activations of one batch more in every round. Where one
-    runs, the saved tensors go, but a collected output stays on the GPU all the same. A collected loss is then four
-    bytes, and a note.
+    A tensor that requires a gradient refers to its graph. Without a `backward`, everything that the forward saved stays
+    in memory as long as the list: the activations of one more batch in every iteration. With a `backward` the saved
+    tensors are freed, but a collected output still stays on the GPU. A collected loss is then only four bytes, and the
+    finding a note.
 
     ## How the saving is computed
 
-    Without a `backward`, what is at stake is then the activations of a batch times the number of batches; with one,
-    the bytes of an output times the number of batches.
+    Without a `backward`, the possible saving is the activations of a batch times the number of batches; with one, the
+    bytes of an output times the number of batches.
 
     ## Known limits
 
     Models and losses are recognised by the usual names, by classes of `torch.nn`, and by the `backward` that is called
     on them. Lists that are read before a later `backward` are left out, because their graphs may be needed, as are
     lists that a function without `backward` returns, unless it is named like an evaluation. Comprehensions are not
-    looked at.
+    checked.
 
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
@@ -123,10 +123,10 @@ def fit(model, tasks, optimizer, criterion):
                     "freed the large tensors."
                 )
             else:
-                message = f"`{kept.container}` keeps `{text}` of every round on the device, with its graph nodes."
+                message = f"`{kept.container}` keeps `{text}` of every iteration on the device, with its graph nodes."
         elif over_batches(kept.loop) and (scope.evaluates or not returned(scope, kept.container)):
             message = (
-                f"`{kept.container}` keeps the autograd graph of `{text}`, so each round of the loop keeps what a "
+                f"`{kept.container}` keeps the autograd graph of `{text}`, so each iteration keeps what a "
                 "backward of its batch would need."
             )
         else:
@@ -136,7 +136,7 @@ def fit(model, tasks, optimizer, criterion):
             if kept.value.kind is Kind.LOSS
             else f"Put `{text}.detach().cpu()` there, or run the loop under `torch.inference_mode()`."
         )
-        correction = None  # where nothing tells a tensor from a number, which cannot be detached
+        correction = None  # where a tensor looks like a number, which cannot be detached
         if kept.value.tensor or joined(scope, kept.container):
             known = safe if kept.value.tensor and not leaves(scope, kept.container) else unsafe
             correction = known(with_method(scope.source, kept.expression, "detach()"))

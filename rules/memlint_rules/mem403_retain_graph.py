@@ -23,25 +23,25 @@ class RetainGraph(_GrowthRule):
     """`backward` keeps its graph although nothing uses it again.
 
     Looks for three things: `backward(retain_graph=True)` in a loop over batches that differentiates nothing afterwards;
-    two backwards in a row of which the first keeps the graph for the second; and `backward(create_graph=True)` where
+    two consecutive backwards of which the first keeps the graph for the second; and `backward(create_graph=True)` if
     the gradients are never reset.
 
     ## Why it costs memory
 
-    A backward frees what the forward saved as it goes. With `retain_graph=True` everything stays until the loss is
-    bound to another value, which is after the next forward: two graphs are alive at once. `create_graph=True` makes
-    gradients that refer to their graph, which refers to the parameters, which refer to the gradients: such a cycle is
-    not freed until the gradients are reset.
+    A backward frees saved tensors as it proceeds. With `retain_graph=True` everything stays until the loss is bound to
+    another value, which is after the next forward: two graphs are alive at once. With `create_graph=True` gradients
+    refer to their graph, the graph to the parameters, and the parameters to the gradients: such a cycle is not freed
+    until the gradients are reset.
 
     ## How the saving is computed
 
-    At stake are then the activations of one forward. Where gradients keep a graph, the program is run again with them
-    reset before the next forward.
+    The possible saving is the activations of one forward. If gradients keep a graph, the program is run again with
+    gradients reset before the next forward.
 
     ## Known limits
 
-    A graph that another function uses is not seen, so only losses made in the same round of a loop over a data loader
-    are reported, and no loop that carries a state from one round to the next: there the state should be detached.
+    Uses of a graph in another function are not seen, so only losses computed in the same iteration of a loop over a
+    data loader are reported. Loops that carry a state from one iteration to the next are not: detach the state there.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
     """
@@ -107,7 +107,7 @@ def penalty(model, x):
     )
 
     def check_steps(self, context: Context) -> Findings:
-        """Yield what each step adds, or else what the peak holds of graphs whose gradients were not reset."""
+        """Yield findings about what each step adds, or else about graphs at the peak whose gradients are not reset."""
         growing = list(super().check_steps(context))
         yield from growing
         call, peak = _creates_graph(context.trace), context.estimate.requested.estimate
@@ -116,7 +116,7 @@ def penalty(model, x):
             yield Finding(
                 code=self.code,
                 **place_of(call, context),
-                message="Gradients made with `create_graph=True` keep their graph, and are still there when the next "
+                message="Gradients made with `create_graph=True` keep their graph, and are still alive when the next "
                 "forward begins.",
                 severity=self.severity,
                 confidence=Confidence.EXACT_RETRACE,
@@ -131,7 +131,7 @@ def penalty(model, x):
         for scope, call in calls(source):
             if called(call) not in ("backward", "manual_backward"):
                 continue
-            remark = _wrong(scope, call)
+            remark = _needless_graph(scope, call)
             if remark is not None:
                 yield self.finding(
                     source, call, *remark, correction=unsafe(_without_flag(source, call)) if remark is _UNUSED else None
@@ -152,7 +152,7 @@ _UNUSED = (
 
 
 def _creates_graph(trace: Trace) -> Frame | None:
-    """The first line of the project that calls a backward with `create_graph=True`."""
+    """Return the first line of the project that calls a backward with `create_graph=True`."""
     paths = dict.fromkeys(node.frame.of_project.path for node in trace.nodes if node.frame is not None)
     for source in filter(None, map(source_at, paths)):
         if "create_graph" in source.words:
@@ -167,8 +167,8 @@ def _without_flag(source: Source, call: ast.Call) -> tuple[Edit, ...]:
     return without_argument(source, call, flag) if flag is not None else ()
 
 
-def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
-    """Message and fix for a backward that keeps its graph for nothing."""
+def _needless_graph(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
+    """Return message and fix for a backward that keeps its graph without need."""
     if is_literal(argument(call, "create_graph"), True):
         if scope.name.startswith("test") or _RESETS.search(ast.unparse(scope.node)):
             return None
@@ -187,7 +187,7 @@ def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
         return (
             (
                 f"The graph is kept through this backward for that of `{second}` right after it, so nothing is freed "
-                "until the second, which goes through the graph once more."
+                "until the second, which traverses the graph again."
             ),
             f"Add the losses and call `backward` once: `({first} + {second}).backward()`.",
         )
@@ -197,7 +197,7 @@ def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
 
 
 def _next_backward(scope: Scope, call: ast.Call) -> ast.Call | None:
-    """Give the backward in the next statement, if both are called on losses without anything else."""
+    """Return the backward in the next statement, if both are called directly on losses."""
     statement = scope.parents[call]
     block = next((b for b in _blocks(scope.parents[statement]) if statement in b), None)
     if block is None or not isinstance(statement, ast.Expr):
@@ -220,7 +220,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _differentiated(call: ast.Call) -> str:
-    """What `backward` is called on, as written."""
+    """Return the object that `backward` is called on, as written."""
     return ast.unparse(call.func.value)[:40] if isinstance(call.func, ast.Attribute) else ""
 
 
@@ -238,7 +238,7 @@ def _unused_afterwards(scope: Scope, call: ast.Call) -> bool:
 
 
 def _carries_state(loop: Loop) -> bool:
-    """Whether a name gets what a call makes of its old value, as the state of a recurrent network does."""
+    """Return True if a name gets the result of a call on its old value, as the state of a recurrent network does."""
     for node in ast.walk(loop):
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue

@@ -45,43 +45,43 @@ class _Call:
 
 @dataclass(slots=True)
 class _Scope:
-    """What one function body, or the file outside of functions, does; positions are those among its nodes."""
+    """The relevant content of one function body, or of the file outside functions; positions index its nodes."""
 
     modes: list[tuple[int, str, bool]] = field(default_factory=list)
-    """Position, model, whether it was switched to evaluation."""
+    """Position, model, and True if it was switched to evaluation."""
     calls: list[_Call] = field(default_factory=list)
     gradients: list[int] = field(default_factory=list)
     """Positions of words that belong to differentiation."""
     training_loops: set[ast.AST | None] = field(default_factory=set)
     frozen: bool = False
-    """Whether it touches `requires_grad` or switches gradients off by a plain call."""
+    """True if it uses `requires_grad` or switches gradients off by a plain call."""
 
 
 class EvalWithoutNoGrad(SourceRule):
     """An evaluation loop runs the model while autograd saves everything for a backward that never comes.
 
-    Looks for loops that call a model after `model.eval()`, or that go over a loader in a function named like
-    `evaluate`, `validate`, `test` or `predict`, outside of `torch.no_grad()`, `torch.inference_mode()` and
-    `torch.set_grad_enabled(False)`, where nothing is differentiated.
+    Looks for loops that call a model after `model.eval()`, or that iterate over a loader in a function named like
+    `evaluate`, `validate`, `test` or `predict`, outside `torch.no_grad()`, `torch.inference_mode()` and
+    `torch.set_grad_enabled(False)`, and that differentiate nothing.
 
     ## Why it costs memory
 
     `model.eval()` changes how dropout and batch normalisation behave; it does not switch autograd off. Every operation
-    still saves what its backward would need, until the output is dropped, and an output that is kept keeps the whole
-    graph of its batch.
+    still saves tensors for its backward until the output is released, and a kept output keeps the whole graph of its
+    batch.
 
     ## How the saving is computed
 
-    Of a script that is run and comes to the loop it is exact: the script is run again with its models called under
-    `torch.no_grad` while they are in evaluation mode. In a traced workload the difference between mode `train` and mode
-    `inference` without an optimizer is about what is at stake.
+    If a script runs and reaches the loop, the saving is exact: the script is run again with `torch.no_grad` around its
+    models in evaluation mode. For a traced workload, the difference between mode `train` without an optimizer and mode
+    `inference` approximates it.
 
     ## Known limits
 
-    The model is recognised by its `eval()` call or by its name. Functions that a guarded caller in another file calls
-    are reported all the same; decorate them, or suppress the finding. Lightning hooks and decorated functions are left
-    out, as are blocks under a context manager kept in a variable, because what it does cannot be seen. A single call
-    outside of a loop is not reported.
+    The model is recognised by its `eval()` call or by its name. Functions called only under `no_grad` in another file
+    are still reported; decorate them, or suppress the finding. Lightning hooks and decorated functions are left out, as
+    are blocks under a context manager kept in a variable, because its effect is unknown. A single call outside a loop
+    is not reported.
 
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     - https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
@@ -142,7 +142,7 @@ def predict(model, loader):
             )
 
     def check_steps(self, context: Context) -> Findings:
-        """Say what the loops that a script has run take less without autograd, where that is the peak."""
+        """Report the saving without autograd in the loops that a script has run, if the peak is there."""
         ran = {frame.of_project for node in context.trace.nodes if (frame := node.frame) is not None}
         for path in sorted({line.path for line in ran}) if context.workload.origin == "script" else ():
             source = source_at(path)
@@ -198,7 +198,7 @@ def _loops(source: Source) -> Iterator[_Call]:
 
 
 def _guarded(source: Source) -> set[ast.AST]:
-    """Everything in functions and blocks that may run with autograd switched off."""
+    """Return everything in functions and blocks that may run with autograd switched off."""
     functions = filter(may_be_wrapped, source.index.of(ast.FunctionDef, ast.AsyncFunctionDef))
     return {inner for node in (*functions, *guarding_blocks(source)) for inner in walk(node)}
 
@@ -259,7 +259,7 @@ def _read(scope: Scope, guarded: set[ast.AST]) -> _Scope:
 
 
 def _is_switched(value: ast.expr) -> bool:
-    """Whether it is a model that was switched to evaluation: `Net().to(device).eval()`."""
+    """Return True for a model that was switched to evaluation: `Net().to(device).eval()`."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
         if value.func.attr == "eval" and not value.args:
             return True
@@ -268,15 +268,15 @@ def _is_switched(value: ast.expr) -> bool:
 
 
 def _loop_around(scope: Scope, node: ast.AST) -> _AnyLoop | None:
-    """The innermost loop or comprehension around `node`."""
+    """Return the innermost loop or comprehension around `node`."""
     return next((parent for parent in scope.around(node) if isinstance(parent, _AnyLoop)), None)
 
 
 def _guarding(source: Source, loop: ast.AST) -> tuple[Edit, ...]:
-    """Edits that put the loop, or the statement a comprehension is in, under `torch.no_grad()`.
+    """Return edits that put the loop, or the statement around a comprehension, under `torch.no_grad()`.
 
-    They are no safe ones, because what the model does inside, or the caller with the results, may need gradients. A
-    generator would take the guard out with it, so it has none.
+    The edits are not safe, because the model inside, or the caller of the results, may need gradients. A generator gets
+    no edit: its guard would also apply to the caller's code.
     """
     guard = written(source, "torch.no_grad")
     statement = loop
@@ -294,17 +294,17 @@ def _guarding(source: Source, loop: ast.AST) -> tuple[Edit, ...]:
 
 
 def _switches_mode(call: ast.Call, name: str) -> bool:
-    """Whether it is `eval()`, `train()` or `train(mode)`."""
+    """Return True for `eval()`, `train()` or `train(mode)`."""
     return not call.keywords and ((name == "eval" and not call.args) or name == "train")
 
 
 def _moved(node: ast.expr) -> ast.expr:
-    """`model` of `model.to(device).half()`."""
+    """Return `model` for `model.to(device).half()`."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES:
         node = node.func.value
     return node
 
 
 def _is_over(loop: _AnyLoop) -> bool:
-    """Whether the loop goes over a loader."""
+    """Return True if the loop iterates over a loader."""
     return over_batches(loop if isinstance(loop, Loop) else loop.generators[0])

@@ -14,22 +14,22 @@ class PredictionsStayOnDevice(_GrowthRule):
     """The outputs for a whole data set are collected on the GPU.
 
     Looks for model outputs that a loop over batches puts, without their graph and without moving them, into a list or
-    dictionary made outside of it, or that a list comprehension over batches collects.
+    dictionary created outside the loop, or that a list comprehension over batches collects.
 
     ## Why it costs memory
 
     The outputs of all batches are on the GPU at the end of the loop, and a `torch.cat` of them needs the same bytes
-    once more. For logits over a vocabulary, or masks in the size of the image, that is soon more than the model takes.
+    again. For logits over a vocabulary, or masks of the image's size, this soon exceeds the model itself.
 
     ## How the saving is computed
 
-    At stake are then the bytes of an output times the number of batches, and twice that where the list is
+    The possible saving is the bytes of an output times the number of batches, and twice that if the list is
     concatenated.
 
     ## Known limits
 
-    Whether the model is on a GPU is not known; files that mention no device are left out. Only loops over something
-    named like a data loader are looked at. Single numbers are left out, and positions of a maximum are a note, because
+    The rule cannot tell whether the model is on a GPU; files that mention no device are left out. Only loops over
+    something named like a data loader are checked. Scalars are left out, and indices of a maximum are a note, because
     they are small.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
@@ -97,8 +97,8 @@ def evaluate(model, loader, device):
                 yield self.finding(
                     source,
                     node,
-                    f"{container} keeps `{text}` of every batch where the model is, so memory grows with the number of "
-                    "batches.",
+                    f"{container} keeps `{text}` of every batch on the model's device, so memory grows with the number "
+                    "of batches.",
                     f"Put `{text}.cpu()` there, or only what the metric needs of it.",
                     Severity.NOTE if value.indices else None,
                     unsafe(with_method(source, expression, "cpu()")),
@@ -106,7 +106,7 @@ def evaluate(model, loader, device):
 
 
 def _collected(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.expr, Value]]:
-    """Yield what loops and list comprehensions over batches keep: where, in what, the expression and its value."""
+    """Yield what loops and list comprehensions over batches keep: place, container, expression and value."""
     for kept in stored_values(scope):
         if over_batches(kept.loop):
             yield kept.node, f"`{kept.container}`", kept.expression, kept.value

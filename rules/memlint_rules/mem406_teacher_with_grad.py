@@ -16,26 +16,26 @@ _GEOMETRY = frozenset({"shape", "size", "device", "dtype", "ndim", "dim"})
 
 
 class TeacherWithGrad(SourceRule):
-    """A model that only gives targets is run with autograd switched on.
+    """A model that only computes targets runs with autograd switched on.
 
-    Looks in training steps for calls of models whose result is only ever detached, and for calls of what is named like
-    a teacher or a reference model, outside of `torch.no_grad()`, where the file freezes nothing.
+    Looks in training steps for calls of models whose result is always detached, and for calls of models named like a
+    teacher or a reference model, outside `torch.no_grad()`, in files that do not freeze them.
 
     ## Why it costs memory
 
-    Autograd saves what a backward through that model would need as soon as its parameters, or its inputs, require
-    gradients. `detach()` comes too late: until the output it is called on is dropped, everything is saved. Where the
-    output is not even detached, the backward runs through the teacher too and computes gradients for its parameters.
+    Autograd saves tensors for a backward through that model as soon as its parameters, or its inputs, require
+    gradients. `detach()` comes too late: everything stays saved until the original output is released. If the output is
+    not even detached, the backward runs through the teacher too and computes gradients for its parameters.
 
     ## How the saving is computed
 
-    At stake are the activations that one forward of that model saves.
+    The possible saving is the activations that one forward of that model saves.
 
     ## Known limits
 
-    Models are recognised by the usual names. Whether their parameters require gradients is not known; files that set
-    `requires_grad` on something of that name are left out. An output that is used both with and without `detach()` is
-    not reported.
+    Models are recognised by the usual names. The rule cannot tell whether their parameters require gradients; files
+    that set `requires_grad` on something of that name are left out. An output that is used both with and without
+    `detach()` is not reported.
 
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     """
@@ -104,7 +104,7 @@ def step(generator, critic, noise, optimizer):
                 continue
             for call in scope.calls:
                 name = dotted_name(call.func).removesuffix(".forward")
-                how = _how_used(scope, call, name) if name else ""
+                how = _why_no_gradient(scope, call, name) if name else ""
                 if how and not scope.guarded(call) and _in_step(scope, call) and not _frozen(source, name):
                     yield self.finding(
                         source,
@@ -116,14 +116,14 @@ def step(generator, critic, noise, optimizer):
 
 
 def _in_step(scope: Scope, call: ast.Call) -> bool:
-    """Whether it runs each time something is differentiated: in the same loop, or where neither is in a loop."""
+    """Return True if it runs at each differentiation: in the same loop, or both outside loops."""
     return any(map(calls_backward, scope.loops(call))) or not any(
         calls_backward(node) for node in scope.nodes if isinstance(node, Loop)
     )
 
 
-def _how_used(scope: Scope, call: ast.Call, name: str) -> str:
-    """Say why no gradient is wanted through this call; empty where one may be."""
+def _why_no_gradient(scope: Scope, call: ast.Call, name: str) -> str:
+    """Say why no gradient is needed through this call; empty if one may be."""
     last = name.rpartition(".")[2]
     if _VERB.fullmatch(last):
         return ""
@@ -155,7 +155,7 @@ def _only_detached(scope: Scope, assignment: ast.Assign) -> bool:
 
 
 def _frozen(source: Source, name: str) -> bool:
-    """Whether `requires_grad` is set on something of that name anywhere in the file."""
+    """Return True if `requires_grad` is set on something of that name anywhere in the file."""
     if "requires_grad" not in source.text and "freeze" not in source.text:
         return False
     last = re.escape(name.rpartition(".")[2])

@@ -9,26 +9,26 @@ from memlint_rules.growth import place
 
 
 class KeptBetweenSteps(TraceRule):
-    """An attribute or a global keeps a tensor of an earlier forward alive at the peak.
+    """An attribute or a global variable keeps a tensor of an earlier forward alive at the peak.
 
-    Looks at the moment of the peak for storages whose last kernel has run, and which an attribute of a module, a global
-    variable or a variable around the step keeps, until the next step binds it again.
+    Looks at the peak for storages whose last kernel has run and that an attribute of a module, a global variable or a
+    variable around the step keeps until the next step binds it again.
 
     ## Why it costs memory
 
-    What `forward` stores in `self` stays through backward and optimizer step, and through the next forward up to the
-    line that stores there again. A loop that keeps the last output does the same.
+    A tensor that `forward` stores in `self` stays through backward and the optimizer step, and through the next forward
+    up to the line that stores there again. A loop that keeps the last output does the same.
 
     ## How the saving is computed
 
-    The lifetime of each such storage is cut right after its last use, in every step, and the peak is computed again.
-    Which variable it is, is found in a run of four steps.
+    The lifetime of each such storage is cut off right after its last use, in every step, and the peak is computed
+    again. A run of four steps finds the variable.
 
     ## Known limits
 
-    Variables of functions that are active at the peak are reported by MEM107, and what every step adds by MEM401,
-    MEM402 and MEM405. A tensor that is read only after the step is reported: copy what is needed of it to the host.
-    Inputs, gradients and storages below 1 MiB are left out.
+    Variables of functions that are active at the peak are reported by MEM107, and tensors that every step adds by
+    MEM401, MEM402 and MEM405. A tensor that is read only after the step is reported: copy the part that is needed to
+    the host. Inputs, gradients and storages below 1 MiB are left out.
 
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
@@ -58,7 +58,7 @@ return self.second(hidden.relu())""",
     )
 
     def check(self, context: Context) -> Findings:
-        """Yield one finding per variable, biggest first."""
+        """Yield one finding per variable, largest first."""
         surviving = _surviving(context.timeline)
         dead = dead_at_peak(context)
         if not any(origin(each) in surviving for each in dead):
@@ -77,12 +77,12 @@ return self.second(hidden.relu())""",
                 nbytes=nbytes_of(group),
                 peak_change=change_without(context, group),
                 confidence=Confidence.EXACT_LIFETIME,
-                fix=f"Keep only what is needed of it, on the host, or set `{name}` to None after its last use.",
+                fix=f"Keep only the needed part, on the host, or set `{name}` to None after its last use.",
             )
 
 
 def _surviving(timeline: Timeline) -> set[Origin]:
-    """Origins of what the first step made and the second let go of; what it keeps for good is growth."""
+    """Return origins of Buffers that the first step made and the second freed; those kept for good are growth."""
     second = timeline.step_nodes[1] if timeline.num_steps > 1 else 0
     return {
         origin(buffer)
@@ -92,6 +92,6 @@ def _surviving(timeline: Timeline) -> set[Origin]:
 
 
 def _keepers(context: Context) -> dict[Origin, Keeper]:
-    """Which long-lived variable keeps a Buffer of each origin after the last step."""
+    """Return the long-lived variable that keeps a Buffer of each origin after the last step."""
     run = context.long_run
     return {origin(run.timeline.buffers[number]): keeper for number, keeper in run.keepers.items()}

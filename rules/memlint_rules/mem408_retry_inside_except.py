@@ -15,20 +15,20 @@ _HARMLESS = re.compile(
 
 
 class RetryInsideExcept(SourceRule):
-    """A retry inside the handler runs while the traceback still keeps the failed attempt's tensors.
+    """A retry inside the exception handler runs while the traceback still keeps the failed attempt's tensors.
 
-    Looks for handlers of `torch.OutOfMemoryError`, and of errors whose text is compared with "out of memory", that call
-    what the `try` block called, or the function they stand in.
+    Looks for handlers of `torch.OutOfMemoryError`, and of errors whose text is compared with "out of memory", that
+    repeat a call of the `try` block, or call the function that contains them.
 
     ## Why it costs memory
 
     While a handler runs, Python keeps the exception, its traceback, and through it the frames of every function that
-    was active when the allocation failed, with all their local tensors. So the second attempt starts with the memory of
-    the first still taken, and `empty_cache` cannot free it.
+    was active when the allocation failed, with all their local tensors. So the second attempt starts while the memory
+    of the first is still allocated, and `empty_cache` cannot free it.
 
     ## How the saving is computed
 
-    At stake is what the failed attempt had allocated.
+    The possible saving is the memory that the failed attempt had allocated.
 
     ## Known limits
 
@@ -107,12 +107,12 @@ def _is_out_of_memory(handler: ast.ExceptHandler) -> bool:
 
 
 def _names(body: list[ast.stmt]) -> set[str]:
-    """What is called in `body` and may allocate, as written."""
+    """Return the calls in `body` that may allocate, as written."""
     return {_name(node) for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)} - {""}
 
 
 def _name(call: ast.Call) -> str:
     name = dotted_name(call.func)
     harmless = _BUILTIN.fullmatch(name) or ("." in name and _HARMLESS.fullmatch(name.rpartition(".")[2]))
-    # A method that recurses is called through `self`.
+    # A recursive method is called through `self`.
     return "" if harmless else name.removeprefix("self.")

@@ -3,30 +3,30 @@ from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, Tra
 from memlint.whatif.changes import AccumulationSteps, BatchSize
 
 _MAX_TRIES = 3
-"""Numbers of parts that are traced: the first that should fit, and the next larger ones."""
+"""Maximum numbers of parts to trace: the first that should fit, and the next larger ones."""
 
 
 class BatchTooLarge(TraceRule):
-    """The step does not fit, and would with the batch in parts whose gradients add up.
+    """The step does not fit into memory, but would with gradient accumulation over parts of the batch.
 
-    Where the step takes more than its budget, or than the GPU has, it measures what half the batch takes, and from that
-    the fewest equal parts of the batch that fit.
+    If the step exceeds its budget or the GPU's memory, the rule traces half the batch, and computes from that the
+    fewest equal parts of the batch that fit.
 
     ## Why it costs memory
 
-    Parameters, gradients and optimizer state are there whatever the batch; activations grow with it. Gradients of
-    several smaller batches add up to those of the large one, so the optimizer takes the same step from a fraction of
+    Parameters, gradients and optimizer state do not depend on the batch size; activations grow with it. Gradients of
+    several smaller batches add up to those of the large one, so the optimizer takes the same step with a fraction of
     the activations, in about the same time.
 
     ## How the saving is computed
 
-    The step is traced with half the batch, which gives the bytes per sample, and then with the batch in parts: the
-    forward and backward of each part, then one step of the optimizer.
+    The step is traced with half the batch to find the bytes per sample, and then with the batch in parts: the forward
+    and backward of each part, then one step of the optimizer.
 
     ## Known limits
 
-    Statistics of BatchNorm are those of a part. A step of your own is not cut in parts, and a batch that cannot be
-    divided evenly is left alone, as is one of which not even a single sample fits.
+    BatchNorm computes its statistics per part. A declared step of your own is not divided, nor is a batch that cannot
+    be divided evenly or of which not even a single sample fits.
 
     - https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """

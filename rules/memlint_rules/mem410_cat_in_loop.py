@@ -17,25 +17,25 @@ _FEW = 8
 
 
 class CatInLoop(SourceRule):
-    """A tensor grows by `torch.cat` in each round, which copies all of it.
+    """A tensor grows by `torch.cat` in each iteration of a loop, which copies all of it.
 
     Looks for `x = torch.cat([x, new])` in a loop that does nothing else with `x`.
 
     ## Why it costs memory
 
-    Each round copies all that was gathered so far, so the old tensor and the new one are alive together, and each is of
-    a size the allocator has not seen before: blocks of the former sizes stay in its cache. Concatenating a list once
-    at the end avoids the copies in between, though the parts and the whole are alive together once; a tensor that is
-    allocated first and filled takes its own bytes alone.
+    Each iteration copies everything gathered so far, so the old and the new tensor are alive together, and each has a
+    size that is new to the allocator: blocks of the former sizes stay in its cache. Concatenating a list once at the
+    end avoids the intermediate copies, though the parts and the whole are alive together once; a tensor that is
+    allocated first and then filled takes only its own bytes.
 
     ## How the saving is computed
 
-    At the last round the loop holds about twice the bytes of the result.
+    In the last iteration the loop holds about twice the bytes of the result.
 
     ## Known limits
 
-    Loops that read `x` for something else are left out, such as the layers of a DenseNet or the tokens of a model that
-    writes text, as are loops over a few things that are written out.
+    Loops with other uses of `x` are left out, such as the layers of a DenseNet or the tokens of a text generator, as
+    are loops over a few literal items.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.cat.html
     """
@@ -96,14 +96,14 @@ def forward(layers, x):
                 yield self.finding(
                     source,
                     node,
-                    f"Each round copies all of `{name}`, and the old and the new one are alive together.",
+                    f"Each iteration copies all of `{name}`, and the old and the new tensor are alive together.",
                     "Allocate the whole tensor before the loop and fill it, which takes its bytes once. A list and one "
                     "`cat` at the end saves the copies in between, not the peak.",
                 )
 
 
 def _in_loops(source: Source) -> Iterator[ast.Assign]:
-    """Yield the assignments on lines of loops."""
+    """Yield the assignments within loops."""
     loops = [node for node in source.statements if isinstance(node, _LOOPS)]
     lines = {line for loop in loops for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)}
     for node in source.statements if loops else ():
@@ -112,7 +112,7 @@ def _in_loops(source: Source) -> Iterator[ast.Assign]:
 
 
 def _grown(source: Source, node: ast.AST) -> str:
-    """The name that `node` makes longer; empty if it does nothing of the kind."""
+    """Return the name that `node` extends; empty if it extends none."""
     if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
         return ""
     call = node.value
@@ -125,7 +125,7 @@ def _grown(source: Source, node: ast.AST) -> str:
 
 
 def _made_by(loop: Loop, name: str) -> bool:
-    """Whether `name` is an attribute of what the loop goes over, so that each round is about another one."""
+    """Return True if `name` is an attribute of the loop's items, so that each iteration is about another one."""
     targets = ast.walk(loop.target) if isinstance(loop, ast.For | ast.AsyncFor) else ()
     return any(isinstance(node, ast.Name) and node.id == name.partition(".")[0] for node in targets)
 
@@ -141,7 +141,7 @@ def _is_short(loop: Loop) -> bool:
 
 
 def _read_otherwise(scope: Scope, name: str, loop: Loop) -> bool:
-    """Whether the loop needs what was gathered so far for more than to add to it, or to ask for its size."""
+    """Return True if the loop uses the gathered tensor for more than extending it, or asking for its size."""
     for node in named(ast.walk(loop), name):
         if not isinstance(node.ctx, ast.Load):
             continue

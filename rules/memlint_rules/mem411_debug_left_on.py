@@ -20,19 +20,19 @@ class DebugLeftOn(SourceRule):
 
     Looks for `set_detect_anomaly(True)` and `detect_anomaly()` that no condition turns on; for a profiler without a
     `schedule` around a loop that trains; for `_record_memory_history()` without `max_entries` that nothing stops; and
-    for forward hooks that append what a module returns to a list that is never emptied.
+    for forward hooks that append a module's output to a list that is never emptied.
 
     ## Why it costs memory
 
-    Anomaly detection keeps a traceback of Python for every node of the graph, and looks through each gradient with a
-    temporary mask of one byte per element. A profiler without a schedule, and a memory history without a limit, keep a
-    record of each operation on the host until they stop. A hook that collects outputs keeps them, with their graph, on
-    the GPU: memory grows with each forward.
+    Anomaly detection keeps a Python traceback for every node of the graph, and checks each gradient with a temporary
+    mask of one byte per element. A profiler without a schedule, and a memory history without a limit, keep a record of
+    each operation on the host until they stop. A hook that collects outputs keeps them, with their graph, on the GPU:
+    memory grows with each forward.
 
     ## Known limits
 
-    Whether a value that turns something on is true is not known, so only constants are looked at. Hooks are followed to
-    lambdas and to functions of the same file. Tests are left out.
+    The value of a variable that switches something on is not known, so only constants are checked. Hooks are followed
+    to lambdas and to functions of the same file. Tests are left out.
 
     - https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
     - https://docs.pytorch.org/docs/stable/profiler.html
@@ -119,7 +119,7 @@ def fit(model, loader):
                 scope.source,
                 call,
                 "Anomaly detection is on in every step: each node of the graph keeps a traceback, and each gradient is "
-                "looked through with a temporary mask.",
+                "checked with a temporary mask.",
                 "Turn it on only while looking for a NaN, under a flag.",
             )
 
@@ -164,7 +164,7 @@ def fit(model, loader):
 
 
 def _trains_inside(scope: Scope, call: ast.Call) -> bool:
-    """Whether `call` is the context of a block with a loop that trains."""
+    """Return True if `call` is the context of a block with a training loop."""
     block = next((parent for parent in scope.around(call) if isinstance(parent, ast.With)), None)
     if block is None or not any(item.context_expr is call for item in block.items):
         return False
@@ -176,7 +176,7 @@ def _trains_inside(scope: Scope, call: ast.Call) -> bool:
 
 
 def _function(scope: Scope, hook: ast.expr | None) -> ast.Lambda | ast.FunctionDef | None:
-    """Give the function that a hook is, if the file defines it."""
+    """Return the function of a hook, if the file defines it."""
     if isinstance(hook, ast.Lambda):
         return hook
     name = dotted_name(hook).rpartition(".")[2] if hook is not None else ""
@@ -185,7 +185,7 @@ def _function(scope: Scope, hook: ast.expr | None) -> ast.Lambda | ast.FunctionD
 
 
 def _collects_output(hook: ast.Lambda | ast.FunctionDef) -> bool:
-    """Whether it appends its last argument as it came."""
+    """Return True if it appends its last argument unchanged."""
     parameters = [parameter.arg for parameter in hook.args.args]
     output = parameters[3:4] if parameters[:1] == ["self"] else parameters[2:3]
     body = hook.body if isinstance(hook.body, list) else [hook.body]

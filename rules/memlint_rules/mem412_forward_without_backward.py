@@ -8,16 +8,16 @@ from memlint_rules.mem404_eval_without_no_grad import EvalWithoutNoGrad
 
 
 class ForwardWithoutBackward(TraceRule):
-    """A model runs with autograd switched on, and in the whole run no backward ever comes.
+    """A model runs with autograd switched on, but the whole run has no backward.
 
-    Looks at programs without any backward, in which tensors whose last kernel has run are alive at the peak, and
-    reports what the peak would be under `torch.no_grad()`.
+    Looks for programs without any backward in which tensors whose last kernel has run are alive at the peak, and
+    reports the peak under `torch.no_grad()`.
 
     ## Why it costs memory
 
-    While a parameter requires gradients, every operation saves what its backward would need. It stays until the output
-    is dropped, which in a loop is when the next forward is over: two graphs are alive by then. Neither `eval()` nor
-    the absence of an optimizer switches that off.
+    While a parameter requires gradients, every operation saves tensors for its backward. They stay until the output is
+    released, which in a loop happens after the next forward: two graphs are then alive. Neither `eval()` nor the
+    absence of an optimizer switches that off.
 
     ## How the saving is computed
 
@@ -25,9 +25,9 @@ class ForwardWithoutBackward(TraceRule):
 
     ## Known limits
 
-    A program that ends before its first backward looks like one that has none: run it with `--whole` where it collects
-    outputs of several batches first. A loop without a backward in a program that has one elsewhere is found by MEM404
-    in the text, and a script in which it finds one is left to it.
+    A program that ends before its first backward looks like one without any: run it with `--whole` if it first collects
+    outputs of several batches. A loop without a backward in a program that has one elsewhere is found by MEM404 in the
+    source, and a script with such a finding is left to MEM404.
 
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     - https://github.com/huggingface/diffusers/issues/10350
@@ -67,7 +67,7 @@ def encoder():
             return
         peak = context.estimate.requested.estimate
         dead = dead_at_peak(context)
-        if not is_notable(-nbytes_of(dead), peak) or _is_said_of_a_loop(context):
+        if not is_notable(-nbytes_of(dead), peak) or _is_reported_for_loop(context):
             return
         after = context.what_if(WithoutGraph())
         if after is None or not is_notable(after.peak_change, peak):
@@ -75,8 +75,8 @@ def encoder():
         yield self.finding(
             context,
             biggest_of(dead).frame,
-            f"Everything that a backward would need is saved, and no backward comes: {format_nbytes(nbytes_of(dead))} "
-            "alive at the peak are read by nothing again.",
+            f"Everything is saved for a backward that never comes: {format_nbytes(nbytes_of(dead))} alive at the peak "
+            "are never read again.",
             nbytes=nbytes_of(dead),
             peak_change=after.peak_change,
             confidence=Confidence.EXACT_RETRACE,
@@ -85,8 +85,8 @@ def encoder():
         )
 
 
-def _is_said_of_a_loop(context: Context) -> bool:
-    """Say whether MEM404 finds a loop of evaluation in the text of a script that has run."""
+def _is_reported_for_loop(context: Context) -> bool:
+    """Return True if MEM404 finds an evaluation loop in the source of a script that has run."""
     if context.workload.origin != "script":
         return False
     paths = {node.frame.of_project.path for node in context.trace.nodes if node.frame is not None}

@@ -8,7 +8,7 @@ from memlint.source.scopes import Scope, scopes, uses_torch
 from memlint.source.text import Source, dotted_name
 
 SMALL_NUMEL = 2**27
-"""Elements of data that is written out in full below which it is not worth a word: 512 MiB of float32."""
+"""Maximum number of elements of literal data that is not worth reporting: 512 MiB of float32."""
 
 _MOVES = frozenset({"to", "cuda", "float", "long", "half", "contiguous", "pin_memory", "requires_grad_", "detach"})
 _DEVICE = re.compile(
@@ -22,24 +22,24 @@ _WORKERS = re.compile(r"num_workers(?!\s*=\s*0\b)")
 class DatasetOnGpu(SourceRule):
     """A whole data set is kept on the GPU, or worker processes use it.
 
-    Looks for tensors that a `Dataset` moves to the GPU when it is made, for `TensorDataset` of tensors that were moved
-    there, and for moves in `__getitem__` or in a collate function where the file uses `num_workers`.
+    Looks for tensors that a `Dataset` moves to the GPU when it is created, for a `TensorDataset` of tensors on the GPU,
+    and for moves in `__getitem__` or in a collate function in files that use `num_workers`.
 
     ## Why it costs memory
 
-    A step needs one batch. Data that was moved at once is on the GPU from the first step to the last. A worker process
-    that touches the GPU makes a CUDA context of its own, some hundreds of MiB each, and its batches are on the GPU as
-    long as they wait in the queue.
+    A step needs one batch. Data moved in advance is on the GPU from the first step to the last. A worker process that
+    touches the GPU creates a CUDA context of its own, of some hundreds of MiB, and its batches are on the GPU while
+    they wait in the queue.
 
     ## How the saving is computed
 
-    At stake are the bytes of the data set less those of a batch.
+    The possible saving is the bytes of the data set minus those of a batch.
 
     ## Known limits
 
-    How large the data is, is not known, unless a factory such as `torch.zeros` is given its shape: below 512 MiB of
-    float32 that is left out. Where a small data set is kept on the GPU for speed, say so in a suppression. Devices are
-    recognised by the usual names.
+    The size of the data is not known, unless a factory such as `torch.zeros` gets its shape: below 512 MiB of float32
+    it is left out. If a small data set is on the GPU for speed, suppress the finding. Devices are recognised by the
+    usual names.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
     - https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing
@@ -104,7 +104,7 @@ class Features(Dataset):
                 )
 
     def _wrapped(self, scope: Scope) -> Findings:
-        """Look at what goes into a TensorDataset."""
+        """Check the arguments of a TensorDataset."""
         for call in scope.calls:
             if not (scope.source.qualified_name(call.func) or "").endswith("data.TensorDataset"):
                 continue
@@ -135,7 +135,7 @@ class Features(Dataset):
 
 
 def _moves(call: ast.Call) -> bool:
-    """Whether it is `.cuda()` or `.to(device)`."""
+    """Return True for `.cuda()` or `.to(device)`."""
     if not isinstance(call.func, ast.Attribute) or called(call) not in ("cuda", "to"):
         return False
     device = argument(call, "device", 0)
@@ -153,7 +153,7 @@ def _is_model(scope: Scope, call: ast.Call) -> bool:
 
 
 def _moved_value(scope: Scope, value: ast.expr) -> ast.expr | None:
-    """Give the expression that moves `value` to the GPU, or moved the variable that it is."""
+    """Return the expression that moves `value`, or the variable that it is, to the GPU."""
     name = dotted_name(value)
     made = [
         node.value

@@ -10,30 +10,29 @@ _LOADER = re.compile(r"(.*_)?(data_?)?loader", re.IGNORECASE)
 _READS = re.compile(r"numpy\.load|PIL\.Image\.open|cv2\.imread|imageio\.imread|torch\.load|torchaudio\.load|"
                     r"torchvision\.io\.(read_image|decode_image)|soundfile\.read|librosa\.load")  # fmt: skip
 _MAPS: dict[str, tuple[str, int | None]] = {"numpy.load": ("mmap_mode", 1), "torch.load": ("mmap", None)}
-"""The argument, and its position if it has one, by which a function maps a file."""
+"""The argument, and its position if it has one, by which a function memory-maps a file."""
 
 
 class EagerDataset(SourceRule):
-    """A data set is read into the host's memory at once.
+    """A whole data set is read into the host's memory at once.
 
     Looks in the `__init__` of data sets for `numpy.load` without `mmap_mode` and for lists of everything that a loop
     reads from files, and anywhere for `list(loader)`.
 
     ## Why it costs memory
 
-    A step needs one batch. What was read at once stays for the whole run, in the process that trains and, as soon as
-    they write to it, in every worker. `list(loader)` keeps every batch of an epoch, already collated and perhaps
-    pinned.
+    A step needs one batch. Data read in advance stays for the whole run, in the training process and, as soon as they
+    write to it, in every worker. `list(loader)` keeps every batch of an epoch, already collated and perhaps pinned.
 
     ## How the saving is computed
 
-    At stake is host memory, the bytes of the data.
+    The possible saving is host memory: the bytes of the data.
 
     ## Known limits
 
-    How large the data is, is not known. Archives (`.npz`) and arrays of objects cannot be mapped and are left out, as
-    are arrays that are worked on before they are kept. A data set that fits well into memory reads faster this way:
-    then say so in a suppression.
+    The size of the data is not known. Archives (`.npz`) and arrays of objects cannot be mapped and are left out, as are
+    arrays that are processed before they are kept. A data set that fits well into memory reads faster this way: then
+    suppress the finding.
 
     - https://numpy.org/doc/stable/reference/generated/numpy.load.html
     - https://docs.pytorch.org/docs/stable/data.html
@@ -103,11 +102,11 @@ def _whole_epoch(node: ast.AST) -> tuple[str, str] | None:
     if not _LOADER.fullmatch(name.rpartition(".")[2]):
         return None
     message = f"`list({name})` keeps every batch of an epoch in memory at once."
-    return message, f"Go over `{name}` in the loop itself, or over `itertools.islice({name}, n)`."
+    return message, f"Iterate over `{name}` in the loop itself, or over `itertools.islice({name}, n)`."
 
 
 def _read_at_once(scope: Scope, node: ast.AST) -> tuple[str, str] | None:
-    """Message and fix where everything is read in the `__init__` of a data set."""
+    """Return message and fix if the `__init__` of a data set reads everything."""
     if isinstance(node, ast.ListComp) and _reads(scope, node.elt):
         message = "Every file is read when the data set is made, and stays in the host's memory."
         return message, "Keep the paths, and read one file in `__getitem__`."
@@ -122,7 +121,7 @@ def _read_at_once(scope: Scope, node: ast.AST) -> tuple[str, str] | None:
 
 
 def _reads(scope: Scope, element: ast.expr) -> bool:
-    """Whether making `element` reads a file. An image that is only opened is not read yet, nor a mapped array."""
+    """Return True if creating `element` reads a file. An image that is only opened, or a mapped array, is not read."""
     for part in ast.walk(element):
         name = (scope.source.qualified_name(part.func) or "") if isinstance(part, ast.Call) else ""
         if _READS.fullmatch(name) and not (name == "PIL.Image.open" and part is element) and not _is_mapped(name, part):
@@ -131,7 +130,7 @@ def _reads(scope: Scope, element: ast.expr) -> bool:
 
 
 def _is_mapped(name: str, call: ast.AST) -> bool:
-    """Whether the call of `name` maps the file instead of reading it, or may do so."""
+    """Return True if the call of `name` maps the file instead of reading it, or may do so."""
     if not isinstance(call, ast.Call) or name not in _MAPS:
         return False
     mode = argument(call, *_MAPS[name])

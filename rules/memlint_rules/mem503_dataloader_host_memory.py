@@ -7,34 +7,35 @@ from memlint.source.scopes import Scope, scopes, uses_torch
 from memlint.source.text import Source, dotted_name
 
 MANY_BATCHES = 64
-"""Batches in flight from which the queue of a DataLoader is worth a word; the default is two for each worker."""
+"""Number of batches in flight from which the queue of a DataLoader is reported; the default is two for each worker."""
 
 _WORKERS = re.compile(r"num_workers\s*=\s*(?!0\b)")
 _READS_OBJECTS = re.compile(r"json\.loads?|pickle\.loads?|yaml\.(safe_)?load|csv\.(reader|DictReader)|jsonlines\.open")
 
 
 class DataloaderHostMemory(SourceRule):
-    """The workers of a DataLoader each come to hold a copy of the data set, or many batches.
+    """Each worker of a DataLoader ends up with a copy of the data set, or with many batches.
 
     Looks for data sets that keep many Python objects, read by `json`, `pickle`, `csv` or `readlines`, in files that
     use `num_workers`; and for DataLoaders that hold 64 batches or more in their queue.
 
     ## Why it costs memory
 
-    A forked worker shares the memory of its parent until one of them writes to it. Reading a Python object writes to
-    it, because its reference count changes, so after a while every worker has a copy of all objects of the data set.
-    Arrays are shared for good: only their header has a count. Each worker also prepares `prefetch_factor` batches
+    A forked worker shares the memory of its parent until one of them writes to it. Even reading a Python object writes
+    to it, because its reference count changes, so over time every worker gets a copy of all objects of the data set.
+    Arrays stay shared: only their header has a reference count. Each worker also prepares `prefetch_factor` batches
     ahead, all of which wait in shared memory.
 
     ## How the saving is computed
 
-    At stake is host memory: the bytes of the objects times the number of workers, or of a batch times `num_workers
+    The possible saving is host memory: the bytes of the objects times the number of workers, or of a batch times
+    `num_workers
     * prefetch_factor`.
 
     ## Known limits
 
-    How many objects there are is not known, nor whether workers are forked: that is the default on Linux before Python
-    3.14. Only numbers of workers and batches that are written out are multiplied.
+    The number of objects is not known, nor whether workers are forked: that is the default on Linux before Python 3.14.
+    Only literal numbers of workers and batches are multiplied.
 
     - https://github.com/pytorch/pytorch/issues/13246
     - https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
@@ -121,8 +122,8 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
                 yield self.finding(
                     scope.source,
                     node,
-                    f"`{dotted_name(node.targets[0])}` holds Python objects, which every worker comes to copy as it "
-                    "reads them.",
+                    f"`{dotted_name(node.targets[0])}` holds Python objects, which every worker ends up copying as "
+                    "it reads them.",
                     "Keep the data in one array or memory-mapped file with the offsets of its entries, or in an Arrow "
                     "data set.",
                 )
@@ -133,7 +134,7 @@ def _number(node: ast.expr | None) -> int:
 
 
 def _many_objects(scope: Scope, value: ast.expr) -> bool:
-    """Whether `value` is a list of what `json` or the like reads, line by line or all at once."""
+    """Return True if `value` is a list read by `json` or the like, line by line or all at once."""
     if isinstance(value, ast.ListComp):
         inner: ast.AST = value.elt
     elif isinstance(value, ast.Call) and called(value) in ("list", "readlines", "load"):

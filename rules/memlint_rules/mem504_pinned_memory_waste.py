@@ -9,7 +9,7 @@ from memlint.source.scopes import Scope, calls, uses_torch
 from memlint.source.text import Source
 
 WASTE_NBYTES = 16 * 2**20
-"""Bytes lost by rounding from which it is worth a word."""
+"""Bytes lost by rounding from which it is reported."""
 
 _ITEMSIZES = {
     "": 4, "float32": 4, "float": 4, "float64": 8, "double": 8, "float16": 2, "half": 2, "bfloat16": 2, "int64": 8,
@@ -21,8 +21,8 @@ _ITEMSIZES = {
 class PinnedMemoryWaste(SourceRule):
     """Pinned host memory is rounded up to a power of two, or holds a whole data set.
 
-    Looks for pinned tensors whose shape is written out and that lie just above a power of two, and for data sets that
-    pin everything they hold when they are made.
+    Looks for pinned tensors with a literal shape whose size is just above a power of two, and for data sets that pin
+    all their data when they are created.
 
     ## Why it costs memory
 
@@ -32,13 +32,13 @@ class PinnedMemoryWaste(SourceRule):
 
     ## How the saving is computed
 
-    Exactly, where the shape is written out: the next power of two less the bytes of the tensor. It is memory of the
-    host; the peak on the GPU does not change.
+    For literal shapes it is exact: the next power of two minus the bytes of the tensor. It is host memory; the peak on
+    the GPU does not change.
 
     ## Known limits
 
-    Shapes that are computed are not known. `PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`, which ends the
-    rounding for larger sizes, is not seen when it is set outside of the file.
+    Computed shapes are not known. `PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`, which disables the rounding
+    for larger sizes, is not seen if it is set outside the file.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     """
@@ -111,7 +111,7 @@ loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
 
 
 def _rounding(scope: Scope, call: ast.Call) -> int:
-    """Bytes that rounding adds to a pinned tensor whose shape is written out; 0 where it is not."""
+    """Return the bytes that rounding adds to a pinned tensor with a literal shape; 0 for other shapes."""
     pinned = called(call) == "pin_memory" or is_literal(argument(call, "pin_memory"), True)
     made = before(call, {"pin_memory"}) if pinned else None
     if not isinstance(made, ast.Call) or not (scope.source.qualified_name(made.func) or "").startswith("torch."):

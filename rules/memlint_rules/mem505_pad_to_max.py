@@ -7,7 +7,7 @@ from memlint.source.scopes import calls
 from memlint.source.text import Source, dotted_name
 
 SHORT = 128
-"""Tokens up to which padding is not worth a word."""
+"""Number of tokens up to which padding is not reported."""
 
 _PADDED = re.compile(r"""padding\s*=\s*['"]max_length""")
 _TRAINS = re.compile(r"DataLoader|Trainer|Dataset\)|\.map\(|backward\(|\.fit\(")
@@ -17,25 +17,25 @@ _TOKENIZER = re.compile(r"(.*_)?tok(enizer|enize)?(_\w+)?", re.IGNORECASE)
 
 
 class PadToMax(SourceRule):
-    """Every text is padded to the longest length allowed, not to the longest of its batch.
+    """Every text is padded to the maximum length, not to the longest text of its batch.
 
-    Looks for tokenizers called with `padding="max_length"` in files that make data sets or train, where the length is
-    not known to be short.
+    Looks for tokenizers called with `padding="max_length"` in files that create data sets or train, unless the length
+    is known to be short.
 
     ## Why it costs memory
 
-    Activations grow with the padded length: in proportion with it in most layers, with its square where attention
-    writes its scores to memory. A batch padded to its own longest text is as long as that text.
+    Activations grow with the padded length: in proportion to it in most layers, and with its square if attention writes
+    its scores to memory. A batch padded to its own longest text is only as long as that text.
 
     ## How the saving is computed
 
-    Trace the workload at the length that most batches have, and compare.
+    Trace the workload at the length of most batches, and compare.
 
     ## Known limits
 
-    The lengths of the texts are not known: where all are near the limit nothing is gained, and the peak over a run is
-    that of the longest batch. Lengths of up to 128 are left out, as are the text encoders of image models, which want
-    exactly so many tokens, and files for compilers that want fixed shapes.
+    The lengths of the texts are not known: if all are near the limit nothing is gained, and the peak over a run is that
+    of the longest batch. Lengths of up to 128 are left out, as are the text encoders of image models, which require a
+    fixed number of tokens, and files for compilers that require fixed shapes.
 
     - https://huggingface.co/docs/transformers/main/en/pad_truncation
     - https://huggingface.co/docs/transformers/main/en/main_classes/data_collator

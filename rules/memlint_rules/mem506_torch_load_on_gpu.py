@@ -18,24 +18,24 @@ _IN_MEMORY = re.compile(r"buf|stream|bytes", re.IGNORECASE)
 class TorchLoadOnGpu(SourceRule):
     """A checkpoint is loaded without `map_location`, so it goes to the GPU it was saved from.
 
-    Looks for `torch.load` without `map_location` whose result is given to `load_state_dict`, or is named like a
-    checkpoint. A file has one finding, at its first such load.
+    Looks for `torch.load` without `map_location` whose result goes to `load_state_dict`, or is named like a checkpoint.
+    A file gets one finding, at its first such load.
 
     ## Why it costs memory
 
     `torch.load` moves every tensor to the device it was saved from. A checkpoint written during training on a GPU is
-    thus on the GPU a second time, with the optimizer's state where that was saved too, until the last reference to it
-    goes. Where every process of a machine loads it, all of it lands on the GPU of the process that wrote it.
+    thus on the GPU a second time, including the optimizer's state if that was saved, until the last reference to it is
+    released. If every process of a machine loads it, all copies land on the GPU of the process that wrote it.
 
     ## How the saving is computed
 
-    At stake are the bytes of the checkpoint, which with Adam's state are three times those of the parameters.
+    The possible saving is the bytes of the checkpoint, which with Adam's state are three times those of the parameters.
 
     ## Known limits
 
-    Where the file was saved from is not known: a checkpoint of CPU tensors stays on the CPU. Files that mention no
-    device are left out, as are tests, schedulers, and what is read back from memory. `mmap=True` needs a path, not an
-    open file.
+    The device that the file was saved from is not known: a checkpoint of CPU tensors stays on the CPU. Files that
+    mention no device are left out, as are tests, schedulers, and checkpoints read back from memory. `mmap=True` needs a
+    path, not an open file.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.load.html
     """
@@ -93,7 +93,7 @@ def tokens(path, device):
                 source,
                 first,
                 f"`{ast.unparse(first)[:60]}` puts every tensor where it was saved from: a checkpoint written "
-                f"on a GPU is there a second time beside the model.{lines}",
+                f"on a GPU is on the GPU a second time beside the model.{lines}",
                 'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
                 "model's device.",
                 correction=unsafe(tuple(edits)),
@@ -111,7 +111,7 @@ def _from_memory(scope: Scope, call: ast.Call) -> bool:
 
 
 def _is_checkpoint(scope: Scope, call: ast.Call) -> bool:
-    """Whether it goes to `load_state_dict` in this function, or gets the name of a checkpoint."""
+    """Return True if it goes to `load_state_dict` in this function, or gets the name of a checkpoint."""
     names: set[str] = set()
     for parent in scope.around(call):
         if isinstance(parent, ast.Call) and called(parent) == "load_state_dict":

@@ -18,24 +18,24 @@ _LEAVES = re.compile(r"\.cpu\(|\.to\(['\"]cpu|device\(['\"]cpu")
 class StateDictDuplicates(SourceRule):
     """A state dict keeps a second copy of the weights.
 
-    Looks for three things: a checkpoint that is loaded into a model and stays bound to its name through the training
-    that follows in the same function; snapshots of a `state_dict` by `clone` or `deepcopy` that are not moved to the
-    host; and full state dicts of sharded models that are gathered without `offload_to_cpu` or `cpu_offload`.
+    Looks for three things: a checkpoint that is loaded into a model and stays bound to a name during the training that
+    follows in the same function; snapshots of a `state_dict` by `clone` or `deepcopy` that are not moved to the host;
+    and full state dicts of sharded models that are gathered without `offload_to_cpu` or `cpu_offload`.
 
     ## Why it costs memory
 
-    `load_state_dict` copies. What was loaded stays in memory, on the device it was loaded to, until the last name for
-    it goes. A clone of a state dict is a second copy of the weights beside the first, and a full state dict is the
-    whole model on every GPU that gathers it.
+    `load_state_dict` copies. The loaded checkpoint stays in memory, on the device that it was loaded to, until its last
+    name is deleted. A clone of a state dict is a second copy of the weights beside the first, and a full state dict is
+    the whole model on every GPU that gathers it.
 
     ## How the saving is computed
 
-    At stake are the bytes of the weights, and twice those more where the file holds Adam's state.
+    The possible saving is the bytes of the weights, plus twice as many if the file holds Adam's state.
 
     ## Known limits
 
     Names are followed within one function, tests are left out, and snapshots are not looked for in files that mention
-    no device. Whether a file was loaded to the GPU or to the host is told by `map_location` alone.
+    no device. Only `map_location` tells whether a file was loaded to the GPU or to the host.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.load.html
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
@@ -111,7 +111,7 @@ def fit(model, epochs, device):
                 yield from self._gathered(scope)
 
     def _loaded(self, scope: Scope) -> Findings:
-        """One finding for each name, however many branches bind it: of those the one that is not on the host."""
+        """Yield one finding for each name, however many branches bind it: at a binding that is not on the host."""
         loaded: dict[str, tuple[bool, ast.Assign, ast.expr | ast.stmt]] = {}
         for node in scope.nodes:
             if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
@@ -182,7 +182,7 @@ def _is_state_dict(node: ast.AST) -> bool:
 
 
 def _training_after_loading(scope: Scope, node: ast.Assign, name: str) -> ast.expr | ast.stmt | None:
-    """Give what trains after `name` went to `load_state_dict` for the last time; None if the name is let go before."""
+    """Return the statement that trains after the last `load_state_dict` of `name`; None if `name` is deleted first."""
     loads = [
         call
         for call in scope.calls
@@ -202,7 +202,7 @@ def _training_after_loading(scope: Scope, node: ast.Assign, name: str) -> ast.ex
 
 
 def _trains(node: ast.AST) -> bool:
-    """Whether it is a loop that differentiates, or a call of something named like a training, with arguments."""
+    """Return True for a loop that differentiates, or a call with arguments of something named like a training."""
     if isinstance(node, ast.For | ast.While):
         return calls_backward(node)
     return isinstance(node, ast.Call) and _TRAINS.fullmatch(called(node)) is not None and bool(node.args)

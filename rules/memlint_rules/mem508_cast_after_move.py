@@ -19,25 +19,25 @@ _MODEL = re.compile(rf"(.*_)?({'|'.join(_MODELS)})", re.IGNORECASE)
 
 
 class CastAfterMove(SourceRule):
-    """A model is moved to the GPU in float32 and cast there, which takes twice the bytes for a moment.
+    """A model is moved to the GPU in float32 and cast there, which briefly takes twice the bytes.
 
-    Looks for `model.cuda().half()`, `model.to(device).to(torch.bfloat16)` and the like, also in two statements one
-    after the other.
+    Looks for `model.cuda().half()`, `model.to(device).to(torch.bfloat16)` and the like, also in two consecutive
+    statements.
 
     ## Why it costs memory
 
-    The GPU holds all weights in float32, four bytes each, before the first is cast to two. For a model that just fits
-    in half precision that is twice too much. Where the peak of the step is higher than four bytes per parameter the
-    order makes no difference to the peak.
+    The GPU holds all weights in float32, four bytes each, before the first is cast to two bytes. For a model that just
+    fits in half precision this is twice too much. If the peak of the step is higher than four bytes per parameter, the
+    order does not change the peak.
 
     ## How the saving is computed
 
-    At stake are two bytes per parameter while the model is set up.
+    The possible saving is two bytes per parameter during the setup of the model.
 
     ## Known limits
 
-    Models are recognised by the usual names, by a class that is called, and by `from_pretrained`. Whether a variable
-    called `dtype` is a half precision is not known.
+    Models are recognised by the usual names, by calls of a class, and by `from_pretrained`. The rule cannot tell
+    whether a variable called `dtype` is a half precision.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.to
     - https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html
@@ -88,12 +88,12 @@ def prepare(model, device):
                         call,
                         f"`{ast.unparse(model)[:60]}` is on the GPU in float32 before it is cast, four bytes per "
                         "parameter instead of two.",
-                        "Cast first and move then, or do both in one call: `.to(device, dtype)`.",
+                        "Cast first, then move, or do both in one call: `.to(device, dtype)`.",
                     )
 
 
 def _casts_model(text: str) -> Iterator[bool]:
-    """For everything in `text` that looks like a cast, whether it looks like one of a model."""
+    """Yield, for everything in `text` that looks like a cast, True if it looks like the cast of a model."""
     for cast in _CAST.finditer(text):
         yield text[max(0, cast.start() - 60) : cast.start()].rstrip(" \n\\").lower().endswith(_MODELS)
 
@@ -124,12 +124,12 @@ def _is_model(node: ast.expr) -> bool:
 
 
 def _moved_in(call: ast.Call) -> bool:
-    """Whether the same chain moves the model before."""
+    """Return True if the same chain moves the model before."""
     return any(_moves(other) for other in list(chain(call, _METHODS))[1:])
 
 
 def _moved_above(scope: Scope, call: ast.Call, model: ast.expr) -> bool:
-    """Whether the statement before moves it, and nothing else."""
+    """Return True if the previous statement only moves it."""
     statement = next((parent for parent in scope.around(call) if isinstance(parent, ast.stmt)), None)
     if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call or not dotted_name(model):
         return False

@@ -11,16 +11,16 @@ _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
 
 class EmptyCacheInLoop(SourceRule):
-    """`empty_cache` runs in every batch: it frees nothing PyTorch could not reuse, and costs time.
+    """`empty_cache` runs in every batch: it frees only memory that PyTorch would reuse, and costs time.
 
-    Looks for `torch.cuda.empty_cache()` that runs in each round of a loop over batches, or of a loop that calls
+    Looks for `torch.cuda.empty_cache()` that runs in each iteration of a loop over batches, or of a loop that calls
     `backward`.
 
     ## Why it costs memory
 
-    It saves none. What the call frees is memory that no tensor uses and that PyTorch would have used again; the tensors
-    that make the peak are untouched. The next batch asks the driver for the same memory again, which makes the device
-    wait. The `reserved` figure, and what `nvidia-smi` shows between batches, go down; the peak does not.
+    It saves none. The call frees memory that no tensor uses and that PyTorch would have reused; the tensors that make
+    the peak are untouched. The next batch requests the same memory from the driver again, which makes the device wait.
+    The `reserved` figure, and what `nvidia-smi` shows between batches, go down; the peak does not.
 
     ## How the saving is computed
 
@@ -28,9 +28,9 @@ class EmptyCacheInLoop(SourceRule):
 
     ## Known limits
 
-    The call can help where memory is fragmented, and where another process shares the GPU; then say so in a
-    suppression, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` against fragmentation. Calls under a condition, in
-    an exception handler, or between the phases of an epoch are not reported.
+    The call can help if memory is fragmented or another process shares the GPU; then suppress the finding, or set
+    `PYTORCH_ALLOC_CONF=expandable_segments:True` against fragmentation. Calls under a condition, in an exception
+    handler, or between the phases of an epoch are not reported.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """

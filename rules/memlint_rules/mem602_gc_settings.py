@@ -11,16 +11,17 @@ _COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")
 class GcSettings(SourceRule):
     """The cycle collector is switched off, so tensors in reference cycles are never freed.
 
-    Looks for `gc.disable()` in files that use PyTorch and neither collect by hand nor switch the collector on again.
+    Looks for `gc.disable()` in files that use PyTorch and neither collect explicitly nor switch the collector on again.
 
     ## Why it costs memory
 
     A tensor in a reference cycle, such as one kept by a traceback, by a closure that refers to itself, or by a gradient
-    made with `create_graph=True`, is freed by the collector alone. Without it the tensor stays on the GPU to the end.
+    computed with `create_graph=True`, is only freed by the collector. Without it the tensor stays on the GPU to the
+    end.
 
     ## How the saving is computed
 
-    Programs without cycles lose nothing.
+    No saving is computed. Programs without cycles lose nothing.
 
     ## Known limits
 
@@ -75,5 +76,5 @@ def measure(model, x):
                 source,
                 call,
                 "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
-                "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
+                "Call `gc.collect(1)` every few steps, where it costs little time.",
             )

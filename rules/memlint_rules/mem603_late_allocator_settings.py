@@ -13,22 +13,21 @@ _ON_GPU = re.compile(r"""f?['"]cuda.*|torch\.device\(f?['"]cuda.*""")
 class LateAllocatorSettings(SourceRule):
     """The allocator's settings are set after its first use, where they have no effect.
 
-    Looks for `os.environ["PYTORCH_ALLOC_CONF"] = ...`, and its older name with `CUDA`, below something in the same
-    function, or in the file outside of functions, that has put a tensor on the GPU.
+    Looks for `os.environ["PYTORCH_ALLOC_CONF"] = ...`, or its older name with `CUDA`, after code in the same function,
+    or in the file outside functions, that has put a tensor on the GPU.
 
     ## Why it costs memory
 
-    PyTorch reads the variable once, when the allocator is first used. What is set later changes nothing, so memory
-    stays as fragmented as it was: with sizes that differ from step to step, `reserved` can be much larger than
-    `allocated`.
+    PyTorch reads the variable once, when the allocator is first used. Later settings change nothing, so memory stays as
+    fragmented as it was: with sizes that differ from step to step, `reserved` can be much larger than `allocated`.
 
     ## How the saving is computed
 
-    Declare the setting as `allocator` of a workload to see what it does to `reserved`.
+    Declare the setting as `allocator` of a workload to see its effect on `reserved`.
 
     ## Known limits
 
-    What other functions and other files do before is not seen. Values such as `device` are not followed.
+    Earlier code in other functions and files is not seen. Values such as `device` are not followed.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     """
@@ -69,14 +68,14 @@ model = torch.nn.Linear(1024, 1024).cuda()
                     yield self.finding(
                         source,
                         node,
-                        f"The allocator was used on line {used[0]} and has read its settings: this changes nothing.",
+                        f"The allocator was used on line {used[0]} and has read its settings: this has no effect.",
                         "Set it in the environment of the process, or at the top of the program before PyTorch is "
                         "imported.",
                     )
 
 
 def _allocates(call: ast.Call) -> bool:
-    """Whether it certainly puts a tensor or a module on the GPU."""
+    """Return True if it certainly puts a tensor or a module on the GPU."""
     if called(call) == "cuda" and isinstance(call.func, ast.Attribute):
         return dotted_name(call.func) != "torch.cuda"
     device = argument(call, "device", 0 if called(call) == "to" else None)

@@ -7,7 +7,7 @@ from memlint.source.text import Source
 from memlint_rules.environment import ALLOCATOR_SETTINGS, variable_set
 
 SMALL_SPLIT_MB = 128
-"""`max_split_size_mb` below which many ordinary activations are blocks that are never split."""
+"""`max_split_size_mb` below which the blocks of many ordinary activations are never split."""
 
 _NO_CACHE = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 _SPLIT = re.compile(r"max_split_size_mb\s*:\s*(\d+)")
@@ -21,14 +21,14 @@ class RiskyAllocatorSettings(SourceRule):
 
     ## Why it costs memory
 
-    Without the cache every tensor is allocated by the driver, which makes the device wait; tensors take no less, and
-    the setting is there for memory checkers. A block that may not be split serves only requests close to its own size:
+    Without the cache the driver allocates every tensor, which makes the device wait; tensors take no less memory, and
+    the setting is meant for memory checkers. A block that must not be split serves only requests close to its own size:
     PyTorch's documentation calls `max_split_size_mb` a last resort against fragmentation, and a small value makes more
     blocks useless than it keeps whole.
 
     ## How the saving is computed
 
-    Declare the setting as `allocator` of a workload to see what it does to `reserved`.
+    Declare the setting as `allocator` of a workload to see its effect on `reserved`.
 
     ## Known limits
 

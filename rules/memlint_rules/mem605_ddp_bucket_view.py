@@ -13,7 +13,7 @@ _TRAINS = re.compile(r"backward\(|optim", re.IGNORECASE)
 
 
 class DdpBucketView(SourceRule):
-    """DistributedDataParallel holds every gradient twice: by itself and in a bucket.
+    """DistributedDataParallel holds every gradient twice: as a tensor of its own and in a bucket.
 
     Looks for `DistributedDataParallel(...)` without `gradient_as_bucket_view`.
 
@@ -21,18 +21,18 @@ class DdpBucketView(SourceRule):
 
     DDP reduces gradients in buckets, which it allocates once and keeps: together they are as large as all gradients. By
     default `parameter.grad` is a tensor of its own beside its place in the bucket. With `gradient_as_bucket_view=True`
-    it is a view of the bucket, so the gradients are there once.
+    it is a view of the bucket, so each gradient exists once.
 
     ## How the saving is computed
 
-    PyTorch's documentation gives the saving as the total size of the gradients, the bytes of the trained
-    parameters, visible from the second iteration on. Where a script is run, MEM610 says what it is in its steps; what
-    it says nothing of is then a note.
+    PyTorch's documentation gives the saving as the total size of the gradients, the bytes of the trained parameters,
+    visible from the second iteration on. If a script runs, MEM610 reports the saving in its steps; wrappers that it
+    does not report are then only a note.
 
     ## Known limits
 
     Calls that unpack keyword arguments are left out, as are files that only evaluate, and files that call
-    `grad.detach_()`, which views do not allow. Wrappers of other libraries are not looked at.
+    `grad.detach_()`, which views do not allow. Wrappers of other libraries are not checked.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """

@@ -23,22 +23,21 @@ class DdpUnusedParameters(SourceRule):
 
     ## Why it costs memory
 
-    The flag lets parameters take no part in a step; it does not save what they cost, which is a weight, a place in a
-    bucket and the optimizer's state. It goes through the whole graph after each forward, and hands out a copy of every
-    output, which is then there twice; `static_graph=True` does so in the first step alone. With activation
-    checkpointing of the reentrant kind, which runs several backwards in one step, the flag fails; `static_graph=True`
-    allows both.
+    The flag allows parameters to be unused in a step; it does not save their cost: a weight, a place in a bucket and
+    the optimizer's state. DDP then traverses the whole graph after each forward, and returns a copy of every output,
+    which then exists twice; `static_graph=True` does so only in the first step. With reentrant activation
+    checkpointing, which runs several backwards in one step, the flag fails; `static_graph=True` works.
 
     ## How the saving is computed
 
-    Of a step on several ranks it is exact: it is run again with wrappers that have neither flag. Where that fails,
-    because parameters are unused, or saves little, nothing is said of bytes. What unused parameters take is reported by
-    MEM202.
+    For a step on several ranks it is exact: the step is run again with wrappers that have neither flag. If that fails
+    because parameters are unused, or saves little, no bytes are reported. MEM202 reports the memory of unused
+    parameters.
 
     ## Known limits
 
-    Whether all parameters take part is not known from the text. Where it changes from step to step the flag is needed
-    and `static_graph` is wrong: then suppress the finding.
+    The source does not tell whether all parameters are used. If that changes from step to step, the flag is needed and
+    `static_graph` is wrong: then suppress the finding.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     - https://github.com/pytorch/pytorch/issues/74115
@@ -89,7 +88,7 @@ def wrap(model, rank):
             )
 
     def check_steps(self, context: Context) -> Findings:
-        """Say what the flags cost a step on several ranks."""
+        """Report the cost of the flags in a step on several ranks."""
         world = context.trace.world
         answer = context.what_if(WithoutUnusedSearch()) if world is not None and world.size > 1 else None
         if answer is None or not is_notable(answer.peak_change, context.estimate.requested.estimate):

@@ -15,9 +15,9 @@ _WORDS = frozenset({"FullyShardedDataParallel", "fully_shard"})
 
 
 class FsdpFlags(SourceRule):
-    """A sharded model is gathered as a whole, or more of it at once than a step needs.
+    """A sharded model is gathered as a whole, or in larger parts than a step needs.
 
-    Looks at `FullyShardedDataParallel` and `fully_shard`: the whole model as one unit; `NO_SHARD`;
+    Looks for these uses of `FullyShardedDataParallel` and `fully_shard`: the whole model as one unit; `NO_SHARD`;
     `limit_all_gathers=False`; and blocks with `reshard_after_forward=False`.
 
     ## Why it costs memory
@@ -28,8 +28,8 @@ class FsdpFlags(SourceRule):
 
     ## How the saving is computed
 
-    Of `P` bytes of parameters on `n` GPUs, one unit keeps all `P` at the peak; units of size `u` keep `P / n` and
-    about two units.
+    With `P` bytes of parameters on `n` GPUs, a single unit keeps all `P` at the peak; units of size `u` keep `P / n`
+    plus about two units.
 
     ## Known limits
 
@@ -111,7 +111,7 @@ def _first_version(call: ast.Call) -> tuple[str, str] | None:
         message = "`NO_SHARD` keeps all parameters, gradients and optimizer states on every GPU."
         return message, "Use `ShardingStrategy.FULL_SHARD`, or DistributedDataParallel if nothing is to be sharded."
     if is_literal(argument(call, "limit_all_gathers"), False):
-        message = "`limit_all_gathers=False` lets more than two units be whole at the same time."
+        message = "`limit_all_gathers=False` lets more than two units be gathered at the same time."
         return message, "Leave it out: by default gathers wait for memory to be free."
     return None
 
@@ -129,7 +129,7 @@ def _second_version(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
 
 
 def _is_one_unit(scope: Scope, call: ast.Call) -> bool:
-    """Whether it takes a whole model, once, without a policy that finds its parts."""
+    """Return True if it wraps a whole model, once, without a policy that finds its parts."""
     repeated = any(
         isinstance(parent, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp)
         for parent in scope.around(call)

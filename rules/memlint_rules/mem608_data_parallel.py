@@ -11,18 +11,18 @@ _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataPar
 class UsesDataParallel(SourceRule):
     """`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first.
 
-    Looks for `torch.nn.DataParallel(...)`, unless only the names of its weights are wanted.
+    Looks for `torch.nn.DataParallel(...)`, unless the program only needs the names of its weights.
 
     ## Why it costs memory
 
     Each forward copies the model to every other GPU. The outputs of all GPUs are gathered on the first, where the loss
     is then computed for the whole batch, the gradients are summed, and the optimizer keeps its state. So the first GPU
-    is full when the others are not, and sets the batch size for all.
+    is full before the others are, and limits the batch size for all.
 
     ## How the saving is computed
 
-    At stake on the first GPU are the outputs of the other GPUs and the loss over them; DistributedDataParallel in
-    turn keeps gradients and optimizer state on every GPU.
+    The possible saving on the first GPU is the outputs of the other GPUs and the loss over them; in return,
+    DistributedDataParallel keeps gradients and optimizer state on every GPU.
 
     ## Known limits
 
@@ -82,7 +82,7 @@ def save(model, path):
 
 
 def _is_only_saved(scope: Scope, call: ast.Call) -> bool:
-    """Whether all that the function does with what it makes is to ask for its weights."""
+    """Return True if the function only asks the wrapper for its weights."""
     parent, inside = scope.parents[call], set(ast.walk(call))
     names = {dotted_name(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
     uses = [

@@ -18,7 +18,7 @@ class OutdatedTorch(SourceRule):
     ## Why it costs memory
 
     Since PyTorch 2.0 `zero_grad` frees the gradients by default; before, it filled them with zeros and they stayed
-    through the next forward. 2.0 also brought `scaled_dot_product_attention`, which does not write the scores to
+    alive through the next forward. 2.0 also brought `scaled_dot_product_attention`, which does not write the scores to
     memory, and 2.1 `torch.load(mmap=True)` and hooks that apply the optimizer during backward.
 
     ## Known limits

@@ -4,14 +4,15 @@ from memlint_rules.ranks import BLOCKS, case, ddp_call, found_by_wrapping
 
 
 class DdpBucketsBesideGradients(TraceRule):
-    """Buckets of DistributedDataParallel lie beside the gradients at the peak.
+    """Buckets of DistributedDataParallel exist beside the gradients at the peak.
 
-    Looks at models on several ranks that DistributedDataParallel wraps without `gradient_as_bucket_view`, and reports
-    what the peak would be with it. MEM605 finds the same in the text, without a step and without its bytes.
+    Looks for models on several ranks that DistributedDataParallel wraps without `gradient_as_bucket_view`, and reports
+    the peak with it. MEM605 finds the same in the source, without a step and without bytes.
 
     ## Why it costs memory
 
-    Gradients are copied into buckets that are as large as all of them and stay; with the option they are their views.
+    Gradients are copied into permanent buckets, together as large as all gradients; with the option the gradients are
+    views of the buckets.
 
     ## How the saving is computed
 

@@ -4,15 +4,16 @@ from memlint_rules.ranks import BLOCKS, case, found_by_wrapping
 
 
 class OneFsdpUnit(TraceRule):
-    """A whole model is one unit of FSDP2, and is gathered whole.
+    """A whole model is a single unit of FSDP2, and is gathered as a whole.
 
-    Looks at models on several ranks whose repeated blocks are in one unit of `fully_shard`, and reports what the peak
-    would be with a unit for each block.
+    Looks for models on several ranks whose repeated blocks are in one unit of `fully_shard`, and reports the peak with
+    a unit for each block.
 
     ## Why it costs memory
 
     The parameters of a unit are gathered before its forward and again before its backward, all at once, and its
-    gradients are whole until they are reduced. With a unit for each block one or two blocks are whole at a time.
+    gradients are unsharded until they are reduced. With a unit for each block, only one or two blocks are unsharded at
+    a time.
 
     ## How the saving is computed
 
@@ -20,8 +21,8 @@ class OneFsdpUnit(TraceRule):
 
     ## Known limits
 
-    Blocks are the outermost modules of a class that repeats side by side three times or more. The first version of
-    FSDP is not looked at; MEM607 finds it in the text.
+    Blocks are the outermost modules of a class that repeats side by side three times or more. The first version of FSDP
+    is not checked; MEM607 finds it in the source.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     """

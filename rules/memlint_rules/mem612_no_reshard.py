@@ -4,14 +4,14 @@ from memlint_rules.ranks import BLOCKS, case, found_by_wrapping
 
 
 class NoReshard(TraceRule):
-    """Gathered parameters of FSDP2 stay from the forward to the backward.
+    """Gathered parameters of FSDP2 stay gathered from the forward to the backward.
 
-    Looks at models on several ranks with `reshard_after_forward=False`, and reports what the peak would be without.
+    Looks for models on several ranks with `reshard_after_forward=False`, and reports the peak without it.
 
     ## Why it costs memory
 
-    Each unit stays whole until its backward, so that at the end of the forward the whole model is. With resharding it
-    is gathered again for the backward, which costs communication.
+    Each unit stays gathered until its backward, so at the end of the forward the whole model is gathered. With
+    resharding, each unit is gathered again for the backward, which costs communication.
 
     ## How the saving is computed
 
@@ -19,8 +19,8 @@ class NoReshard(TraceRule):
 
     ## Known limits
 
-    Pipelines with many small batches keep units gathered on purpose; a number in place of True reshards to so many
-    ranks, which lies between.
+    Pipelines with many small batches keep units gathered on purpose; a number in place of True reshards to that many
+    ranks, a compromise.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     """
@@ -36,6 +36,6 @@ class NoReshard(TraceRule):
     good = (case(*BLOCKS),)
 
     def check(self, context: Context) -> Findings:
-        message = "Units with reshard_after_forward=False stay whole from their forward to their backward."
+        message = "Units with reshard_after_forward=False stay gathered from their forward to their backward."
         fix = "Leave `reshard_after_forward` out, or give the number of GPUs in a machine."
         yield from found_by_wrapping(self, context, ReshardAfterForward(), message, fix)

@@ -4,10 +4,10 @@ from memlint_rules.ranks import case, found_by_wrapping
 
 
 class WideReduction(TraceRule):
-    """Gradients of FSDP2 are reduced in a wider dtype than parameters are gathered in.
+    """FSDP2 reduces gradients in a wider dtype than it gathers parameters in.
 
-    Looks at models on several ranks whose MixedPrecisionPolicy has a `reduce_dtype` wider than its `param_dtype`, and
-    reports what the peak would be without it.
+    Looks for models on several ranks whose MixedPrecisionPolicy has a `reduce_dtype` wider than its `param_dtype`, and
+    reports the peak without it.
 
     ## Why it costs memory
 
@@ -20,7 +20,7 @@ class WideReduction(TraceRule):
 
     ## Known limits
 
-    Sums over many ranks in bfloat16 are less precise, so it is a choice: a wide reduction is often wanted.
+    Sums over many ranks in bfloat16 are less precise, so this is a trade-off: a wide reduction is often intended.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     """
@@ -31,6 +31,6 @@ class WideReduction(TraceRule):
     good = (bad[0].but({", reduce_dtype=torch.float32": ""}),)
 
     def check(self, context: Context) -> Findings:
-        message = "Gradients are reduced in buffers of a wider dtype than the gradients themselves have."
+        message = "Gradients are reduced in buffers of a wider dtype than their own."
         fix = "Leave `reduce_dtype` out of the MixedPrecisionPolicy if sums in the narrow dtype are precise enough."
         yield from found_by_wrapping(self, context, ReduceInParameterDtype(), message, fix)

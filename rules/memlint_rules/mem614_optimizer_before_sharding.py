@@ -13,24 +13,24 @@ _SHARDS = re.compile(
 
 
 class OptimizerBeforeSharding(SourceRule):
-    """An optimizer is made of parameters that are sharded afterwards.
+    """An optimizer is created from parameters that are sharded afterwards.
 
-    Looks for `torch.optim` optimizers that take `model.parameters()` in front of `fully_shard(model)` or
+    Looks for `torch.optim` optimizers that get `model.parameters()` before `fully_shard(model)` or
     `FullyShardedDataParallel(model)` in the same function.
 
     ## Why it costs memory
 
-    Sharding gives the model other parameters. The optimizer keeps those from before, whole, in memory, and trains
-    them: the model does not learn.
+    Sharding replaces the model's parameters. The optimizer keeps the original, unsharded ones in memory and trains
+    those: the model does not learn.
 
     ## How the saving is computed
 
-    At stake are the bytes of all parameters on every rank, in place of one rank's part.
+    The possible saving is the bytes of all parameters on every rank, except one rank's part.
 
     ## Known limits
 
-    Only a model that has the same name in both calls is followed. `use_orig_params=True` keeps the objects of the
-    first version of FSDP, but not their data.
+    Only a model with the same name in both calls is followed. In the first version of FSDP, `use_orig_params=True`
+    keeps the parameter objects, but not their data.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     - https://docs.pytorch.org/docs/stable/fsdp.html
@@ -75,14 +75,14 @@ def build(model):
                     yield self.finding(
                         source,
                         early,
-                        "The model is sharded after this: the optimizer keeps and trains the whole parameters of "
-                        "before, not those of the model.",
-                        "Make the optimizer when the model is sharded.",
+                        "The model is sharded after this: the optimizer keeps and trains the original "
+                        "parameters, not the sharded ones of the model.",
+                        "Create the optimizer after sharding the model.",
                     )
 
 
 def _model_of(call: ast.Call) -> str:
-    """`model` in `AdamW(model.parameters())`."""
+    """Return `model` for `AdamW(model.parameters())`."""
     first = call.args[0] if call.args else None
     if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters":
         return ast.unparse(first.func.value)

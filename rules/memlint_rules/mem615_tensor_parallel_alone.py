@@ -9,24 +9,24 @@ _SEQUENCE = re.compile(r"SequenceParallel|output_layouts\s*=\s*\(?\s*Shard\(")
 
 
 class TensorParallelAlone(SourceRule):
-    """Tensor parallel layers have whole activations between them on every rank.
+    """Every rank holds whole activations between tensor-parallel layers.
 
-    Looks for `parallelize_module` with `RowwiseParallel` in files that never shard activations between layers, by
+    Looks for `parallelize_module` with `RowwiseParallel` in files that never shard activations between layers with
     `SequenceParallel` or `output_layouts=Shard(1)`.
 
     ## Why it costs memory
 
-    `RowwiseParallel` sums its output on every rank, so norms, dropout, residuals and what they save for backward are
-    there as often as there are ranks. Sharded over the tokens, each rank holds its part of them.
+    `RowwiseParallel` sums its output on every rank, so norms, dropout, residuals and their saved tensors exist on every
+    rank. If they are sharded over the tokens, each rank holds only its part.
 
     ## How the saving is computed
 
-    Of the activations between the parallel layers each rank keeps one part of as many as there are ranks. To know the
-    bytes, trace the step both ways: `memlint run --ranks 8`.
+    With n ranks, each rank keeps one n-th of the activations between the parallel layers. For the bytes, trace the step
+    both ways: `memlint run --ranks 8`.
 
     ## Known limits
 
-    Layouts that another file gives are not seen.
+    Layouts set in another file are not seen.
 
     - https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html
     - https://arxiv.org/abs/2205.05198

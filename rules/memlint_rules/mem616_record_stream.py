@@ -6,26 +6,26 @@ from memlint.memory.estimate import estimate
 
 
 class RecordStream(TraceRule):
-    """Tensors that `Tensor.record_stream` gave to another stream can be taken again late, at a time nobody knows.
+    """Memory of tensors recorded with `Tensor.record_stream` is reused late, at an unpredictable time.
 
-    Looks at steps in which tensors were recorded on another stream, and reports by how much the reserved bytes may
-    rise because of that.
+    Looks for steps in which tensors are recorded on another stream, and reports by how much this may raise the reserved
+    bytes.
 
     ## Why it costs memory
 
-    The allocator takes such a tensor's bytes again when it sees that the other stream is done with it. A host that
-    runs ahead of the GPU asks for more memory meanwhile. A tensor that lives until its stream has waited for the other
-    one needs no record.
+    The allocator reuses such a tensor's memory only when it sees that the other stream has finished with it. A host
+    that runs ahead of the GPU requests more memory in the meantime. A tensor that lives until its own stream has waited
+    for the other one needs no `record_stream`.
 
     ## How the saving is computed
 
-    Reserved bytes are computed with every recorded tensor taken until the program waits for the other stream, and
-    without the records; the difference is the most that they can cost.
+    Reserved bytes are computed twice: with every recorded tensor allocated until the program waits for the other
+    stream, and without the recordings; the difference is the most that they can cost.
 
     ## Known limits
 
-    How much of it is seen depends on timing. The first version of FSDP records its tensors itself: its rate limiter
-    (`limit_all_gathers`) bounds them, and `fully_shard` does without.
+    The real effect depends on timing. The first version of FSDP records its tensors itself: its rate limiter
+    (`limit_all_gathers`) bounds the effect, and `fully_shard` does not record at all.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.record_stream.html
     - https://github.com/pytorch/pytorch/issues/114299

@@ -5,23 +5,23 @@ from memlint_rules.ranks import case
 
 
 class UselessOffload(TraceRule):
-    """Shards are offloaded to the host, and the peak of the GPU is as high without.
+    """Shards are offloaded to the host, but the GPU's peak is hardly lower than without offloading.
 
-    Looks at models on several ranks that `fully_shard` wraps with CPUOffloadPolicy, and traces the step without it.
+    Looks for models on several ranks that `fully_shard` wraps with CPUOffloadPolicy, and traces the step without it.
 
     ## Why it costs memory
 
-    Offloading moves one rank's part of parameters, gradients and optimizer state to the host. Where the peak is made of
-    activations, or of units that are whole, it falls by little, while each step copies all of it to the GPU and back
-    and the optimizer runs on the host.
+    Offloading moves one rank's part of parameters, gradients and optimizer state to the host. If the peak consists of
+    activations, or of gathered units, it falls by little, while each step copies all shards to the GPU and back and the
+    optimizer runs on the host.
 
     ## How the saving is computed
 
-    The step is traced again without the policy. Nothing is reported where that takes notably more.
+    The step is traced again without the policy. Nothing is reported if that takes notably more memory.
 
     ## Known limits
 
-    Activations that are offloaded (`save_on_cpu`) and other libraries are not looked at.
+    Offloaded activations (`save_on_cpu`) and other libraries are not checked.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     """
@@ -55,5 +55,5 @@ class UselessOffload(TraceRule):
             nbytes=0,
             peak_change=rise,
             confidence=Confidence.EXACT_RETRACE,
-            fix="Leave the policy out, and lower what the peak is made of: units of single blocks, checkpointing.",
+            fix="Remove the policy, and reduce the tensors at the peak instead: a unit per block, checkpointing.",
         )

@@ -7,24 +7,24 @@ _PER_NODE = 8
 
 
 class ParametersOnEveryRank(TraceRule):
-    """Every rank makes all parameters on the host before it keeps its part of them.
+    """Every rank creates all parameters on the host before it keeps its part of them.
 
-    Looks at sharded models on several ranks whose parameters were whole in the host's memory when the model was built.
+    Looks for sharded models on several ranks whose parameters were all in host memory when the model was built.
 
     ## Why it costs memory
 
-    Each process of a machine makes the whole model: eight of them hold it eight times in host memory, which a model of
-    many billion parameters does not survive. On the device `meta` parameters have no memory; `to_empty` makes the
+    Each process of a machine creates the whole model: eight processes hold it eight times in host memory, which runs
+    out for a model of many billion parameters. On the device `meta` parameters take no memory; `to_empty` allocates the
     shards, which are then initialised or loaded.
 
     ## How the saving is computed
 
-    The bytes that one process made on the host while the model was built, times eight processes of a machine. The
-    memory of the GPU stays what it is.
+    The bytes that one process allocated on the host while the model was built, times eight processes per machine. GPU
+    memory does not change.
 
     ## Known limits
 
-    Weights that are loaded from files which are mapped into memory are counted as well.
+    Weights loaded from memory-mapped files are counted as well.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
@@ -52,7 +52,7 @@ class ParametersOnEveryRank(TraceRule):
         yield self.finding(
             context,
             None,
-            f"Each rank makes {format_nbytes(on_host)} in the host's memory to keep a part of it: "
+            f"Each rank allocates {format_nbytes(on_host)} in host memory to keep only a part of it: "
             f"{format_nbytes(ranks * on_host)} on a machine of {ranks} GPUs.",
             nbytes=ranks * on_host,
             peak_change=0,

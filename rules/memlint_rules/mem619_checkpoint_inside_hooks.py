@@ -60,16 +60,16 @@ def wrapped(batch=2):
 
 
 class CheckpointInsideHooks(TraceRule):
-    """Checkpoints keep inputs that tensor parallel has gathered.
+    """Checkpoints keep inputs that tensor parallelism has gathered.
 
-    Looks at models on several ranks with modules that were wrapped for checkpointing before `parallelize_module` gave
-    them hooks, and reports what the peak would be the other way round.
+    Looks for models on several ranks with modules that were wrapped for checkpointing before `parallelize_module` gave
+    them hooks, and reports the peak with the opposite order.
 
     ## Why it costs memory
 
-    A checkpoint keeps what goes into it. Hooks of a wrapper run before that, so that each checkpoint keeps its input
-    gathered from all ranks. Wrapped afterwards, it keeps this rank's part, and gathers again for the backward, which
-    costs communication.
+    A checkpoint keeps its input. Hooks of the wrapper run first, so each checkpoint keeps an input gathered from all
+    ranks. If the wrapper comes after the hooks, the checkpoint keeps only this rank's part, and gathers again for the
+    backward, which costs communication.
 
     ## How the saving is computed
 
@@ -77,7 +77,7 @@ class CheckpointInsideHooks(TraceRule):
 
     ## Known limits
 
-    FSDP gathers parameters and not activations: around a block it may be wrapped before or after checkpointing.
+    FSDP gathers parameters, not activations: it may wrap a block before or after checkpointing.
 
     - https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html
     """
@@ -87,6 +87,6 @@ class CheckpointInsideHooks(TraceRule):
     good = (Case(_MODEL.replace("    FIRST\n", "").replace("LAST", "checkpoint(model)")),)
 
     def check(self, context: Context) -> Findings:
-        message = "Checkpoints keep their inputs as hooks of their modules have gathered them from all ranks."
+        message = "Checkpoints keep inputs that hooks of their modules have gathered from all ranks."
         fix = "Wrap modules for checkpointing after `parallelize_module`."
         yield from found_by_wrapping(self, context, CheckpointAroundHooks(), message, fix)

@@ -29,15 +29,15 @@ def accumulate(model, inputs, optimizer):
 
 
 class UnreducedGradients(TraceRule):
-    """Gradients of a sharded model are not reduced in every backward, and lie whole on every rank meanwhile.
+    """Gradients of a sharded model are not reduced in every backward, so every rank holds all of them meanwhile.
 
-    Looks at models on several ranks that run several backwards a step, and reports what the peak would be if FSDP
-    reduced gradients in each of them, without `set_requires_gradient_sync(False)` or FSDP1's `no_sync`.
+    Looks for models on several ranks that run several backwards per step, and reports the peak if FSDP reduced
+    gradients in each of them, without `set_requires_gradient_sync(False)` or FSDP1's `no_sync`.
 
     ## Why it costs memory
 
     A gradient that is not reduced yet is as large as the whole parameter: between micro-batches every rank holds the
-    gradients of the whole model in place of its part of them.
+    gradients of the whole model instead of its part.
 
     ## How the saving is computed
 
@@ -45,8 +45,8 @@ class UnreducedGradients(TraceRule):
 
     ## Known limits
 
-    A reduction in every backward is more communication, which may cost more time than it saves memory: where GPUs are
-    connected slowly it is a choice. In a script whose first forward runs within `no_sync`, that one stays as it is.
+    A reduction in every backward costs communication time: with slow connections between GPUs this is a trade-off. If a
+    script's first forward runs within `no_sync`, that forward stays unchanged.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     - https://github.com/pytorch/pytorch/issues/160320
@@ -74,7 +74,7 @@ class UnreducedGradients(TraceRule):
         yield self.finding(
             context,
             _switch(context),
-            "Gradients are reduced in the last backward of a step alone; until then every rank holds those of the "
+            "Gradients are reduced only in the last backward of a step; until then every rank holds those of the "
             "whole model.",
             nbytes=-fall,
             peak_change=fall,
@@ -85,12 +85,12 @@ class UnreducedGradients(TraceRule):
 
 
 def _is_sharded(context: Context) -> bool:
-    """Say whether gradients are reduced to parts of them."""
+    """Return True if gradients are reduced to shards."""
     return any(each.kind == "reduce_scatter" for each in context.trace.collectives)
 
 
 def _accumulates(context: Context) -> bool:
-    """Say whether a forward follows a backward in the same step."""
+    """Return True if a forward follows a backward in the same step."""
     last = (-1, Phase.OTHER)
     for node in context.trace.nodes:
         if node.phase is Phase.FORWARD and last == (node.step, Phase.BACKWARD):
@@ -101,7 +101,7 @@ def _accumulates(context: Context) -> bool:
 
 
 def _switch(context: Context) -> Frame | None:
-    """The line of the project that tells FSDP to wait; None where it stands elsewhere."""
+    """Return the project's line that makes FSDP postpone reductions; None if it is elsewhere."""
     frames = (node.frame.of_project for node in context.trace.nodes if node.frame is not None)
     for path in dict.fromkeys((context.workload.path, *(frame.path for frame in frames))):
         source = source_at(path) if path else None

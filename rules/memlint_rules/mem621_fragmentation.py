@@ -11,7 +11,7 @@ from memlint.memory.step_order import Folded, Steps
 
 MIN_NBYTES = 256 * 2**20
 MIN_SHARE = 0.2
-"""Fragmentation below the larger of these (bytes, share of what is reserved) is that of ordinary steps."""
+"""Fragmentation below the larger of these (bytes, share of the reserved memory) is ordinary."""
 
 _VARIABLE = VARIABLES[-1]  # older than the other, and read by all versions
 _EXPANDABLE = "expandable_segments:True"
@@ -20,29 +20,28 @@ _NUM_LENGTHS = 4
 
 
 class Fragmentation(TraceRule):
-    """Much more is reserved than allocated, because what was freed does not fit what is asked for later.
+    """Much more memory is reserved than allocated, because freed blocks do not fit later requests.
 
-    Looks at programs whose reserved memory falls much if the allocator may use expandable segments.
+    Looks for programs whose reserved memory falls considerably with expandable segments.
 
     ## Why it costs memory
 
-    PyTorch keeps what was freed, as blocks of the sizes that were asked for. Where sizes change from step to step, as
-    with texts or images of different lengths, a larger request fits no block that is there: the driver gives a new one
-    and the old ones stay. Expandable segments are one range of addresses that grows, so that free parts lie side by
-    side.
+    PyTorch keeps freed memory as blocks of the requested sizes. If sizes change from step to step, as with texts or
+    images of different sizes, a larger request fits no existing block: the driver allocates a new one and the old ones
+    stay. Expandable segments are one growing range of addresses, in which free parts lie side by side.
 
     ## How the saving is computed
 
     The same allocations, in the same order, run through PyTorch's allocator once more: with `expandable_segments`, and
-    with sizes that `roundup_power2_divisions` rounds up. Where all steps do the same with other sizes, they also run
-    with the largest step first, and with every step as large as the next of four.
+    with sizes that `roundup_power2_divisions` rounds up. If all steps do the same with different sizes, they also run
+    with the largest step first, and with every step rounded up to one of four sizes.
 
     ## Known limits
 
-    It is the reserved memory that falls, which is what other processes miss and what decides whether a step fits; the
-    memory that tensors take stays what it is. What ran before, such as other data, decides how fragmented memory is:
-    in a longer run it may get worse. Where no input changes its shape it is less of a worry, and only a remark.
-    Expandable segments need a driver and system that can map memory, as CUDA on Linux does.
+    Only reserved memory falls; it is unavailable to other processes, and decides whether a step fits. The memory of
+    tensors does not change. Fragmentation depends on everything that ran before, such as other data: in a longer run it
+    may get worse. If no input changes its shape, it matters less, and the finding is a note. Expandable segments need a
+    driver and system that can map memory, such as CUDA on Linux.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     - https://github.com/karpathy/nanoGPT/issues/618
@@ -101,8 +100,8 @@ def layers():
         finding = self.finding(
             context,
             varying[0].frame if varying else None,
-            f"{format_nbytes(now)} are reserved where at most {format_nbytes(now - gap)} are allocated: what was freed "
-            f"does not fit what is asked for later{cause}.",
+            f"{format_nbytes(now)} are reserved although at most {format_nbytes(now - gap)} are allocated: freed "
+            f"blocks do not fit later requests{cause}.",
             nbytes=now - after,
             peak_change=after - now,
             measure="reserved",
@@ -113,7 +112,7 @@ def layers():
 
 
 class _Remedy(NamedTuple):
-    """Another remedy, and how much is reserved with it."""
+    """Another remedy, and the reserved memory with it."""
 
     text: str
     nbytes: int
@@ -130,7 +129,7 @@ def _with(own: str, other: str) -> str:
 
 
 def _other_settings(context: Context, program: Folded) -> Iterator[_Remedy]:
-    """The best of the ways to round sizes up."""
+    """Yield the best way to round sizes up."""
     own = context.workload.allocator
     if "roundup_power2_divisions" not in own:
         nbytes, setting = min((_reserved(context, program, _with(own, each)), each) for each in _ROUNDED)
@@ -138,7 +137,7 @@ def _other_settings(context: Context, program: Folded) -> Iterator[_Remedy]:
 
 
 def _other_batches(context: Context) -> Iterator[_Remedy]:
-    """The largest step first, and steps as large as the next of a few; nothing where steps differ in more."""
+    """Yield the largest step first, and steps rounded up to a few sizes; nothing if steps differ in more than sizes."""
     try:
         steps = Steps(context.timeline, context.trace.nodes)
     except ValueError:
@@ -155,7 +154,7 @@ def _other_batches(context: Context) -> Iterator[_Remedy]:
 
 
 def _varying(context: Context) -> list[Buffer]:
-    """Inputs that one line makes in several shapes; of several lines, those with most shapes."""
+    """Return inputs that one line allocates in several shapes; of several lines, those with most shapes."""
     lines: dict[object, list[Buffer]] = {}
     for buffer in context.trace.buffers:
         if buffer.category is Category.INPUT and buffer.frame is not None:

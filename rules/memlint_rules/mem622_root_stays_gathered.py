@@ -23,16 +23,16 @@ def generate(model, inputs, _optimizer):
 
 
 class RootStaysGathered(TraceRule):
-    """The outermost unit of FSDP2 stays gathered after its forward, though no backward follows.
+    """The outermost unit of FSDP2 stays gathered after its forward, although no backward follows.
 
-    Looks at inference on several ranks, and at training beside a model that is frozen, where a whole model is a unit
-    with the default `reshard_after_forward`, and reports what the peak would be if it were resharded too.
+    Looks in inference on several ranks, and in training beside a frozen model, for a whole model that is a unit with
+    the default `reshard_after_forward`, and reports the peak if it were resharded too.
 
     ## Why it costs memory
 
-    By default all units are resharded after their forward but the outermost, which the backward would gather again at
-    once. What is in no other unit, most often embedding and head, stays whole on every rank: in inference, or for a
-    model that gives another one its targets, that is until the next forward, whatever comes between.
+    By default all units are resharded after their forward except the outermost, which the backward would gather again
+    at once. Parameters outside all other units, most often embedding and head, stay gathered on every rank: in
+    inference, or for a model that only computes targets for another one, until the next forward.
 
     ## How the saving is computed
 
@@ -54,7 +54,7 @@ class RootStaysGathered(TraceRule):
     )
 
     def check(self, context: Context) -> Findings:
-        message = "The outermost unit stays whole on every rank after its forward, which no backward follows."
+        message = "The outermost unit stays gathered on every rank after its forward, although no backward follows."
         fix = "Call `fully_shard` of the whole model with `reshard_after_forward=True`."
         change = ReshardRoot(only_frozen=context.workload.mode == "train")
         yield from found_by_wrapping(self, context, change, message, fix)

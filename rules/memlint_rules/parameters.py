@@ -1,4 +1,4 @@
-"""What a step keeps for a parameter: itself, its gradients and what the optimizer keeps of it."""
+"""The Buffers that belong to a parameter in a step: the parameter, its gradients and its optimizer state."""
 
 import re
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from memlint.memory.records import Buffer, Category, Phase, Trace
 
 
 def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:
-    """The parameters of these qualified names with their gradients and optimizer state, in order of birth."""
+    """Return the parameters of these qualified names with their gradients and optimizer state, in order of birth."""
     return [
         buffer
         for buffer in trace.buffers
@@ -17,12 +17,12 @@ def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:
 
 
 def of_all_siblings(name: str) -> str:
-    """The name of the same parameter or buffer of all siblings: without the numbers in its path."""
+    """Return the common name of the same parameter or buffer in all siblings: without the numbers in its path."""
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def gradients_read_by_loop(trace: Trace) -> set[str]:
-    """Names of parameters whose gradient is read between backward and optimizer, as clipping by norm does."""
+    """Return names of parameters whose gradient is read between backward and optimizer, as clipping by norm does."""
     return {
         trace.buffers[g.buffer].name
         for node in trace.nodes
@@ -33,9 +33,9 @@ def gradients_read_by_loop(trace: Trace) -> set[str]:
 
 
 def temporaries_of(trace: Trace, parameter: Buffer) -> list[Buffer]:
-    """Temporaries that the optimizer makes from `parameter`, its gradient or its state, and of its shape.
+    """Return temporaries of `parameter`'s shape that the optimizer makes from it, its gradient or its state.
 
-    Kernels on lists make the i-th output from the i-th tensor of each list.
+    Kernels on lists compute the i-th output from the i-th tensor of each list.
     """
     temporaries = []
     for buffer in trace.buffers:

@@ -1,4 +1,4 @@
-"""What rules about models on several ranks share: cases, and the step with the wrappers called otherwise."""
+"""Shared parts of the rules about models on several ranks: cases, and steps with changed wrappers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def wrapped(batch=64):
 
 
 def case(*lines: str, **options: object) -> Case:
-    """One of a net of six blocks on eight ranks, of 192 MiB of parameters, which these lines wrap."""
+    """Return the case of a net of six blocks on eight ranks, with 192 MiB of parameters, which these lines wrap."""
     return Case(_MODEL.replace("WRAP", "\n    ".join(lines)), **options)  # type: ignore[arg-type]
 
 
@@ -57,11 +57,11 @@ BLOCKS = ("for block in model.blocks:", "    fully_shard(block, mesh=mesh)", "fu
 
 
 DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
-"""By its qualified names."""
+"""Matches its qualified names."""
 
 
 def ddp_call(trace: Trace) -> Frame | None:
-    """The line that constructs DistributedDataParallel, which sends parameters around; None where none was seen to."""
+    """Return the line that constructs DistributedDataParallel, which broadcasts parameters; None if none was seen."""
     lines = {trace.nodes[each.node].frame for each in trace.collectives if trace.nodes[each.node].step < 0}
     for frame in filter(None, lines):
         line = frame.of_project
@@ -75,7 +75,7 @@ def ddp_call(trace: Trace) -> Frame | None:
 def found_by_wrapping(
     rule: TraceRule, context: Context, change: Change, message: str, fix: str, frame: Frame | None = None
 ) -> Findings:
-    """A finding, at `frame`, if the step takes notably less where the model is wrapped with `change`."""
+    """Yield a finding, at `frame`, if the step takes notably less memory with the wrapper changed by `change`."""
     world = context.trace.world
     after = context.retrace(change) if world is not None and world.size > 1 else None
     peak = context.estimate.requested.estimate

@@ -26,7 +26,7 @@ def test_what_base_could_not_analyse_says_why_and_is_not_new(gone):
         "gpt (gpt.py::build)  not analysed in base, 8.00 GiB",
         "  train step, batch 8, bf16-amp, adamw, a100-80gb",
         "  error in base: cannot be imported: ImportError: no kernels and more of it",
-        "  budget: max-increase 1.00 MiB cannot be told without a peak in base",
+        "  budget: max-increase 1.00 MiB is unknown without a peak in base",
         "",
         "  Largest batch that fits",
         "  bf16-amp  NVIDIA A100 80 GB  69 (head)",
@@ -90,8 +90,8 @@ def test_bytes_of_no_line_say_so():
     ("nbytes", "facts", "title"),
     [
         (4 * GIB, {}, "Fixed: 1 finding"),
-        (24 * GIB, {}, "No longer reported, which another peak can do: 1 finding"),
-        (4 * GIB, {"batch": 2}, "No longer reported, which another peak can do: 1 finding"),
+        (24 * GIB, {}, "No longer reported, maybe because the peak changed: 1 finding"),
+        (4 * GIB, {"batch": 2}, "No longer reported, maybe because the peak changed: 1 finding"),
     ],
     ids=["the peak fell", "the peak tripled", "another batch"],
 )

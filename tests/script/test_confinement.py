@@ -51,7 +51,11 @@ _NETWORK, _OTHERS, _SEGMENTS = (
     "UDP, TCP Fast Open and other protocols",
     "segments of System V and queues",
 )
-_CALLED, _SOCKETS, _LEFT = "being called by TCP", "sockets of other programs on this machine", "files left in /dev/shm"
+_CALLED, _SOCKETS, _LEFT = (
+    "incoming TCP connections",
+    "sockets of other programs on this machine",
+    "files left in /dev/shm",
+)
 _FILES, _MODES, _TERMINALS = "files", "modes, owners, times and attributes of files", "terminals of other programs"
 _SIGNALS, _PROCESSES = "signals to other processes", "priorities and limits of other processes"
 _MEMORY = "memory of other processes"

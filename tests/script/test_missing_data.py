@@ -49,7 +49,7 @@ def test_data_sets_of_torchvision_are_made_up(tmp_path):
         texts = [
             text
             for text in ran.assumptions
-            if text.startswith(f"the data set {name} is not in nowhere: made up of {count:,}")
+            if text.startswith(f"the data set {name} is not in nowhere: replaced by {count:,}")
         ]
         assert len(texts) == 1
         assert f" in {number} classes" in texts[0]
@@ -102,7 +102,7 @@ def test_files_of_numbers(tmp_path):
     """
     ran = run(tmp_path / "p", script, fake=True)
     assert ran.stdout.splitlines() == ["16777216 uint16 [0 0 0 0]", "(3, 4) (5,)"]
-    assert ran.assumptions["the file data/train.bin is not there: made up of 16,777,216 zeros"] == 3
+    assert ran.assumptions["the file data/train.bin is not there: replaced by 16,777,216 zeros"] == 3
     ran = run(tmp_path / "p", script)
     assert (
         f"{tmp_path}/p/train.py:3 wants the file data/train.bin, which is not there: put the file there, or add --fake"
@@ -139,7 +139,7 @@ def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
         "dict_keys(['text'])",
         "2052",
     ]
-    assert ran.assumptions["the tokenizer of gpt2 is not on this machine: made up with 50,257 tokens, a word each"] == 3
+    assert ran.assumptions["the tokenizer of gpt2 is not on this machine: replaced by a fake one of 50,257 words"] == 3
     ran = run(tmp_path / "p", script)
     assert (
         f"{tmp_path}/p/train.py:3 wants the tokenizer 'gpt2', which is not on this machine: give the path" in ran.error
@@ -191,7 +191,7 @@ def test_a_tokenizer_of_a_folder_that_has_a_config_alone(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["4321 <pad>", "user : w1</s> ", "4321"]
     assert list(ran.assumptions) == [
-        "the tokenizer of ./model is not on this machine: made up with 4,321 tokens, a word each"
+        "the tokenizer of ./model is not on this machine: replaced by a fake one of 4,321 words"
     ]
     assert "wants the tokenizer './model', which is not on this machine" in run(tmp_path / "p", script).error
 

@@ -241,7 +241,7 @@ def test_a_file_that_asks_for_a_gpu_as_it_is_imported_finds_one_which_is_said(tm
     workload = workload_of(run_text(tmp_path, text))
     assert workload.dtype == "bfloat16"
     (place,) = [
-        each for each in workload.assumptions if each.text.startswith("there is a GPU when the file is imported")
+        each for each in workload.assumptions if each.text.startswith("a GPU is present while the file is imported")
     ]
     assert (Path(place.path or "").name, place.line) == ("settings.py", 2)
 
@@ -501,7 +501,10 @@ def test_an_error_that_may_come_from_made_up_data_says_so(tmp_path: Path) -> Non
     """
     error = workload_of(run_text(tmp_path, text, fake_data=True)).error
     assert error is not None
-    assert "made up; put the real data there if so: the file data.bin is not there: made up of 16,777,216" in error.hint
+    assert (
+        "fake data; if so, put the real data there: the file data.bin is not there: replaced by 16,777,216"
+        in error.hint
+    )
     assert "train.py:3)" in error.hint
 
 
@@ -516,14 +519,14 @@ def test_a_package_that_is_not_there_is_done_without(tmp_path: Path) -> None:
     assert workload.error is None
     assert workload.script is not None
     assert workload.script.steps == 2
-    assert any("does nothing takes the place of recorder_of_runs, as --stub" in a.text for a in workload.assumptions)
+    assert any("does nothing replaces recorder_of_runs, as --stub" in a.text for a in workload.assumptions)
 
 
 def test_a_script_that_refuses_the_gpu_is_told_to_name_another(tmp_path: Path) -> None:
     text = "import torch\nif torch.cuda.get_device_capability() < (9, 0): raise RuntimeError('Compute capability 9.0 is required')"
     error = workload_of(run_text(tmp_path, text, gpu="a100-80gb")).error
     assert error is not None
-    assert error.hint == "It refuses the GPU that is simulated: name another, such as --gpu h100-80gb."
+    assert error.hint == "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
 
 
 RECORDED = [

@@ -24,7 +24,7 @@ class Model(torch.nn.Module):
 def memlint_workload():
     return Model(), {"x": torch.rand(64, 256)}
 """
-TEXT = "there is a GPU when the file is imported, as it asks there"
+TEXT = "a GPU is present while the file is imported, which checks for one"
 
 
 def checked(folder: Path, head: str, *options: str) -> dict[str, Any]:

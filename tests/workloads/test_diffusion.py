@@ -483,14 +483,14 @@ class Unfitting(Mixin):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (WithoutPart, "calls its history, which it is built without, as has_history=False has it"),
-        (WithCache, "takes cache, a Cache, which is no tensor"),
-        (OfItems, "takes lists of tensors of which nothing says how many and how large: vision_tokens"),
+        (WithoutPart, "calls its history, but is built without it, because of has_history=False"),
+        (WithCache, "takes cache, a Cache, which is not a tensor"),
+        (OfItems, "takes lists of tensors of unknown number and size: vision_tokens"),
         (WithDictionary, "reads 'atoms' of its conditioning, a dictionary whose entries nothing describes"),
         (
             Unfitting,
             (
-                "is built with sizes that do not fit one another: "
+                "is built with sizes that contradict each other: "
                 "a Linear(4, 11) gives 11 features to a layer that takes 13"
             ),
         ),

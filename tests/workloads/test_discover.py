@@ -281,7 +281,7 @@ def test_a_syntax_error_is_reported_with_its_line(write):
         ("raise RuntimeError('boom')", "RuntimeError: boom"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("import json.nowhere", "ModuleNotFoundError"),
-        ("scale = torch.ones(3, device='cuda')", "a tensor is made on a GPU while none is simulated"),
+        ("scale = torch.ones(3, device='cuda')", "a tensor is created on a GPU while none is simulated"),
     ],
 )
 def test_a_file_that_raises_on_import_is_reported_with_type_message_and_line(write, statement, said):

@@ -136,7 +136,7 @@ def test_tables_for_a_config_class_or_file_are_used(tmp_path):
 def test_quantized_weights_of_a_config_are_made_or_said_to_be_left_out(tmp_path):
     config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     _, texts, _ = completed(config, tmp_path)
-    assert any(text.startswith("quantization_config (fp8) is not followed") for text in texts)
+    assert any(text.startswith("quantization_config (fp8) is not modelled") for text in texts)
     layers = pytest.importorskip("bitsandbytes.nn")
     config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -158,7 +158,7 @@ def test_assumptions_name_the_layer_an_input_goes_into():
 
 def test_a_model_that_takes_one_item_alone_says_so(write):
     body = "self.l = nn.Linear(3, 7) | return self.l(x).view(1, x.shape[1] + 4)"
-    with pytest.raises(WorkloadError, match=r"^Net takes a batch of 1 alone; with 2 it raises RuntimeError: shape "):
+    with pytest.raises(WorkloadError, match=r"^Net only accepts a batch of 1; with 2 it raises RuntimeError: shape "):
         inputs(write(module(body)))
 
 
@@ -414,5 +414,5 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
         def forward(self, x):
             return self.head(self.body(x))
     """)
-    with pytest.raises(WorkloadError, match="Net calls its head, which it is built without, as with_head=False has it"):
+    with pytest.raises(WorkloadError, match="Net calls its head, but is built without it, because of with_head=False"):
         inputs(path)

@@ -56,7 +56,7 @@ def test_a_package_that_the_model_does_not_use_may_be_missing(write, use):
     path = write(use + NET.format(""))
     assert names(path) == ["Net"]
     (assumption,) = placeholders.assumptions()
-    assert assumption.text.endswith("takes the place of absent_cv2, which is not installed")
+    assert assumption.text.endswith("replaces absent_cv2, which is not installed")
     assert (assumption.frame.path, assumption.frame.line) == (str(path), 5)
 
 
@@ -72,7 +72,7 @@ def test_a_script_that_lacks_a_package_is_still_said_to_be_one(write):
     """,
         "train.py",
     )
-    with pytest.raises(TargetError, match="the place of absent_cv2, which is not installed") as caught:
+    with pytest.raises(TargetError, match="replaces absent_cv2, which is not installed") as caught:
         find_workloads(str(path), path.parent)
     assert caught.value.hint == (
         f"This is a script: type memlint run {path}. Install what is missing, or build it where the project has its source."
@@ -84,7 +84,7 @@ def test_a_model_that_uses_it_says_what_to_install(write):
     (workload,) = find_workloads(str(path), path.parent).workloads
     with pytest.raises(WorkloadError) as caught:
         build_program(workload, path.parent)
-    assert caught.value.message.startswith("absent_cv2.blur is used, and absent_cv2 is not there")
+    assert caught.value.message.startswith("absent_cv2.blur is used, but absent_cv2 is not available")
     assert caught.value.hint.startswith("Install absent_cv2")
 
 
@@ -93,7 +93,7 @@ def test_a_model_that_uses_it_says_what_to_install(write):
 )
 def test_what_needs_the_package_itself_says_what_to_install(write, use):
     path = write(f"import absent_cv2\n{use}\n")
-    with pytest.raises(WorkloadError, match=r"absent_cv2\.\w+ is used, and absent_cv2 is not there") as caught:
+    with pytest.raises(WorkloadError, match=r"absent_cv2\.\w+ is used, but absent_cv2 is not available") as caught:
         names(path)
     assert f"{path}:6" in caught.value.message
     assert caught.value.hint.startswith("Install absent_cv2")
@@ -111,7 +111,7 @@ def test_what_an_installed_package_lacks_is_replaced_where_the_project_imports_i
         pytest.skip("tensorboard is installed")
     path = write("from torch.utils.tensorboard import SummaryWriter\n" + NET.format(""))
     assert names(path) == ["Net"]
-    assert texts()[0].endswith("takes the place of torch.utils.tensorboard, which is not installed")
+    assert texts()[0].endswith("replaces torch.utils.tensorboard, which is not installed")
 
 
 def test_a_package_can_be_replaced_by_hand(write):
@@ -119,7 +119,7 @@ def test_a_package_can_be_replaced_by_hand(write):
     placeholders.expect(["drawing"])
     path = write("try:\n    import drawing\nexcept ImportError:\n    raise\n" + NET.format(""))
     assert names(path) == ["Net"]
-    assert texts() == ["a placeholder that fails when the model uses it takes the place of drawing, as --stub asks"]
+    assert texts() == ["a placeholder that fails when the model uses it replaces drawing, as --stub asks"]
 
 
 def test_a_missing_module_of_the_project_itself_is_an_error(write):
@@ -135,7 +135,7 @@ def test_a_module_that_fails_when_it_is_imported_is_no_obstacle_to_a_model_that_
     path = write("from data import WIDTH, Words\nassert WIDTH == 7\n" + NET.format(""))
     assert names(path) == ["Net"]
     (text,) = texts()
-    assert "takes the place of labels, which cannot be imported: FileNotFoundError" in text
+    assert "replaces labels, which cannot be imported: FileNotFoundError" in text
 
 
 def test_an_error_of_the_file_itself_is_no_reason_for_a_stand_in(write):
@@ -148,7 +148,7 @@ def test_another_file_may_derive_from_what_is_missing(write):
     write("import absent_cv2\nclass Wrapper(absent_cv2.Wrapper):\n    def step(self): ...\n", "envs.py")
     path = write("from envs import Wrapper\n" + NET.format("Wrapper(x)\n        "))
     (workload,) = find_workloads(str(path), path.parent).workloads
-    with pytest.raises(WorkloadError, match=r"absent_cv2.Wrapper is used, and absent_cv2 is not there"):
+    with pytest.raises(WorkloadError, match=r"absent_cv2.Wrapper is used, but absent_cv2 is not available"):
         build_program(workload, path.parent)
 
 
@@ -165,7 +165,7 @@ def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write,
     (workload,) = find_workloads(str(path), path.parent).workloads
     with pytest.raises(WorkloadError) as caught:
         build_program(workload, path.parent)
-    assert caught.value.message.startswith("fused.act is used, and fused cannot be imported: ")
+    assert caught.value.message.startswith("fused.act is used, but fused cannot be imported: ")
     assert caught.value.hint.endswith(f"memlint check {path} --gpu=cpu")
     assert build_program(replace(workload, gpu="cpu"), path.parent).model is None
 
@@ -177,7 +177,7 @@ def test_what_no_script_builds_is_no_answer_for_a_model_that_needs_a_missing_pac
     )
     assert names(path) == ["Bias"]
     (path.parent / "train.py").write_text(f"from {path.stem} import Net\nnet = Net()\nloss.backward()\n")
-    with pytest.raises(WorkloadError, match=r"absent_cv2\.seed is used, and absent_cv2 is not there") as caught:
+    with pytest.raises(WorkloadError, match=r"absent_cv2\.seed is used, but absent_cv2 is not available") as caught:
         names(path)
     assert caught.value.hint.startswith("Install absent_cv2")
 

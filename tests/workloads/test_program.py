@@ -212,7 +212,7 @@ def test_lbfgs_evaluates_the_model_itself(write):
     (state,) = made.optimizer.state.values()
     assert len(state["old_dirs"]) == len(state["old_stps"]) == 100
     assert {vector.shape for vector in state["old_dirs"]} == {(10,)}
-    with pytest.raises(WorkloadError, match="GradScaler takes no closure"):
+    with pytest.raises(WorkloadError, match="GradScaler does not support closures"):
         program(write(NET), optimizer="lbfgs", dtype="fp16-amp").step()
 
 

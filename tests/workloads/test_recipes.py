@@ -782,7 +782,7 @@ def test_inputs_are_those_of_the_example_that_shows_the_model(write, example, in
     assert [spec.described({}) for spec in completed.inputs] == inputs
     line = 1 + next(n for n, text in enumerate(block.splitlines()) if "net(" in text)
     assert [(each.text, each.frame.line) for each in assumptions] == [
-        (f"inputs {', '.join(inputs)}, as an example has them", line)
+        (f"inputs {', '.join(inputs)}, as in an example", line)
     ]
 
 

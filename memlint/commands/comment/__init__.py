@@ -1,1 +1,1 @@
-"""Comments on pull and merge requests, and Reports that come from strangers."""
+"""Comments on pull and merge requests, made from Reports that may come from strangers."""

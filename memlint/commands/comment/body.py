@@ -1,7 +1,7 @@
 """The Comparison as the body of a comment in a pull or merge request, within the forge's limit.
 
-The heading holds numbers only. All else are blocks of `memlint.report.formats.html_blocks`, which escape every string
-of a Report.
+The heading holds numbers only. Everything else consists of blocks of `memlint.report.formats.html_blocks`, which escape
+every string of a Report.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,21 +15,21 @@ from memlint.report.model import Finding
 from memlint.report.phrases import of_peak, place_text, ranks_text, saving, spaced
 
 LIMIT = 60_000
-"""Characters: GitHub takes 65,536, and the marker of the comment has to go with it."""
+"""Maximum number of characters: GitHub accepts 65,536, which include the marker of the comment."""
 _ROWS = 100
-"""Of the table of workloads."""
+"""Maximum number of rows in the table of workloads."""
 _FEW = 20
-"""Rows of what grew; the whole is in the reports."""
+"""Maximum number of rows of growth; the reports hold all of them."""
 _FIRST = 5
-"""Of the workloads that changed most: what changed in these goes before the findings."""
+"""Number of workloads, those that changed most, whose changes precede the findings."""
 _MARKS = {"kept": "", "exceeded": "\u274c ", "uncertain": "\u26a0\ufe0f ", "unknown": ""}
 _CUT = "<p>Details are left out, because the comment would be too long: see the summary of the job or the reports.</p>"
 
 
 def render_body(comparison: Comparison, *, limit: int = LIMIT) -> str:
-    """Markdown of at most `limit` characters that ends with a newline.
+    """Return Markdown of at most `limit` characters that ends with a newline.
 
-    Where it would be longer the folded details go first, from the last to the first, then rows of the tables from
+    If the text is too long, it first drops the folded details, from the last to the first, then rows of the tables from
     their ends, then all but the heading.
     """
     heading, foot = f"### memlint: {headline(comparison)}", _foot(comparison)
@@ -45,9 +45,9 @@ def _body(blocks: Iterable[str]) -> str:
 
 
 def _that_fit(blocks: Iterable[Iterable[str]], room: int) -> Iterator[str]:
-    """The first blocks that together take no more than `room`, and _CUT if there are others.
+    """Yield the first blocks that together fit into `room`, and _CUT if there are others.
 
-    A block is given in all its forms, the longest first: the first that fits is taken.
+    Each block comes in all its forms, the longest first: the first form that fits is used.
     """
     for forms in blocks:
         fitting = next((form for form in forms if _nchars(form) <= room), None)
@@ -63,7 +63,7 @@ def _nchars(block: str) -> int:
 
 
 def _tables(comparison: Comparison) -> Iterator[Iterator[str]]:
-    """The table of what has changed and the folded one of what has not, each with ever fewer rows."""
+    """Yield the table of what has changed and the folded one of what has not, each with fewer and fewer rows."""
     changed = sorted(filter(_has_news, comparison.workloads), key=_rank)
     unchanged = [change for change in comparison.workloads if not _has_news(change)]
     rows = [_row(change) for change in changed]
@@ -78,13 +78,13 @@ def _tables(comparison: Comparison) -> Iterator[Iterator[str]]:
 
 
 def _rank(change: WorkloadChange) -> tuple[bool, bool, int]:
-    """What is to be seen first, and cut last: not analysed, budget exceeded, then the largest change of the peak."""
-    nbytes = abs((change.nbytes_head or 0) - (change.nbytes_base or 0))  # all of the peak of one that is new
+    """Return the sort key of a workload: not analysed, then budget exceeded, then the largest change of the peak."""
+    nbytes = abs((change.nbytes_head or 0) - (change.nbytes_base or 0))  # the whole peak if the workload is new
     return change.state != "failed", not change.exceeds("error", "warning"), -nbytes
 
 
 def _has_news(change: WorkloadChange) -> bool:
-    """Whether there is more to say than that nothing has changed."""
+    """Return True if anything has changed."""
     return change.state != "unchanged" or any(check.outcome != "kept" for check in change.budget)
 
 
@@ -103,13 +103,13 @@ def _row(change: WorkloadChange) -> tuple[str, ...]:
 
 def _step(change: WorkloadChange) -> str:
     sides = [facts for facts in (change.head, change.base) if facts is not None]
-    facts = next((each for each in sides if each.mode), sides[0])  # what failed may not know its step
+    facts = next((each for each in sides if each.mode), sides[0])  # a failed analysis may not know its step
     text = step(facts.mode, facts.batch, facts.dtype, facts.optimizer, facts.gpu, ranks_text(facts.ranks))
     return joined([text, *map(code, change.notes)], ", ")
 
 
 def _peak(change: WorkloadChange) -> str:
-    """The peak of head, with the bounds of what cannot be known."""
+    """Return the peak of head, with the bounds of the unknown part."""
     if change.head is None or change.head.peak is None:
         return ""
     does_not_fit = change.head.verdict is not None and change.head.verdict.outcome == "does not fit"
@@ -129,7 +129,7 @@ def _budget(change: WorkloadChange) -> str:
 
 
 def _details(comparison: Comparison) -> Iterator[str]:
-    """Folded blocks, the one to be left out first at the end."""
+    """Yield folded blocks, with the first to be dropped at the end."""
     workloads = comparison.workloads
     changed = [change for change in workloads if change.lines or change.categories or change.modules]
     changed.sort(key=lambda change: -abs(change.change or 0))
@@ -183,11 +183,11 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _chart(change: WorkloadChange) -> str:
-    """The device peak by batch, as a Mermaid chart: nothing of it comes from a Report but numbers."""
+    """Return a Mermaid chart of the device peak by batch, which takes only numbers from a Report."""
     both = [each for each in change.batches if each.base is not None and each.head is not None]
     if len(both) < 3 or all(each.base == each.head for each in both):
         return ""
-    # Between the tags Markdown is read again where there are empty lines.
+    # Markdown between the tags is interpreted again after empty lines.
     return f"""<details><summary>Peak by batch size of {code(change.name)}</summary>
 
 ```mermaid
@@ -207,9 +207,9 @@ def _points(batches: Sequence[BatchChange], side: str) -> str:
 
 
 def _foot(comparison: Comparison) -> str:
-    """What the numbers are, and what limits the comparison; in a block, where Markdown means nothing."""
+    """Explain the numbers and the limitations of the comparison, in a block in which Markdown is not interpreted."""
     head = comparison.head
     commit = f" for {code(head.commit[:12])}" if head.commit else ""
     made_by = comparison.tool + (f", torch {code(head.torch)}" if head.torch else "")
-    about = f"Estimates of GPU memory, made without a GPU{commit}: {made_by}. Bounds are those of what cannot be known."
+    about = f"Estimates of GPU memory, made without a GPU{commit}: {made_by}. Bounds cover what cannot be known."
     return f"<p><sub>{'<br>'.join([about, *map(code, comparison.notes)])}</sub></p>"

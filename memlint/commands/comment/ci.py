@@ -1,6 +1,6 @@
-"""What the CI of a forge says of the run: repository, request, how new the run is, where its summary goes.
+"""Facts about the run from the forge's CI: repository, request, order of runs, place of the summary.
 
-Nothing here comes out of a Report, which a stranger's code may have written.
+Nothing here comes from a Report, which a stranger's code may have written.
 """
 
 import ipaddress
@@ -19,46 +19,46 @@ _REPOSITORIES = {
     "github": (re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+"), "owner/name"),
     "gitlab": (re.compile(r"\d+|\w[\w.-]*(?:/\w[\w.-]*)+"), "group/name, or the project's number"),
 }
-"""What the name of a repository looks like, and an example."""
+"""Pattern of a repository's name, and an example."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The commit that a finished run of a workflow was about."""
+    """The commit that triggered a finished workflow run."""
 
     sha: str
     repository: str
-    """`owner/name` it was pushed to: a fork, or the repository itself."""
+    """Repository that it was pushed to, as `owner/name`: a fork, or the repository itself."""
     branch: str
 
     @property
     def owner(self) -> str:
-        """Whose repository it was pushed to."""
+        """Owner of that repository."""
         return self.repository.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class CiContext:
-    """Where a run is. What is not known is empty or None."""
+    """The CI run, and the request that it belongs to. Unknown fields are empty or None."""
 
     api_url: str
     token: str = ""
     repository: str = ""
     number: int | None = None
-    """Of the pull or merge request."""
+    """Number of the pull or merge request."""
     head: Head | None = None
-    """In a workflow that runs after another one: the request is the one whose newest commit this is."""
+    """In a workflow that runs after another one: the newest commit of the request."""
     commit: str = ""
-    """The commit of the request that was analysed."""
+    """The analysed commit of the request."""
     order: Order | None = None
     summary: Path | None = None
-    """File whose Markdown is shown with the run."""
+    """File for Markdown that the forge shows with the run."""
     from_fork: bool = False
-    """Whether the request comes from a fork, whose runs get no token that may write."""
+    """True if the request comes from a fork, whose runs get no token with write access."""
 
 
 def github_context(environment: Mapping[str, str]) -> CiContext:
-    """What GitHub Actions says. Raises UsageError for an event that cannot be read."""
+    """Read the environment of GitHub Actions. Raises UsageError for an unreadable event."""
     event = _event(environment)
     finished = _part(event, "workflow_run") if environment.get("GITHUB_EVENT_NAME") == "workflow_run" else {}
     pull = _part(event, "pull_request")
@@ -81,8 +81,8 @@ def github_context(environment: Mapping[str, str]) -> CiContext:
 
 
 def gitlab_context(environment: Mapping[str, str]) -> CiContext:
-    """What GitLab CI says."""
-    # the pipeline of a fork runs in the fork; the merge request is in the project it asks to be merged into
+    """Read the environment of GitLab CI."""
+    # A fork's pipeline runs in the fork; the merge request belongs to the project that it targets.
     project = environment.get("CI_MERGE_REQUEST_PROJECT_ID") or environment.get("CI_PROJECT_ID", "")
     number = environment.get("CI_MERGE_REQUEST_IID", "")
     return CiContext(
@@ -97,9 +97,9 @@ def gitlab_context(environment: Mapping[str, str]) -> CiContext:
 
 
 def checked_url(url: str) -> str:
-    """The URL of an API, without a slash at its end.
+    """Return the URL of an API, without a slash at its end.
 
-    Raises UsageError for one that would let the token travel in clear, or that is none.
+    Raises UsageError for an invalid URL, and for one that would send the token unencrypted.
     """
     try:
         parts = urlsplit(url)
@@ -112,15 +112,15 @@ def checked_url(url: str) -> str:
             "Write one as in --api-url https://github.example.com/api/v3.",
         )
     if parts.scheme == "http" and not _is_loopback(host):
-        raise UsageError(f"--api-url {url}: the token would travel in clear", f"Write https://{host}.")
+        raise UsageError(f"--api-url {url}: the token would be sent unencrypted", f"Write https://{host}.")
     return url.rstrip("/")
 
 
 def checked_repository(repository: str, *, forge: str) -> str:
-    """The name of a repository as it goes into a URL. Raises UsageError where it is missing, or is none."""
+    """Return the name of a repository as part of a URL. Raises UsageError if it is missing or invalid."""
     pattern, example = _REPOSITORIES[forge]
     if not repository:
-        raise UsageError("which repository is not known", f"Write --repo {example}.")
+        raise UsageError("the repository is not known", f"Write --repo {example}.")
     if not pattern.fullmatch(repository):
         raise UsageError(f"{repository!r} is not the name of a repository", f"Write --repo {example}.")
     return repository

@@ -1,4 +1,4 @@
-"""`memlint comment`: from Report files to the comment on a pull or merge request."""
+"""`memlint comment`: post a comment on a pull or merge request from Report files."""
 
 import glob
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ ForgeName = Literal["github", "gitlab"]
 When = Literal["always", "change", "increase", "budget"]
 
 _SUMMARY = 2**20
-"""Bytes that GitHub takes for the summary of a step."""
+"""Bytes that GitHub accepts for the summary of a step."""
 _TOKENS = {"github": "GITHUB_TOKEN", "gitlab": "GITLAB_TOKEN"}
 _REQUESTS = {"github": "pull request", "gitlab": "merge request"}
 _ACTIONS = {
@@ -36,7 +36,7 @@ _ACTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class CommentOptions:
-    """What was typed."""
+    """The options that the user typed."""
 
     head: tuple[str, ...]
     """Report files, or patterns of their names."""
@@ -52,30 +52,30 @@ class CommentOptions:
 
 @dataclass(frozen=True, slots=True)
 class CommentResult:
-    """What came of it."""
+    """Result of `memlint comment`."""
 
     body: str
     """The Markdown, without the marker."""
     message: str = ""
-    """What was done, in one line."""
+    """The action taken, in one line."""
     notes: tuple[str, ...] = ()
-    """What could not be done besides."""
+    """Secondary actions that failed."""
     problem: ForgeError | None = None
     """Why the comment could not be posted."""
 
     @property
     def status(self) -> int:
-        """A token that may not write is the ordinary case on pull requests from forks, and no failure."""
+        """The exit status: a token without write access, usual on pull requests from forks, is not a failure."""
         return 2 if self.problem is not None and self.problem.trouble != "not allowed" else 0
 
 
 def comment(
     forge: ForgeName, options: CommentOptions, environment: Mapping[str, str], wait: Callable[[float], None]
 ) -> CommentResult:
-    """Compare the Reports, and give the request its comment. `wait` waits that many seconds.
+    """Compare the Reports, and post or update the comment of the request. `wait` waits that many seconds.
 
-    The Markdown goes into the summary of the job first, where there is one. Raises MemlintError for Reports that cannot
-    be read, and for what is missing to know where to post.
+    The Markdown first goes into the summary of the job, if there is one. Raises MemlintError for unreadable Reports,
+    and if it cannot tell where to post.
     """
     context = (github_context if forge == "github" else gitlab_context)(environment)
     base = _read(options.base) if options.base else None
@@ -101,9 +101,9 @@ def comment(
 def _post(
     name: ForgeName, options: CommentOptions, context: CiContext, draft: Draft, wait: Callable[[float], None]
 ) -> Posted | None:
-    """What was done; None without a request to comment on."""
+    """Post the draft; None without a request to comment on."""
     repository = checked_repository(options.repository or context.repository, forge=name)
-    is_here = repository == context.repository  # the event is about no other repository
+    is_here = repository == context.repository  # the event may belong to another repository
     url = checked_url(options.api_url or context.api_url)
     if not context.token:
         raise _no_token(_TOKENS[name], context)
@@ -124,16 +124,16 @@ def _post(
     if number is None:
         request = _REQUESTS[name]
         option = request.replace(" ", "-")
-        raise UsageError(f"which {request} to comment on is not known", f"Write --{option} NUMBER.")
+        raise UsageError(f"the {request} to comment on is not known", f"Write --{option} NUMBER.")
     return post(make(url, context.token, repository, number), draft, wait=wait)
 
 
 def _chosen(numbers: Sequence[int], number: int | None) -> int | None:
-    """Which of the requests that end with the analysed commit is meant, where `number` was typed."""
+    """Return the request among those that end with the analysed commit, or the typed `number`; None without one."""
     if number is not None and number not in numbers:
         raise UsageError(
             f"pull request {number} does not end with the commit that was analysed",
-            "Leave --pull-request out: the event says which it is.",
+            "Leave --pull-request out: the event names the request.",
         )
     if number is None and len(numbers) > 1:
         raise UsageError(
@@ -154,7 +154,7 @@ def _no_token(variable: str, context: CiContext) -> ForgeError:
 
 
 def _read(patterns: Sequence[str]) -> Report:
-    # A file that several patterns match is one report.
+    # A file that several patterns match counts as one report.
     files = {path.resolve(): path for pattern in patterns for path in _files(pattern)}
     return merged([read_report(path) for path in files.values()])
 
@@ -169,7 +169,7 @@ def _files(pattern: str) -> list[Path]:
 
 
 def _is_due(comparison: Comparison, when: When) -> bool:
-    """Whether there is anything that a first comment is made for. What could not be analysed is always one."""
+    """Return True if the result deserves a first comment; a failed analysis always does."""
     states = {change.state for change in comparison.workloads}
     if when == "always" or comparison.failed:
         return True
@@ -179,7 +179,7 @@ def _is_due(comparison: Comparison, when: When) -> bool:
 
 
 def _summarise(body: str, summary: Path | None) -> tuple[str, ...]:
-    """Add the Markdown to what the job shows. Gives what went wrong."""
+    """Add the Markdown to the summary of the job. Returns what went wrong."""
     if summary is None:
         return ()
     text = f"{body}\n".encode()

@@ -1,4 +1,4 @@
-"""What posting needs of a forge: the comments of one pull or merge request, to change them, and why that failed."""
+"""The interface to a forge: the comments of one pull or merge request, their changes, and the reasons of failures."""
 
 import contextlib
 import time
@@ -10,13 +10,13 @@ from typing import Literal, Protocol
 from memlint.base.errors import MemlintError
 
 Trouble = Literal["not allowed", "not found", "invalid", "limited", "unavailable"]
-"""Why a forge did not do what it was asked: `limited` and `unavailable` pass with time."""
+"""Reasons why a forge refuses a request: `limited` and `unavailable` pass with time."""
 
 
 class ForgeError(MemlintError):
-    """A forge did not do what it was asked.
+    """A forge refused a request, or did not answer it.
 
-    `seconds` is how long the forge says to wait before asking again, None where it does not say.
+    `seconds` is the time that the forge asks callers to wait before the next request, None if it does not say.
     """
 
     def __init__(self, trouble: Trouble, message: str, hint: str = "", *, seconds: float | None = None) -> None:
@@ -27,17 +27,17 @@ class ForgeError(MemlintError):
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """One comment of a request. Of two, the one with the higher `id` is newer."""
+    """A comment on a request. The newer of two has the higher `id`."""
 
     id: int
     body: str
     author: str
-    """Login, empty for an account that is gone."""
+    """Login, empty for a deleted account."""
     url: str = ""
-    """Where people read it."""
+    """Web address of the comment."""
     is_hidden: bool = False
     handle: str = ""
-    """What the forge calls it where that is not its `id`."""
+    """The forge's name of the comment if that is not its `id`."""
 
 
 class Forge(Protocol):
@@ -47,22 +47,22 @@ class Forge(Protocol):
     can_hide: bool
 
     def author(self) -> str:
-        """Login of whom the comments made here are from."""
+        """Login of the author of the comments made here."""
 
     def comments(self) -> list[Comment]:
-        """All comments, whoever wrote them, the oldest first."""
+        """Return all comments by any author, the oldest first."""
 
     def create(self, body: str) -> Comment:
         """Add a comment."""
 
     def edit(self, comment: Comment, body: str) -> None:
-        """Give a comment another body. Nobody is notified."""
+        """Replace the body of a comment. Nobody is notified."""
 
     def delete(self, comment: Comment) -> None:
         """Remove a comment."""
 
     def hide(self, comment: Comment) -> None:
-        """Fold a comment away as outdated."""
+        """Hide a comment as outdated."""
 
 
 def refusal(
@@ -76,9 +76,9 @@ def refusal(
     seconds: float | None = None,
     meaning: int = 0,
 ) -> ForgeError:
-    """What an answer with that status means, or with the one of `meaning`, and how many `seconds` to wait.
+    """Make the error for an answer with `status`, or with the status in `meaning`, and the `seconds` to wait.
 
-    `reason` is what the forge says, `comment` what it calls one, and `hints` say by status what to do.
+    `reason` is the forge's own text, `comment` its word for a comment, and `hints` are pieces of advice by status.
     """
     meaning = meaning or (408 if status >= 500 else status)
     troubles: dict[int, tuple[Trouble, str]] = {
@@ -96,30 +96,30 @@ def refusal(
 
 
 def seconds_to_wait(headers: Mapping[str, str], reset: str) -> float | None:
-    """How long the headers of an answer say to wait, None where they do not; `reset` names the one with a time.
+    """Return the waiting time in the headers of an answer, or None; `reset` names the header with a time.
 
-    Retry-After is in seconds or a date (RFC 9110, 10.2.3), and of a limit as well as of a server that is down.
+    Retry-After is in seconds or a date (RFC 9110, 10.2.3); it comes with limits and from servers that are down.
     """
     if (after := headers.get("retry-after", "")).isdecimal():
         return float(after)
     with contextlib.suppress(ValueError):
         return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
     if (at := headers.get(reset, "")).isdecimal():
-        return max(0.0, float(at) - time.time()) + 1  # it is reset at some time of that second
+        return max(0.0, float(at) - time.time()) + 1  # the reset happens within that second
     return None
 
 
 def not_the_api(forge: str, url: str, came: str, hint: str) -> ForgeError:
-    """For an answer that is none of the forge's: another server's page, a redirection to another host.
+    """Make the error for an answer that is not the forge's: another server's page, a redirect to another host.
 
-    It will not be another one after a while.
+    Waiting does not help.
     """
     message = f"what answers at {url} is not {forge}'s API: {came}"
     return ForgeError("invalid", message, f"--api-url may be wrong: {hint}")
 
 
 def no_answer(forge: str, error: BaseException) -> ForgeError:
-    """For a request that got none, with what is wrong at the bottom, below the layers that passed it on."""
+    """Make the error for a request without an answer, with the root cause from below the layers that passed it on."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return ForgeError("unavailable", f"{forge} gave no answer: {str(error) or type(error).__name__}")

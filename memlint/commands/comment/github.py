@@ -1,4 +1,4 @@
-"""The comments of a GitHub pull request, by PyGithub."""
+"""The comments of a GitHub pull request, through PyGithub."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,21 +14,21 @@ from memlint.commands.comment.ci import Head
 from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
 
 ACTIONS = "github-actions[bot]"
-"""Who comments with the token of a workflow."""
+"""Author of the comments made with a workflow's token."""
 _TIMEOUT = 20
 _BETWEEN_WRITES = 1.0
-"""Seconds, as GitHub's documentation asks for."""
+"""Seconds between writes, as GitHub's documentation recommends."""
 _RIGHT_URL = "that of GitHub is https://api.github.com, that of GitHub Enterprise Server ends with /api/v3."
 _HINTS = {
     401: "Set GITHUB_TOKEN to a valid token.",
     403: "The job needs `permissions: pull-requests: write`; a pull request from a fork gives no such token.",
 }
 _NOT_GITHUB = (AssertionError, AttributeError, BadAttributeException, KeyError, RuntimeError, TypeError, ValueError)
-"""What PyGithub raises for answers that are not GitHub's: another server's page, a redirection to another host."""
+"""Exceptions of PyGithub for answers that are not GitHub's: another server's page, a redirect to another host."""
 
 
 class GitHub:
-    """A repository (`owner/name`), and one of its pull requests. Without a number there are only `pull_requests`."""
+    """A repository (`owner/name`) and one of its pull requests. Without a number, only `pull_requests` works."""
 
     name = "GitHub"
     can_hide = True
@@ -36,7 +36,7 @@ class GitHub:
     def __init__(
         self, api_url: str, token: str, repository: str, number: int = 0, *, between_writes: float = _BETWEEN_WRITES
     ) -> None:
-        # Nothing is sent again on its own: posting looks first whether it was carried out.
+        # No automatic retries: posting first checks whether the request was carried out.
         self._github = Github(
             auth=Auth.Token(token),
             base_url=api_url,
@@ -54,7 +54,7 @@ class GitHub:
         self._author = ""
 
     def pull_requests(self, head: Head) -> list[int]:
-        """Numbers of the open pull requests whose newest commit is `head`."""
+        """Return the numbers of the open pull requests whose newest commit is `head`."""
         with self._asking():
             pulls = self._repository.get_pulls(state="open", head=f"{head.owner}:{head.branch}")
             return [
@@ -65,7 +65,7 @@ class GitHub:
             ]
 
     def author(self) -> str:
-        """Whose token it is. That of a workflow or an app may not ask in the usual way."""
+        """Owner of the token. The token of a workflow or an app cannot ask in the usual way."""
         if not self._author:
             try:
                 with self._asking():
@@ -124,7 +124,7 @@ class GitHub:
 
 
 def _comment(comment: IssueComment) -> Comment:
-    # IssueComment.raw_data would ask for each comment again
+    # IssueComment.raw_data would request each comment again.
     raw: dict[str, Any] = GithubObject.raw_data.__get__(comment)
     if not isinstance(raw["id"], int):
         raise TypeError

@@ -1,4 +1,4 @@
-"""The notes of a GitLab merge request, by python-gitlab."""
+"""The notes of a GitLab merge request, through python-gitlab."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_t
 
 _TIMEOUT = 20
 _ONCE: dict[str, Any] = {"obey_rate_limit": False}
-"""Nothing is sent again on its own: posting looks first whether it was carried out."""
+"""Options against automatic retries: posting first checks whether the request was carried out."""
 _RIGHT_URL = "write the address of the server, as in https://gitlab.example.com."
 _HINTS = {
     401: "Set GITLAB_TOKEN to a token with the scope `api`.",
@@ -24,7 +24,7 @@ _NOT_GITLAB = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class GitLab:
-    """A merge request: `project` is `group/name` or a number, `number` what people see behind the `!`."""
+    """A merge request: `project` is `group/name` or a number, `number` the one after the `!`."""
 
     name = "GitLab"
     can_hide = False
@@ -34,7 +34,7 @@ class GitLab:
         session.hooks["response"].append(self._see)
         self._gitlab = Gitlab(
             api_url.removesuffix("/api/v4"),
-            oauth_token=token,  # as a bearer, which GitLab takes for all kinds of access tokens
+            oauth_token=token,  # a bearer token: GitLab accepts all kinds of access tokens so
             per_page=100,
             timeout=_TIMEOUT,
             user_agent="memlint",
@@ -76,7 +76,7 @@ class GitLab:
         raise ForgeError("invalid", f"GitLab cannot hide note {comment.id}")
 
     def _see(self, response: requests.Response, **_options: object) -> None:
-        """Keep the headers, which python-gitlab's errors lack, and the token with the server it is meant for."""
+        """Keep the headers, which python-gitlab's errors lack, and refuse redirects that would leak the token."""
         self._headers = response.headers
         if response.is_redirect:
             source = urlsplit(response.url)
@@ -84,7 +84,7 @@ class GitLab:
             if (target.scheme, target.netloc) != (source.scheme, source.netloc):
                 raise ForgeError(
                     "invalid",
-                    f"{source.scheme}://{source.netloc} sends to {target.scheme}://{target.netloc}",
+                    f"{source.scheme}://{source.netloc} redirects to {target.scheme}://{target.netloc}",
                     "Give the API's own address with --api-url.",
                 )
 
@@ -119,7 +119,7 @@ def _comment(note: Mapping[str, Any]) -> Comment:
 
 
 def _is_page(error: GitlabError) -> bool:
-    """Whether a refusal is no JSON, which GitLab's always is but where it is overloaded."""
+    """Return True if a refusal is not JSON, which an overloaded GitLab may send."""
     if error.response_code in (408, 429) or (error.response_code or 0) >= 500:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The last line of a comment, which readers do not see: whose it is, how new it is, what it says.
+"""The last line of a comment, invisible to readers: whose comment it is, how new, and a digest of its text.
 
 A marker proves nothing by itself, because anybody can write one: it counts only in a comment of the right author.
 """
@@ -15,19 +15,19 @@ _MARKER = re.compile(
 )
 
 Order = tuple[int, int]
-"""Of two runs, the one with the greater order is newer: number of the run, number of the attempt."""
+"""Number of the run, number of the attempt: the newer of two runs has the greater order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a comment says of itself."""
+    """The facts that a comment carries about itself."""
 
     tag: str
-    """Keeps the comments of several jobs apart."""
+    """Name that separates the comments of several jobs."""
     digest: str
-    """Of the text without the marker, as it was written: a forge may change white space."""
+    """Digest of the text without the marker, as written: a forge may change white space."""
     order: Order | None = None
-    """Of the run that wrote it, None outside of a forge's CI."""
+    """Order of the run that wrote it, None outside a forge's CI."""
 
     def __str__(self) -> str:
         run = f" run={self.order[0]}.{self.order[1]}" if self.order is not None else ""
@@ -35,7 +35,7 @@ class Marker:
 
 
 def marker_of(text: str, tag: str, order: Order | None = None) -> Marker:
-    """The marker for a comment that says `text`. Raises UsageError for a tag that does not fit in one."""
+    """Make the marker for a comment with `text`. Raises UsageError for a tag that a marker cannot hold."""
     if not _TAG.fullmatch(tag):
         raise UsageError(
             f"--tag {tag!r} is not a tag",
@@ -45,12 +45,12 @@ def marker_of(text: str, tag: str, order: Order | None = None) -> Marker:
 
 
 def marked(text: str, marker: Marker) -> str:
-    """`text` with its marker as the last line, apart from it so that it closes what a Markdown block left open."""
+    """Return `text` with its marker as the last line, after an empty line that closes any open Markdown block."""
     return f"{text.rstrip()}\n\n{marker}\n"
 
 
 def read_marker(body: str) -> Marker | None:
-    """The marker in the last line of a comment, None without one."""
+    """Return the marker in the last line of a comment, None without one."""
     match = _MARKER.search(body)
     if match is None or (match.start() and body[match.start() - 1] != "\n"):
         return None

@@ -1,7 +1,7 @@
-"""One right comment on a request: read what is there, decide, act, and begin again when the forge fails.
+"""One correct comment on a request: read the comments, decide, act, and start again if the forge fails.
 
-Every attempt starts by reading the comments. An answer that was lost after the forge had done what it was asked is
-therefore found, and nothing is posted twice.
+Every attempt starts by reading the comments. So if the forge did its work but the answer was lost, memlint sees the
+comment and does not post it twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,14 @@ Action = Literal["created", "updated", "unchanged", "outdated", "not due"]
 
 _ATTEMPTS = 6
 _PATIENCE = 300.0
-"""Seconds to wait in all."""
+"""Total seconds to wait."""
 _WAIT_WHEN_LIMITED = 60.0
-"""Seconds to wait at first where a forge limits requests without saying for how long; doubled each time. GitHub's
-documentation asks for a minute at least."""
+"""Seconds to wait at first if a forge limits requests without saying for how long; doubled each time.
+
+GitHub's documentation asks for a minute at least.
+"""
 _WAIT_WHEN_UNAVAILABLE = 2.0
-"""Seconds to wait at first where a forge fails or does not answer; doubled each time."""
+"""Seconds to wait at first if a forge fails or does not answer; doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,17 @@ class Draft:
     marker: Marker
     behavior: Behavior = "update"
     is_due: bool = True
-    """Whether a comment is made where there is none. One that exists is brought up to date in any case."""
+    """True to create a comment if there is none. An existing one is updated in any case."""
 
     @property
     def body(self) -> str:
-        """What is posted."""
+        """The text to post."""
         return marked(self.text, self.marker)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnComment:
-    """A comment of ours, and its marker."""
+    """One of our comments, and its marker."""
 
     comment: Comment
     marker: Marker
@@ -51,7 +53,7 @@ class OwnComment:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, in this order: create, edit, then hide or delete what was there before."""
+    """The actions, in this order: create, edit, then hide or delete older comments."""
 
     action: Action
     create: bool = False
@@ -59,24 +61,24 @@ class Decision:
     hide: tuple[Comment, ...] = ()
     delete: tuple[Comment, ...] = ()
     keep: Comment | None = None
-    """The comment that says already what the draft says."""
+    """The comment that already has the text of the draft."""
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What was done."""
+    """The action taken."""
 
     action: Action
     url: str = ""
-    """Of the comment, empty where the forge gave none or there is none."""
+    """Web address of the comment; empty without a comment, or if the forge gave none."""
     left: str = ""
     """Why earlier comments could not be hidden or deleted."""
 
 
 def post(forge: Forge, draft: Draft, *, wait: Callable[[float], None]) -> Posted:
-    """Give the request its comment. `wait` waits that many seconds.
+    """Post or update the comment of the request. `wait` waits that many seconds.
 
-    Raises ForgeError when the forge refuses or goes on failing, UsageError for a behavior it does not have.
+    Raises ForgeError if the forge refuses or keeps failing, UsageError for a behavior that it does not support.
     """
     if draft.behavior == "hide-and-new" and not forge.can_hide:
         raise UsageError(f"{forge.name} cannot hide comments", "Use --behavior update or delete-and-new.")
@@ -104,7 +106,7 @@ def post(forge: Forge, draft: Draft, *, wait: Callable[[float], None]) -> Posted
 
 
 def _read(forge: Forge, tag: str) -> list[OwnComment]:
-    """Our comments with that tag, the oldest first."""
+    """Return our comments with that tag, the oldest first."""
     markers = [(comment, read_marker(comment.body)) for comment in forge.comments()]
     tagged = [OwnComment(comment, marker) for comment, marker in markers if marker is not None and marker.tag == tag]
     author = forge.author().casefold() if tagged else ""
@@ -113,7 +115,7 @@ def _read(forge: Forge, tag: str) -> list[OwnComment]:
 
 
 def decide(ours: Sequence[OwnComment], draft: Draft, known: frozenset[int]) -> Decision:
-    """What to do where `ours` is there; `known` are the ids of what was there before this run wrote anything."""
+    """Decide what to do with `ours`; `known` are the ids of the comments from before this run wrote anything."""
     order = draft.marker.order
     if order is not None and any(own.marker.order is not None and own.marker.order > order for own in ours):
         return Decision("outdated")
@@ -134,7 +136,7 @@ def decide(ours: Sequence[OwnComment], draft: Draft, known: frozenset[int]) -> D
 
 
 def _update(shown: Sequence[OwnComment], draft: Draft, known: frozenset[int]) -> Decision:
-    """The newest of several is the one to bring up to date. A hidden one has had its time."""
+    """Update the newest of several comments. Hidden ones stay as they are."""
     if not shown:
         return Decision("created", create=True) if draft.is_due else Decision("not due")
     newest = shown[-1]
@@ -142,13 +144,13 @@ def _update(shown: Sequence[OwnComment], draft: Draft, known: frozenset[int]) ->
         return Decision("updated", edit=newest.comment)
     if newest.comment.id not in known:
         return Decision("created", keep=newest.comment)
-    # An older run that is still under way must find that a newer one says the same.
+    # An older run that is still under way must see that a newer one says the same.
     is_newer = draft.marker.order is not None and newest.marker.order != draft.marker.order
     return Decision("unchanged", edit=newest.comment if is_newer else None, keep=newest.comment)
 
 
 def _is_of_this_run(own: OwnComment, marker: Marker, known: frozenset[int]) -> bool:
-    """Whether this run has posted it, in an attempt whose answer was lost or in an earlier call, and it is shown."""
+    """Return True if this run posted it, in an attempt whose answer was lost or an earlier call, and it is visible."""
     is_new = own.comment.id not in known
     same_run = marker.order is not None and own.marker.order == marker.order
     says_it = own.marker.digest == marker.digest and not own.comment.is_hidden
@@ -167,7 +169,7 @@ def _act(forge: Forge, draft: Draft, decision: Decision) -> Posted:
             except ForgeError as error:
                 if error.trouble in ("limited", "unavailable"):
                     raise
-                if error.trouble != "not found":  # what is gone needs nothing
+                if error.trouble != "not found":  # already deleted
                     return Posted(decision.action, url, left=error.message)
     return Posted(decision.action, url)
 
@@ -182,7 +184,7 @@ def _edit(forge: Forge, comment: Comment, body: str) -> None:
 
 
 def _seconds(error: ForgeError, attempt: int) -> float | None:
-    """How long to wait before the next attempt; None where waiting does not help."""
+    """Return the seconds to wait before the next attempt; None if waiting does not help."""
     first = {"limited": _WAIT_WHEN_LIMITED, "unavailable": _WAIT_WHEN_UNAVAILABLE}.get(error.trouble)
     if first is None or error.seconds is not None:
         return error.seconds

@@ -1,1 +1,1 @@
-"""`memlint diff`: Reports of two revisions of a project, compared."""
+"""`memlint diff`: comparison of the Reports of two revisions of a project."""

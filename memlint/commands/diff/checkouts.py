@@ -1,4 +1,4 @@
-"""The files of one side: where they are, or where git puts them while they are analysed, and what is imported there."""
+"""The files of one side, in place or checked out by git for the analysis, and the import paths there."""
 
 import json
 import os
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
 
-_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a checkout for memlint is none of their business
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # hooks are for the user's own checkouts
 _OF_A_COMMIT = ("GIT_INDEX_FILE", "GIT_PREFIX")
-"""What git tells a hook of the commit that is being made: a checkout would write into its index."""
+"""Variables that git sets for a hook about the commit in progress: a checkout would write into its index."""
 _ONE_AT_A_TIME = threading.Lock()
 _HALF_MADE, _ATTEMPTS, _PATIENCE = "commondir", 5, 0.2
-"""git fails on a worktree that another process is just making, for a moment (seconds)."""
+"""git fails for a moment (seconds) on a worktree that another process is creating."""
 _SUBMODULE = "160000"
-"""How git marks the commit of a submodule among the files of a tree."""
+"""git's mode of a submodule's commit among the files of a tree."""
 _IMPORT_PATHS = """
 import json, os, sys
 from importlib.metadata import distributions
@@ -37,26 +37,26 @@ for each in distributions():
 ours = ("memlint", "memlint_rules")
 print(json.dumps([path for path in paths if not any(os.path.isdir(os.path.join(path, name)) for name in ours)]))
 """
-"""Asks an environment where it imports from: its path, and what `pip install -e` finds otherwise, but for memlint."""
+"""Script that prints an environment's import paths: sys.path, and the folders of `pip install -e`, except memlint's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """Files that can be analysed."""
+    """Files to analyse."""
 
     directory: Path
-    """Where to run memlint."""
+    """Working directory for memlint."""
     commit: str | None = None
     original: Path | None = None
-    """The repository that a revision was taken from; nothing should be imported from it."""
+    """The repository of a revision; nothing should be imported from it."""
     root: Path | None = None
-    """Where the top of the repository of a revision stands here."""
+    """The top of the revision's repository in the checkout."""
     missing: tuple[str, ...] = ()
     """Submodules whose commits are not on this machine: their folders are empty."""
 
 
 def commit_of(revision: str) -> str:
-    """The commit that a git revision stands for. Raises UsageError where there is none, and says why."""
+    """Return the commit of a git revision. Raises UsageError with the reason if there is none."""
     if not revision.strip():
         raise UsageError(
             f"{revision!r} names nothing", "Give a directory, a report or a git revision, or leave it out."
@@ -92,10 +92,10 @@ def _no_repository(revision: str, output: str) -> UsageError:
 
 @contextmanager
 def checkout(revision: str) -> Iterator[Checkout]:
-    """The files of a revision in a worktree of their own, at the place below its root that we are at below ours.
+    """Check out a revision in a worktree of its own, and give the folder there that corresponds to the current one.
 
-    Submodules stand in it as far as their commits are on this machine. Raises UsageError where there is no such
-    revision, TargetError where it cannot be checked out.
+    The worktree includes the submodules whose commits are on this machine. Raises UsageError if there is no such
+    revision, TargetError if it cannot be checked out.
     """
     commit = commit_of(revision)
     root = Path(_git("rev-parse", "--show-toplevel").stdout.strip())
@@ -119,10 +119,10 @@ def checkout(revision: str) -> Iterator[Checkout]:
 
 
 def environment_of(python: Sequence[str], place: Checkout) -> dict[str, str]:
-    """The variables for a run in `place` of the `python` given with its options.
+    """Return the environment variables for a run of `python`, given with its options, in `place`.
 
-    What is imported from below the working tree comes from the same folder of the revision, and so does what the
-    revision has below `src`. Other folders with code memlint's workers put first themselves.
+    Import paths below the working tree become the same folders of the revision, and the revision's `src` is added.
+    memlint's workers put other folders with code first themselves.
     """
     if place.original is None or place.root is None:
         return dict(os.environ)
@@ -137,20 +137,20 @@ def _import_paths(python: Sequence[str]) -> list[str]:
     try:
         answer = subprocess.run([*python, "-c", _IMPORT_PATHS], capture_output=True, text=True, check=False)
         return list(json.loads(answer.stdout)) if answer.returncode == 0 else []
-    except (OSError, ValueError):  # what is wrong with it, the run itself says
+    except (OSError, ValueError):  # the run itself reports the error
         return []
 
 
 def _moved(path: str, original: Path, root: Path) -> Path | None:
-    """The folder of the revision that stands for one of the working tree; None for what is not in that."""
+    """Return the revision's folder for one of the working tree; None for a folder outside it."""
     folder, real = Path(path).resolve(), original.resolve()
     return root / folder.relative_to(real) if Path(path).is_absolute() and folder.is_relative_to(real) else None
 
 
 def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]]) -> str:
-    """Put the files of a commit at `place`, which goes to `worktrees`; if git does not, say why.
+    """Check out a commit at `place`, and add `place` to `worktrees`; returns why git failed, if it did.
 
-    The repository is that of the submodule in a folder, or None for the one that we are in.
+    `repository` is the folder of a submodule, or None for the current repository.
     """
     worktrees.append((repository, place))
     for _attempt in range(_ATTEMPTS):
@@ -167,9 +167,9 @@ def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tupl
 def _add_submodules(
     root: Path, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]], parent: str = ""
 ) -> Iterator[str]:
-    """Put the submodules of a commit of the repository at `root` where they belong, from their clones here.
+    """Check out the submodules of a commit of the repository at `root`, from their clones on this machine.
 
-    Yields those that are not there.
+    Yields the missing ones.
     """
     if not (place / ".gitmodules").is_file():
         return
@@ -187,7 +187,7 @@ def _add_submodules(
 
 
 def _git(*arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run git, in English, in this directory or inside of the submodule in another."""
+    """Run git, in English, in the current directory or inside the submodule in another."""
     without = _OF_A_COMMIT if inside is None else (*_OF_A_COMMIT, "GIT_DIR", "GIT_WORK_TREE")
     environment = {name: value for name, value in os.environ.items() if name not in without}
     try:

@@ -1,4 +1,4 @@
-"""`memlint diff`: from what was typed for two sides to their Comparison."""
+"""`memlint diff`: make a Comparison of two sides as the user typed them."""
 
 import os
 import re
@@ -30,34 +30,34 @@ from memlint.targets.target import SEPARATOR
 WORKING_TREE = "the working tree"
 _LAST_LINES = 20
 _ERROR = re.compile(r"^error: (?P<message>.*)\n(?:  help: (?P<help>.*))?", re.MULTILINE)
-"""What memlint says last where it gives up, whichever version of it the other environment has."""
+"""The last lines of memlint's output when it gives up, for any version of memlint in the other environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedSide:
-    """What was typed for one side."""
+    """One side as typed."""
 
     text: str | None
     """A Report file, a directory or a revision; None for the working tree."""
     python: str | None = None
-    """The interpreter to analyse it with; None for the one that runs."""
+    """The interpreter that analyses it; None for the running one."""
 
     @property
     def label(self) -> str:
-        """What to call it."""
+        """The name of the side."""
         return self.text or WORKING_TREE
 
 
 @dataclass(frozen=True, slots=True)
 class CheckArguments:
-    """What the runs of `memlint check` are told."""
+    """The arguments for the runs of `memlint check`."""
 
     words: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    """Those of the words that are targets."""
+    """The words among them that are targets."""
 
     def without(self, paths: Sequence[str]) -> Self:
-        """The same without some of the targets."""
+        """Return the same arguments without some of the targets."""
         words = list(self.words)
         for path in paths:
             del words[len(words) - 1 - words[::-1].index(path)]
@@ -72,14 +72,14 @@ class _Analysed:
 
 
 def diff(base: TypedSide, head: TypedSide, arguments: CheckArguments) -> Comparison:
-    """Compare two sides. Those that are no Report files are analysed, with these `arguments` of `memlint check`.
+    """Compare two sides. Sides that are not Report files are analysed, with these `arguments` of `memlint check`.
 
-    A target that only one side has is new or gone. Raises MemlintError for a side that is not there or cannot be
+    A target that only one side has is new or gone. Raises MemlintError for a side that does not exist or cannot be
     analysed at all.
     """
     for side in (base, head):
         if side.text is not None and not (side.text.strip() and Path(side.text).exists()):
-            commit_of(side.text)  # a mistake is told before anything is analysed
+            commit_of(side.text)  # report mistakes before any analysis
     sides = (base, head)
     with terminations_raise(), ExitStack() as checkouts, ThreadPoolExecutor(2) as pool, _Processes() as processes:
         places = list(pool.map(lambda side: checkouts.enter_context(_place(side)), sides))
@@ -87,7 +87,7 @@ def diff(base: TypedSide, head: TypedSide, arguments: CheckArguments) -> Compari
             arguments.without([path for path in arguments.paths if _has(there, path) and not _has(here, path)])
             for here, there in (places, reversed(places))
         ]
-        # Named targets that a side has none of leave nothing to analyse there.
+        # If a side has none of the named targets, there is nothing to analyse.
         words = [None if arguments.paths and not each.paths else each.words for each in own]
         before, after = pool.map(_analysed, sides, places, words, [processes] * 2)
     comparison = compare(
@@ -113,7 +113,7 @@ def _report_of(file: Path) -> Report:
 
 
 def _place(side: TypedSide) -> AbstractContextManager[Checkout | None]:
-    """Where the files of a side are; None for a Report."""
+    """Return the place of the files of a side; None for a Report."""
     path = Path(side.text or "")
     if path.is_dir():
         return nullcontext(Checkout(path))
@@ -127,13 +127,13 @@ def _has(place: Checkout | None, target: str) -> bool:
 def _analysed(
     side: TypedSide, place: Checkout | None, words: Sequence[str] | None, processes: "_Processes"
 ) -> _Analysed:
-    """The Report of a side: the one that was named, or else what `memlint check` says in a process of its own."""
+    """Return the Report of a side: the named file, or else the output of `memlint check` in a process of its own."""
     if place is None:
         return _Analysed(_report_of(Path(side.label)))
     if words is None:
         return _Analysed(Report(tool=f"memlint {__version__}"), place.commit)
     program = side.python or sys.executable
-    # A path that holds in other directories; links stay, as an environment is where its link is.
+    # Make the path valid in other directories; keep links, which locate virtual environments.
     python = [str(Path(program).absolute()) if os.sep in program else shutil.which(program) or program, "-P"]
     with tempfile.TemporaryDirectory(prefix="memlint-diff-") as folder:
         file = Path(folder) / "report.json"
@@ -151,20 +151,20 @@ def _analysed(
 
 
 def _no_report(side: TypedSide, output: str) -> TargetError:
-    """Why there is none, from what `memlint check` or Python wrote."""
+    """Make the error for a missing Report from the output of `memlint check` or Python."""
     errors = list(_ERROR.finditer(output))
     if errors:
         return TargetError(f"{side.label} cannot be analysed: {errors[-1]['message']}", errors[-1]["help"] or "")
     lines = "\n".join(output.strip().splitlines()[-_LAST_LINES:])
     is_missing = side.python and "No module named" in lines
     return TargetError(
-        f"{side.label} cannot be analysed: {lines or 'memlint check said nothing'}",
+        f"{side.label} cannot be analysed: {lines or 'memlint check printed nothing'}",
         "Is memlint installed there?" if is_missing else "Run memlint check there to see more.",
     )
 
 
 class _Processes:
-    """Processes that are ended when nobody waits for them any more."""
+    """Processes that are terminated when nobody waits for them any more."""
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[str]] = []
@@ -181,7 +181,7 @@ class _Processes:
                 process.terminate()
 
     def run(self, command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str:
-        """Run a command to its end; what it wrote to stderr, or else to stdout. Raises OSError."""
+        """Run a command to its end and return its stderr, or else its stdout. Raises OSError."""
         with self._lock:
             if self._is_over:
                 raise CancelledError
@@ -194,7 +194,7 @@ class _Processes:
 
 
 def _without_submodules(side: TypedSide, place: Checkout) -> Iterator[str]:
-    """What to say where submodules of a revision are not on this machine."""
+    """Yield warnings about submodules of a revision that are not on this machine."""
     if place.missing:
         yield (
             f"{side.label} was analysed without its submodules {', '.join(place.missing)}, whose commits are not here: "
@@ -203,7 +203,7 @@ def _without_submodules(side: TypedSide, place: Checkout) -> Iterator[str]:
 
 
 def _strayed(side: TypedSide, place: Checkout, report: Report) -> Iterator[str]:
-    """What to say where a revision's code was not all its own."""
+    """Yield warnings about imported code from outside the revision."""
     outside = f"{place.original}{os.sep}"
     foreign = [path for path in _paths(report.model_dump()) if path.startswith(outside)]
     if place.original is not None and foreign:

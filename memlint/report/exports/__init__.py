@@ -1,4 +1,4 @@
-"""Pictures of a Report for other programs to show: one module for each format."""
+"""A Report as files for other viewers: one module for each format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from memlint.report.model import Report
 
 EXPORTS = ("memviz", "perfetto", "speedscope")
-"""The formats that are made of timelines."""
+"""The formats made from timelines."""
 GRAPH = "graph"
-"""The format that is made of the step's graph, and has others below it: one for each of GRAPH_ENDINGS."""
+"""The format made from the step's graph; each of GRAPH_ENDINGS is a file format of its own."""
 GRAPH_ENDINGS = (".json", ".graphml", ".dot")
 SUFFIXES = {
     "html": ".html",
@@ -23,14 +23,14 @@ SUFFIXES = {
     "speedscope": ".speedscope.json",
     GRAPH: ".graph.json",
 }
-"""How names of files of each format end."""
+"""Suffixes of file names by format."""
 
 
 def export(report: Report, form: str, ending: str = ".json") -> bytes:
-    """The Workloads of `report` that have an Estimate, in one of EXPORTS or as GRAPH in a file with that `ending`.
+    """Export the Workloads of `report` that have an Estimate, in one of EXPORTS or as GRAPH with that file `ending`.
 
-    Raises TargetError for a Workload without what the format is made of or where there is none at all, UsageError for
-    one that the format cannot show.
+    Raises TargetError without any Workload or for one that lacks the data of the format, UsageError for one that the
+    format cannot show.
     """
     from memlint.report.exports.lifetimes import Lifetimes  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
 """The step as a graph for other programs: kernels, and the tensors that flow between them.
 
 JSON is networkx's node-link data, GraphML opens in Gephi and yEd, DOT in Graphviz. All three have the same vertices and
-edges: a vertex for each kernel, one for each tensor that the step finds there, and an edge for each way of a tensor
-from the kernel that wrote it last to one that uses it. What the step leaves behind unused has an edge to a vertex too.
+edges: a vertex for each kernel, one for each tensor that exists before the step, and an edge from the kernel that last
+wrote a tensor to each kernel that uses it. Tensors that the step leaves behind unused have an edge to a vertex too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _COLORS = {
 
 
 def render_graph(workloads: Sequence[Workload], ending: str) -> bytes:
-    """The graphs of `workloads` in the format of files that end in `ending`. Raises TargetError where there is none."""
+    """Return the graphs of `workloads` in the format of files that end in `ending`.
+
+    Raises TargetError if one lacks a graph.
+    """
     network: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=", ".join(one_line(workload.name) for workload in workloads))
     for number, workload in enumerate(workloads):
         if workload.graph is None:
@@ -42,7 +45,7 @@ def render_graph(workloads: Sequence[Workload], ending: str) -> bytes:
 
 
 def _add(network: nx.MultiDiGraph[str], graph: Graph, prefix: str, common: dict[str, Any]) -> None:
-    """Add the vertices and edges of one Workload: kernels are `n0`, `n1`, ..., tensors at the rim `b0`, `b1`, ..."""
+    """Add the vertices and edges of one Workload: kernels are `n0`, `n1`, ..., boundary tensors `b0`, `b1`, ..."""
     for number, kernel in enumerate(graph.kernels):
         place = place_text(kernel.path, kernel.line, kernel.library)
         short = kernel.op.removeprefix("aten.").rpartition(".")[0] or kernel.op
@@ -63,7 +66,7 @@ def _add(network: nx.MultiDiGraph[str], graph: Graph, prefix: str, common: dict[
 
 
 def _edges(graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """Source, target and Buffer of every edge; -1 for the rim."""
+    """Yield source, target and Buffer of every edge; -1 for the boundary."""
     yield from zip(graph.flow_sources, graph.flow_targets, graph.flow_buffers, strict=True)
     for number, (born, last_used, died) in enumerate(zip(graph.born, graph.last_used, graph.died, strict=True)):
         if born == last_used >= 0 > died:
@@ -91,7 +94,7 @@ def _buffer(graph: Graph, number: int) -> dict[str, Any]:
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts that are there, with text on one line and nothing in it that cannot be seen."""
+    """Return the known facts, with text on one line and without invisible characters."""
     facts = {name: one_line(value) if isinstance(value, str) else value for name, value in facts.items()}
     return {name: value for name, value in facts.items() if value is not None and value != ""}
 
@@ -131,7 +134,7 @@ def _facts_by_line(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _quoted(*lines: str) -> str:
-    """A string of DOT with these lines, in which Graphviz finds no escape, entity or end of its own."""
+    """Quote these lines as a string of DOT, without anything that Graphviz takes for an escape, entity or end."""
     escaped = (line.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines if line)
     return '"' + "\\n".join(escaped) + '"'
 

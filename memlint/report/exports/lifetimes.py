@@ -1,4 +1,4 @@
-"""The Timeline of a Workload, ready to be drawn."""
+"""The Timeline of a Workload, prepared for drawing."""
 
 import shlex
 from bisect import bisect_right
@@ -12,7 +12,7 @@ from memlint.report.model import Site, Stretch, Timeline, Workload
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """When each Buffer opens and closes, as positions in the events."""
+    """Birth and death of each Buffer, as positions in the events."""
 
     workload: Workload
     timeline: Timeline
@@ -22,7 +22,7 @@ class Lifetimes:
 
     @classmethod
     def of(cls, workload: Workload, drawn_as: str) -> Self:
-        """The lifetimes in `workload.timeline`. Raises TargetError if there is none for `drawn_as`."""
+        """Make the lifetimes of `workload.timeline`. Raises TargetError if `drawn_as` finds no timeline."""
         timeline = workload.timeline
         if timeline is None:
             raise lacking(workload, "timeline", drawn_as)
@@ -36,11 +36,11 @@ class Lifetimes:
         return cls(workload, timeline, born, died)
 
     def site(self, buffer: int) -> Site:
-        """What made the Buffer."""
+        """Return the site that allocated the Buffer."""
         return self.timeline.sites[self.timeline.buffer_sites[buffer]]
 
     def alive_at_peak(self) -> list[int]:
-        """Buffers with bytes that are open after the event of the peak, in order of birth."""
+        """Return the nonempty Buffers that are alive after the event of the peak, in order of birth."""
         peak = self.timeline.peak
         return [
             buffer
@@ -49,7 +49,7 @@ class Lifetimes:
         ]
 
     def part_of_step(self, position: int) -> str:
-        """In what the event at `position` happens: `backward of step 1`, `setup`; steps count from 0."""
+        """Return the part of the step at `position`: `backward of step 1`, `setup`; steps count from 0."""
         stretches = self.timeline.stretches
         stretch = stretches[bisect_right(stretches, position, key=lambda stretch: stretch.first) - 1]
         if stretch.step >= 0:
@@ -57,14 +57,14 @@ class Lifetimes:
         return "setup" if stretch.phase == "other" else f"{stretch.phase} before the first step"
 
     def stretches(self) -> list[tuple[Stretch, int]]:
-        """The stretches, each with the position at which the next one begins."""
+        """Return the stretches, each with the position at which the next one begins."""
         stretches = self.timeline.stretches
         ends = [*(stretch.first for stretch in stretches[1:]), len(self.timeline.events)]
         return list(zip(stretches, ends, strict=False))
 
 
 def lacking(workload: Workload, part: str, drawn_as: str) -> TargetError:
-    """The error that a Workload lacks the `part` of a Report that `drawn_as` is made of, and how to get it."""
+    """Make the error for a Workload without the `part` of a Report that `drawn_as` needs, with advice on getting it."""
     target = shlex.quote(workload.target)
     return TargetError(
         f"{workload.name} has no {part}, which {drawn_as} is made of",

@@ -1,8 +1,8 @@
 """A memory snapshot for https://pytorch.org/memory_viz, as `torch.cuda.memory._dump_snapshot` writes it.
 
-The events go through the model of PyTorch's allocator, so that segments, blocks and their order are those that a GPU
-would show. Its timeline of active memory shows requested bytes, as it does for snapshots of a GPU. `time_us` counts
-events, because an estimate knows their order and not their time.
+The events go through the model of PyTorch's allocator, so segments, blocks and their order are those of a GPU. The
+viewer's timeline of active memory shows requested bytes, as it does for snapshots of a GPU. `time_us` counts events,
+because an estimate knows their order but not their time.
 """
 
 import pickle
@@ -21,14 +21,14 @@ _UNKNOWN = "unknown"
 
 
 def render_memviz(workloads: Sequence[Lifetimes]) -> bytes:
-    """One device for each Workload, in their order. Raises UsageError for one that was estimated for the host."""
+    """Return one device for each Workload, in their order. Raises UsageError for an estimate for the host."""
     allocators = [_replayed(device, each) for device, each in enumerate(workloads)]
     conf = "; ".join(dict.fromkeys(each.workload.allocator for each in workloads))
     return pickle.dumps(snapshot(allocators, conf), protocol=_PROTOCOL)
 
 
 def _replayed(device: int, lifetimes: Lifetimes) -> RecordingAllocator:
-    """The events of one Workload, carried out by an Allocator."""
+    """Return the Allocator after the events of one Workload."""
     settings = AllocatorSettings.parse(lifetimes.workload.allocator)
     gpu = device_named(lifetimes.workload.gpu or "")
     if not gpu.is_cuda:
@@ -39,7 +39,7 @@ def _replayed(device: int, lifetimes: Lifetimes) -> RecordingAllocator:
     share = int(settings.memory_fraction * gpu.total_nbytes) if settings.memory_fraction < 1 else None
     try:
         return _run(device, lifetimes, settings, gpu.total_nbytes - gpu.context_nbytes, share)
-    except OutOfMemory:  # as in the estimate, the GPU and the share count unless they are too little for the step
+    except OutOfMemory:  # as in the estimate, GPU and share count unless too little for the step
         return _run(device, lifetimes, settings, None, None)
 
 
@@ -53,7 +53,7 @@ def _run(
     for position, event in enumerate(timeline.events):
         recording.time = position
         buffer = event if event >= 0 else ~event
-        if not timeline.nbytes[buffer]:  # for nothing PyTorch does not ask the allocator
+        if not timeline.nbytes[buffer]:  # PyTorch does not call the allocator for zero bytes
             continue
         part = lifetimes.part_of_step(position)
         if event < 0:
@@ -72,7 +72,7 @@ def _run(
 
 
 def _frames_of(lifetimes: Lifetimes, buffer: int) -> Frames:
-    """What made the Buffer, innermost first: the kernel in its module with the tensor, then the lines."""
+    """Return the frames of the Buffer, innermost first: the kernel in its module with the tensor, then the lines."""
     site = lifetimes.site(buffer)
     tensor = " ".join(part for part in (site.op, tensor_text(site.dtype, site.shape), site.name) if part)
     frames = [frame(site.module or NO_MODULE, 0, tensor)]

@@ -1,7 +1,7 @@
 """The course of the steps for https://ui.perfetto.dev and chrome://tracing, as a trace in Chrome's JSON format.
 
-What Perfetto shows of it: https://perfetto.dev/docs/getting-started/other-formats. The time axis counts events of the
-allocator, one microsecond each, because an estimate knows their order and not their time.
+Perfetto's support for the format: https://perfetto.dev/docs/getting-started/other-formats. The time axis counts events
+of the allocator, one microsecond each, because an estimate knows their order but not their time.
 """
 
 import json
@@ -14,15 +14,15 @@ from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.phrases import place_text, tensor_text
 
 SMALLEST = 2**20
-"""Bytes of a Buffer that is shown by itself."""
+"""Bytes from which a Buffer is shown individually."""
 MOST_BUFFERS = 5_000
-"""Of one Workload: the largest ones, where more have SMALLEST bytes."""
+"""Maximum number of Buffers of one Workload; the largest are shown if more have SMALLEST bytes."""
 _STEPS = 1
-"""The thread on which steps and phases stand."""
+"""Id of the thread that shows steps and phases."""
 
 
 def render_perfetto(workloads: Sequence[Lifetimes]) -> bytes:
-    """Two processes for each Workload: steps, phases and counters by category; and the large Buffers."""
+    """Return two processes for each Workload: steps, phases and counters by category; and the large Buffers."""
     events = [event for number, each in enumerate(workloads) for event in _workload(each, 2 * number + 1)]
     document = {"displayTimeUnit": "ms", "traceEvents": events}
     return json.dumps(document, separators=(",", ":")).encode("ascii")
@@ -41,7 +41,7 @@ def _workload(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
 
 
 def _steps(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
-    """Each step as a slice, in it its phases, and the peak as an instant."""
+    """Yield each step as a slice with its phases inside, and the peak as an instant."""
 
     def slice_of(name: str, first: int, end: int) -> dict[str, Any]:
         return {"ph": "X", "pid": process, "tid": _STEPS, "name": name, "ts": first, "dur": end - first}
@@ -59,7 +59,7 @@ def _steps(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
 
 
 def _counters(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
-    """After each event the requested bytes of every category, and of all together."""
+    """Yield the requested bytes of every category, and their sum, after each event."""
     timeline = lifetimes.timeline
     nbytes: dict[str, int] = dict.fromkeys(sorted({site.category for site in timeline.sites}), 0)
     for position, event in enumerate(timeline.events):
@@ -71,10 +71,10 @@ def _counters(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
 
 
 def _buffers(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
-    """Each large Buffer, on the track of its category.
+    """Yield each large Buffer, on the track of its category.
 
-    Lifetimes overlap, which slices of a thread must not, so that each has an id. Perfetto names a track after the first
-    slice on it: the category is a slice of its own around the Buffer's.
+    Lifetimes overlap, which slices of a thread must not, so each has an id. Perfetto names a track after its first
+    slice: the category is a slice of its own around that of the Buffer.
     """
     timeline = lifetimes.timeline
     large = [buffer for buffer, nbytes in enumerate(timeline.nbytes) if nbytes >= SMALLEST]

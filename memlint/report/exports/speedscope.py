@@ -14,7 +14,7 @@ from memlint.report.phrases import NO_MODULE, place_text, tensor_text
 
 
 def render_speedscope(workloads: Sequence[Lifetimes]) -> bytes:
-    """One profile for each Workload: a sample for each Buffer that is alive at the peak, as heavy as its bytes."""
+    """Return one profile for each Workload: a sample for each Buffer alive at the peak, weighted by its bytes."""
     frames: dict[tuple[tuple[str, str | int], ...], int] = {}
     profiles = [_profile(each, frames) for each in workloads]
     document = {
@@ -44,7 +44,7 @@ def _profile(lifetimes: Lifetimes, frames: dict[tuple[tuple[str, str | int], ...
 
 
 def _stack(site: Site) -> Iterator[tuple[tuple[str, str | int], ...]]:
-    """Frames from the outside in: the modules, the line, and what lies there."""
+    """Yield frames from the outside in: the modules, the line, and the tensor or kernel."""
     for module in _modules(site) or [NO_MODULE]:
         yield (("name", module),)
     if site.path is not None:
@@ -61,7 +61,7 @@ def _line(path: str, line: int | None, function: str) -> tuple[tuple[str, str | 
 
 
 def _modules(site: Site) -> list[str]:
-    """`["blocks", "blocks.0", "attention"]`: the numbers of a list of modules say nothing by themselves."""
+    """Return `["blocks", "blocks.0", "attention"]`: numbers in a list of modules say nothing by themselves."""
     owner = site.name.rpartition(" of ")[2].rpartition(".")[0]  # as in `exp_avg of blocks.0.attention.weight`
     path = owner or site.module
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""What `memlint check --output-format` writes besides text: one module for each format."""
+"""Formats of `memlint check --output-format` besides text: one module for each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ FORMATS = ("json", "json-lines", "concise", "full", "github", "gitlab", "sarif",
 WITH_STATISTICS = ("text", "json", "json-lines")
 """The formats that have a place for the counts of `--statistics`."""
 WITH_ERRORS = ("text", "concise", "full", "github")
-"""The formats for people and logs, whose errors need not be said a second time."""
+"""The formats for people and logs; they include errors, which need not be printed a second time."""
 
 
 def render(report: Report, output_format: str, rules: Callable[[], Iterable[Rule]]) -> str:
-    """The Report in one of FORMATS; empty, or it ends with a newline. `rules` gives what SARIF explains."""
+    """Return the Report in one of FORMATS; empty, or it ends with a newline.
+
+    `rules` holds the rules that SARIF explains.
+    """
     name = output_format.replace("-", "_")
     module = import_module(f"{__name__}.{'json' if name == 'json_lines' else name}")
     renderer: Callable[..., str] = getattr(module, f"render_{name}")

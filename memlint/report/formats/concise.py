@@ -1,4 +1,4 @@
-"""One line for each complaint, `path:line:column: CODE message`, as other linters print them."""
+"""One line for each problem, `path:line:column: CODE message`, as other linters print them."""
 
 from memlint.report.escaping import inert, visible
 from memlint.report.formats.problems import Problem, problems
@@ -6,7 +6,7 @@ from memlint.report.model import Report
 
 
 def render_concise(report: Report) -> str:
-    """A line for each error, exceeded limit and finding; empty without any."""
+    """Return a line for each error, exceeded limit and finding; empty without any."""
     return "".join(inert(f"{_place(each)}: {each.code} {each.message}") + "\n" for each in problems(report))
 
 

@@ -1,4 +1,4 @@
-"""Each complaint with the lines of source around it, as compilers print them."""
+"""Each problem with the lines of source around it, as compilers print them."""
 
 import tokenize
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ _WIDEST = 160
 
 
 def render_full(report: Report) -> str:
-    """A block for each error, exceeded limit and finding, then how many there are; empty without any."""
+    """Return a block for each error, exceeded limit and finding, then their number; empty without any."""
     every = problems(report)
     if not every:
         return ""
@@ -24,7 +24,7 @@ def render_full(report: Report) -> str:
 
 
 def _lines(path: str) -> Sequence[str]:
-    """The lines of a Python file below the current directory. No other is read: the Report may be a stranger's."""
+    """Read a Python file below the current directory. No other file is read: the Report may come from a stranger."""
     file, here = Path(path), Path.cwd()
     try:
         if file.suffix != ".py" or file.is_absolute() or not file.resolve().is_relative_to(here):
@@ -54,6 +54,6 @@ def _block(problem: Problem, source: Sequence[str]) -> Iterator[str]:
 
 
 def _indent(text: str, column: int | None) -> int:
-    """Columns before the place, as tabs are shown; before the first word where no column is known."""
+    """Return the width of the text before the column, with tabs expanded; without a column, that of the indentation."""
     before = text[: column - 1] if column is not None else text[: len(text) - len(text.lstrip())]
     return min(len(visible(before.expandtabs(4))), _WIDEST)

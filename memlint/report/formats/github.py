@@ -1,7 +1,7 @@
-"""Workflow commands of GitHub Actions, which show complaints in the changed files of a pull request.
+"""Workflow commands of GitHub Actions, which show problems in the changed files of a pull request.
 
-https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands says what they look like, and the
-toolkit of Actions how they are escaped. GitHub shows ten of each kind for a step.
+Syntax: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands; escaping: the toolkit of
+Actions. GitHub shows ten commands of each kind for a step.
 """
 
 from memlint.report.escaping import visible
@@ -12,17 +12,17 @@ _COMMANDS = {"error": "error", "warning": "warning", "info": "notice", "note": "
 
 
 def render_github(report: Report) -> str:
-    """A command for each error, exceeded limit and finding; empty without any."""
+    """Return a command for each error, exceeded limit and finding; empty without any."""
     return "".join(_command(problem) + "\n" for problem in problems(report))
 
 
 def escape_data(text: str) -> str:
-    """`text` as what a command says."""
+    """Escape `text` as the data of a command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def escape_property(text: str) -> str:
-    """`text` as the value of a property of a command."""
+    """Escape `text` as the value of a property of a command."""
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 

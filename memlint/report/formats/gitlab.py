@@ -1,4 +1,4 @@
-"""GitLab's Code Quality report, whose keys https://docs.gitlab.com/ci/testing/code_quality/ names."""
+"""GitLab's Code Quality report, as described by https://docs.gitlab.com/ci/testing/code_quality/."""
 
 import json
 
@@ -9,7 +9,7 @@ _SEVERITIES = {"error": "major", "warning": "minor", "info": "info", "note": "in
 
 
 def render_gitlab(report: Report) -> str:
-    """An array with an object for each error, exceeded limit and finding."""
+    """Return an array with an object for each error, exceeded limit and finding."""
     every = problems(report)
     issues = [
         {

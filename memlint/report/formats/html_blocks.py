@@ -1,7 +1,7 @@
-"""Blocks of HTML inside of Markdown.
+"""Blocks of HTML inside Markdown.
 
-None has an empty line in it, so that Markdown means nothing there, and every string of a Report stands in a `code`
-element, where GitHub and GitLab make no mentions and no links.
+No block contains an empty line, so Markdown is not interpreted inside it, and every string of a Report stands in a
+`code` element, where GitHub and GitLab make no mentions and no links.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,17 +14,17 @@ from memlint.report.phrases import bounds, stream_text, traffic_text
 from memlint.report.text_style import cut
 
 ROWS = 100
-"""Of a table: GitHub takes 1 MiB for the summary of a step."""
+"""Maximum number of rows of a table: GitHub accepts 1 MiB for the summary of a step."""
 _LONGEST = 500
 
 
 def joined(blocks: Iterable[str], between: str = "\n\n") -> str:
-    """The blocks that have something in them."""
+    """Join the blocks that are not empty."""
     return between.join(filter(None, blocks))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = ROWS) -> str:
-    """A table of cells that are HTML already, with at most so many rows; empty without any."""
+    """Return a table of cells that are already HTML, with at most `most` rows; empty without any."""
     if not rows:
         return ""
     lines = ["<table>", "<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
@@ -36,29 +36,29 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = ROWS) 
 
 
 def folded(summary: str, content: str) -> str:
-    """What is shown when the summary is clicked; both are HTML already. Empty without content."""
+    """Return `content` folded below a clickable `summary`; both are already HTML. Empty without content."""
     return f"<details><summary>{summary}</summary>\n{content}\n</details>" if content else ""
 
 
 def code(text: str | None) -> str:
-    """A string of the Report, on one line and with nothing in it that means anything."""
+    """Escape a string of the Report, on one line and without markup."""
     return f"<code>{escape(cut(one_line(text), _LONGEST))}</code>" if text else ""
 
 
 def step(mode: str | None, batch: int | None, *others: str | None) -> str:
-    """What is simulated."""
+    """Describe the simulated step."""
     batches = [] if batch is None else [f"batch {batch}"]
     return ", ".join([*map(code, filter(None, (mode, *others))), *batches])
 
 
 def peak(interval: Interval, name: str = "") -> str:
-    """The bytes of a peak, its name, and the bounds of what cannot be known."""
+    """Return the bytes of a peak, its name, and the bounds of the unknown part."""
     between = bounds(interval)
     return f"<b>{format_nbytes(interval.estimate)}</b>{name}" + (f" ({between})" if between else "")
 
 
 def ranks_and_streams(ranks: Ranks | None, streams: Sequence[StreamPeak]) -> str:
-    """What a rank exchanges in a step and holds for that, and what each stream takes; empty without either."""
+    """Return the traffic of a rank and its buffers for that, and the peak of each stream; empty without either."""
     exchanged = [
         (code(traffic_text(each)), format_nbytes(each.nbytes), format_nbytes(each.sent))
         for each in (ranks.traffic if ranks else ())

@@ -1,4 +1,4 @@
-"""The Report as JSON, described by docs/report.schema.json: one document, or lines for what reads a stream."""
+"""The Report as JSON, described by docs/report.schema.json: one document, or lines for streaming readers."""
 
 import json
 
@@ -8,7 +8,7 @@ _LISTS = {"workloads": "workload", "findings": "finding", "skipped": "skipped"}
 
 
 def render_json(report: Report) -> str:
-    """JSON in ASCII, so that no terminal or pipe can spoil it; it ends with a newline.
+    """Return JSON in ASCII, which any terminal and pipe carries; it ends with a newline.
 
     It is indented by two spaces, unless it holds timelines or graphs: each of their numbers would take a line.
     """
@@ -17,7 +17,7 @@ def render_json(report: Report) -> str:
 
 
 def render_json_lines(report: Report) -> str:
-    """A line of kind `report`, and one for each workload, finding and skipped entry, with the fields of `json`."""
+    """Return a line of kind `report`, and one for each workload, finding and skipped entry; fields as in `json`."""
     document = report.model_dump(mode="json")
     lists = {name: document.pop(name) for name in _LISTS}
     lines = [{"kind": "report", **document}]

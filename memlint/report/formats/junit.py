@@ -12,7 +12,7 @@ _SOURCE = "source rules"
 
 
 def render_junit(report: Report) -> str:
-    """XML in ASCII. Findings above a note and exceeded limits fail, what could not be analysed is an error."""
+    """Return XML in ASCII. Findings above a note and exceeded limits are failures, failed analyses are errors."""
     root = ET.Element("testsuites", name="memlint")
     findings = findings_by_workload(report)
     for workload, own in zip(report.workloads, findings.of_workloads, strict=True):
@@ -25,7 +25,7 @@ def render_junit(report: Report) -> str:
         case = _case(suite, skipped.path or "", skipped.name or skipped.path or "not analysed")
         ET.SubElement(case, "skipped", message=one_line(skipped.reason))
     if not len(suite):
-        _case(suite, "", "no findings")  # some readers take a suite without cases for a mistake
+        _case(suite, "", "no findings")  # some readers reject a suite without cases
     for suite in root:
         suite.set("tests", str(len(suite)))
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -36,7 +36,7 @@ def render_junit(report: Report) -> str:
 
 
 def _add_limits(suite: ET.Element, workload: Workload) -> None:
-    """A case for the estimate of a Workload, and one for each limit."""
+    """Add a case for the estimate of a Workload, and one for each limit."""
     place = target_file(workload)
     estimate = _case(suite, place, "estimate")
     if workload.error is not None:
@@ -54,7 +54,7 @@ def _add_findings(suite: ET.Element, findings: Iterable[Finding], file: str) -> 
 
 
 def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
-    """A case of a file, or without one of the source rules."""
+    """Make a case of a file, or of the source rules without one."""
     place = {"classname": visible(file), "file": visible(file)} if file else {"classname": _SOURCE}
     return ET.SubElement(suite, "testcase", {"name": one_line(name), **place})
 

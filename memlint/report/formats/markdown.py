@@ -1,4 +1,4 @@
-"""Markdown for a summary page of GitHub Actions or a comment: a heading, and below it only blocks of HTML."""
+"""Markdown for a summary page of GitHub Actions or a comment: a heading, then only blocks of HTML."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from memlint.report.model import Estimate, Report, Workload
 from memlint.report.phrases import listed, place_text, ranks_text
 
 _LINES = 10
-"""Of the source lines that hold most at a peak."""
+"""Maximum number of source lines with the most bytes at a peak."""
 _OUTCOMES = {"fits": "fits", "does not fit": "<b>does not fit</b>", "uncertain": "uncertain"}
 
 
 def render_markdown(report: Report) -> str:
-    """A heading with the verdict, tables of workloads and findings, and folded details."""
+    """Return a heading with the verdict, tables of workloads and findings, and folded details."""
     findings = [each for each in problems(report) if each.code not in (NOT_ANALYSED, OVER_LIMIT)]
     skipped = [
         (code(each.path), code(each.name), _on_lines(code(each.reason), code(each.hint))) for each in report.skipped
@@ -55,7 +55,7 @@ def _verdict(report: Report) -> str:
 
 
 def _rows(workload: Workload) -> Iterator[tuple[str, ...]]:
-    """A row for each limit of a Workload, or the only one."""
+    """Yield a row for each limit of a Workload, or a single one without limits."""
     name, estimate = code(workload.name), workload.estimate
     if estimate is None:
         yield name, "", "", "", "<b>not analysed</b>"

@@ -1,4 +1,4 @@
-"""What a Report has to complain about, as one list: errors, limits that are exceeded, findings."""
+"""The problems of a Report as one list: errors, exceeded limits, findings."""
 
 import hashlib
 import re
@@ -15,22 +15,22 @@ from memlint.report.workloads import workload_positions
 NOT_ANALYSED = "not-analysed"
 OVER_LIMIT = "over-limit"
 _OVER_BUDGET = "MEM010"
-"""The rule that says the same of the budget, or without one of the GPU, and may not have been selected."""
+"""The rule that reports the same for the budget, or without one for the GPU, and may not be selected."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:\s?[KMGT]?i?B\b)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One complaint and its place."""
+    """One problem and its place."""
 
     code: str
-    """Of the rule, or NOT_ANALYSED or OVER_LIMIT."""
+    """Code of the rule, or NOT_ANALYSED or OVER_LIMIT."""
     path: str
-    """The target's where there is no other, and then without a line."""
+    """Path of the finding, or else of the target, which has no line."""
     line: int | None = None
     column: int | None = None
     message: str
-    """Without line breaks."""
+    """The message, without line breaks."""
     severity: Severity
     fix: str = ""
     workload: str | None = None
@@ -42,12 +42,12 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """`path:line:column`, as far as that is known."""
+        """The place as far as known: `path:line:column`."""
         return ":".join(str(part) for part in (self.path, self.line, self.column) if part is not None)
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What the fix saves, and the fix."""
+        """The saving of the fix, and the fix."""
         saved = saving(self.peak_change)
         saves = f"saves {saved} {of_peak(self.measure)} ({self.confidence})" if saved else ""
         parts = (saves, self.fix and f"help: {self.fix}")
@@ -55,12 +55,12 @@ class Problem:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The message, what the fix saves, and the fix."""
+        """The message, the saving of the fix, and the fix."""
         return tuple(filter(None, (self.message, *self.advice)))
 
 
 def problems(report: Report) -> list[Problem]:
-    """Errors and exceeded limits in the order of the workloads, then the findings in theirs."""
+    """Return errors and exceeded limits in the order of the workloads, then the findings in theirs."""
     findings = list(zip(report.findings, workload_positions(report), strict=True))
     over_budget = {position for finding, position in findings if finding.code == _OVER_BUDGET}
     files = [target_file(workload) for workload in report.workloads]
@@ -71,7 +71,7 @@ def problems(report: Report) -> list[Problem]:
 
 
 def _of_workload(workload: Workload, has_finding: bool) -> Iterator[Problem]:
-    """The error of a Workload, or the limits that it exceeds, but for the one that has a finding already."""
+    """Yield the error of a Workload, or the exceeded limits that no finding reports already."""
     if workload.error is not None:
         yield failed(workload, workload.error)
     for verdict in workload.verdicts:
@@ -80,7 +80,7 @@ def _of_workload(workload: Workload, has_finding: bool) -> Iterator[Problem]:
 
 
 def failed(workload: Workload, error: Error) -> Problem:
-    """Why a Workload could not be analysed."""
+    """Make the Problem of a Workload that could not be analysed."""
     return Problem(
         code=NOT_ANALYSED,
         path=target_file(workload),
@@ -93,7 +93,7 @@ def failed(workload: Workload, error: Error) -> Problem:
 
 
 def exceeded(workload: Workload, verdict: Verdict) -> Problem:
-    """What a Workload takes more than it may, on the line of its peak."""
+    """Make the Problem of an exceeded limit, on the line of the peak."""
     estimate = workload.estimate
     message = f"{workload.name} exceeds {verdict.limit_name} ({format_nbytes(verdict.limit)})"
     if estimate is not None:
@@ -110,7 +110,7 @@ def exceeded(workload: Workload, verdict: Verdict) -> Problem:
 
 
 def problem_of(finding: Finding, file: str) -> Problem:
-    """A finding; `file` is its place if it has no path, as in models made from an installed package alone."""
+    """Make the Problem of a finding; `file` is its place if it has no path, as in a model of an installed package."""
     place = ("path", "line", "column") if finding.path else ()
     of_finding = {*place, "severity", "workload", "confidence", "nbytes", "peak_change", "measure"}
     fields = finding.model_dump(include=of_finding)
@@ -120,19 +120,19 @@ def problem_of(finding: Finding, file: str) -> Problem:
 
 
 def target_file(workload: Workload) -> str:
-    """The file of the target, or what stands for it."""
+    """Return the file of the target, or its name if it has none."""
     return workload.file or workload.name
 
 
 def without_numbers(message: str) -> str:
-    """What stays of a message when sizes and counts in it change."""
+    """Return the message without its sizes and counts, which may change."""
     return _NUMBER.sub("", message)
 
 
 def fingerprints(problems: list[Problem]) -> list[str]:
-    """One for each problem, unlike all others; none changes because lines move or sizes change.
+    """Return a unique fingerprint for each problem; moved lines and changed sizes do not change it.
 
-    Problems that differ in nothing else are counted in their order.
+    Problems that differ in nothing else are numbered in their order.
     """
     counts: Counter[str] = Counter()
     digests = []

@@ -9,7 +9,7 @@ _SEVERITIES = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "note": "
 
 
 def render_rdjson(report: Report) -> str:
-    """One result with a diagnostic for each error, exceeded limit and finding."""
+    """Return one result with a diagnostic for each error, exceeded limit and finding."""
     diagnostics = [_diagnostic(problem) for problem in problems(report)]
     return json.dumps({"source": {"name": "memlint"}, "diagnostics": diagnostics}, indent=2) + "\n"
 

@@ -1,6 +1,6 @@
 """SARIF 2.1.0, for code scanning.
 
-The properties are those that GitHub reads, see
+The properties are those that GitHub reads:
 https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
 """
 
@@ -32,12 +32,12 @@ _PRECISIONS: Mapping[Confidence, str] = {
 }
 _RANKS = ("medium", "high", "very-high")
 _TAGS = ["memory", "performance", "pytorch"]
-_LONGEST = 1024  # characters GitHub takes as a description
+_LONGEST = 1024  # characters that GitHub accepts in a description
 _OVER_LIMIT = "A step takes more memory than the GPU has, or than its budget allows."
 
 
 def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
-    """One run. `rules` explain the codes of the findings; a code without a rule is explained by its messages."""
+    """Return one run. `rules` explain the codes of the findings; the messages explain a code without a rule."""
     every = problems(report)
     results = [each for each in every if each.code != NOT_ANALYSED]
     failed = [each for each in every if each.code == NOT_ANALYSED]
@@ -129,5 +129,5 @@ def _notification(code: str, level: str, text: str, path: str | None) -> dict[st
 
 
 def _plain(text: str) -> str:
-    """`text` in which nothing is a link: SARIF reads `[text](address)` in plain messages too."""
+    """Return `text` without links: SARIF reads `[text](address)` in plain messages too."""
     return text.replace("](", "] (")

@@ -1,4 +1,4 @@
-"""What the templates of the page say, where the Report only has numbers and names."""
+"""Jinja filters of the page: text for the numbers and names of the Report."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,31 +19,31 @@ from memlint.report.model import (
 from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, ranks_text, step_text, torch_text
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
-"""Outcomes as classes of the style."""
+"""Outcomes as classes of the style sheet."""
 
 
 def headline(workload: Workload) -> str:
-    """What needs how much; the badges beside it say of what, and whether it is there."""
+    """Return the Workload's name and its peak; the badges beside it name the limits and the verdicts."""
     if workload.estimate is None:
         return workload.name
     return f"{workload.name} needs {format_nbytes(workload.estimate.peak[workload.measure].estimate)}"
 
 
 def verdict(gpu: Verdict) -> str:
-    """The verdict against a GPU."""
+    """Return the verdict against a GPU."""
     outcome = "uncertain on" if gpu.outcome == "uncertain" else gpu.outcome
     return f"{outcome} {gpu.limit_name}, {format_nbytes(gpu.limit)}"
 
 
 def kept(budget: Verdict) -> str:
-    """The verdict against a budget, of the device's bytes where nothing else is said."""
+    """Return the verdict against a budget, which is for device bytes unless it says otherwise."""
     measure = "" if budget.measure == "device" else f" {budget.measure}"
     level = " (warning)" if budget.level == "warning" else ""
     return f"{budget.limit_name} {format_nbytes(budget.limit)}{measure} {BUDGET_OUTCOMES[budget.outcome]}{level}"
 
 
 def summary(report: Report) -> str:
-    """The verdict on all Workloads of a Report."""
+    """Return the verdict on all Workloads of a Report."""
     exceeded, unsure = report.outcomes.count("does not fit"), report.outcomes.count("uncertain")
     return listed(
         format_count(len(report.workloads), "workload"),
@@ -55,22 +55,22 @@ def summary(report: Report) -> str:
 
 
 def step(workload: Workload) -> str:
-    """What is simulated."""
+    """Describe the simulated step."""
     optimizer = workload.optimizer if workload.mode == "train" else ""
     others = torch_text(workload), ranks_text(workload.ranks)
     return step_text(workload.mode, workload.batch, workload.dtype, optimizer, workload.gpu, *others)
 
 
 def scale_of(workload: Workload, estimate: Estimate) -> int:
-    """The bytes that the longest bar of the peaks stands for."""
+    """Return the bytes that the longest bar of the peaks stands for."""
     highest = max(estimate.peak[measure].high for measure in MEASURES)
-    # A limit far beyond the peaks would leave their bars too short to compare.
+    # A limit far above the peaks would leave their bars too short to compare.
     limits = [verdict.limit for verdict in workload.verdicts if verdict.limit <= 12 * highest]
     return max([highest, *limits]) * 21 // 20 or 1
 
 
 def parts(text: str) -> list[tuple[bool, str]]:
-    """`text` cut at its backticks; with each piece, whether it stood between two and so is code."""
+    """Split `text` at its backticks; each piece is paired with True if it is code."""
     pieces = text.split("`")
     if len(pieces) % 2 == 0:
         return [(False, text)]
@@ -78,24 +78,24 @@ def parts(text: str) -> list[tuple[bool, str]]:
 
 
 def sources(estimate: Estimate | None) -> dict[tuple[str | None, int | None, Place | None], str]:
-    """The text of the lines that the Report knows."""
+    """Return the text of the lines that the Report knows."""
     lines = estimate.by_line if estimate else []
     return {(line.path, line.line, line.library): line.source for line in lines if line.source}
 
 
 class ByLineRow(NamedTuple):
-    """A row of the table by source line: a line, or what modules that differ in numbers alone hold without one."""
+    """A row of the table by source line: a line, or, for bytes without one, modules that differ only in numbers."""
 
     line: LineBytes | None
     number: int
-    """Position of the line in the Report; other rows count on in their own order."""
+    """Position of the line in the Report; other rows continue the numbering."""
     nbytes: int
     categories: Mapping[CategoryName, int]
     module: str = ""
 
 
 def by_line_rows(estimate: Estimate) -> list[ByLineRow]:
-    """The lines, and parameters, gradients and states, which no line makes, by module; most bytes first."""
+    """Return the lines, and by module parameters, gradients and states, which have no line; most bytes first."""
     without: dict[str, Counter[CategoryName]] = {}
     for row in estimate.by_module:
         held = Counter({name: row.categories.get(name, 0) for name in NOT_BY_LINE if row.categories.get(name)})
@@ -110,7 +110,7 @@ def by_line_rows(estimate: Estimate) -> list[ByLineRow]:
 
 
 def settings(settings: Settings) -> list[tuple[str, str]]:
-    """What was asked for, by name."""
+    """Return the settings of the run by name."""
     texts = []
     for name, default in Settings():
         match name, getattr(settings, name):

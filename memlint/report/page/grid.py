@@ -1,4 +1,4 @@
-"""Batch sizes against dtypes: device bytes as a map, with the limits as lines through it."""
+"""Batch sizes against dtypes: device bytes as a heat map with lines for the limits."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,33 +14,33 @@ class Cell(NamedTuple):
     """One batch size with one dtype."""
 
     row: SweepRow | None
-    """None where it was not asked for."""
+    """None if this batch size was not asked for with this dtype."""
     shade: int
-    """From 0, next to nothing, to 9, all of the GPU; 10 is more than that."""
+    """Shade from 0, almost nothing, to 9, the whole GPU; 10 is above that."""
     is_largest: bool
-    """Whether no larger batch surely fits."""
+    """True if no larger batch surely fits."""
     ends_gpu: bool
-    """Whether the next larger batch is the first that the GPU does not surely hold."""
+    """True if the next larger batch is the first that does not surely fit into the GPU."""
     ends_budget: bool
-    """The same of the budget."""
+    """True if the next larger batch is the first that does not surely fit into the budget."""
 
 
 class BatchGrid(NamedTuple):
-    """Everything on one GPU with one size of each dimension but the batch."""
+    """All batch sizes on one GPU with one size of each other dimension."""
 
     gpu_title: str
     gpu_nbytes: int
     dimensions: str
     sweeps: list[Sweep]
-    """A column each."""
+    """One column each."""
     lines: list[tuple[int, tuple[Cell, ...]]]
-    """The batch, and a cell for each sweep."""
+    """A batch size, and a cell for each sweep."""
     largest: list[str]
-    """For each sweep the largest batch that fits."""
+    """The largest batch that fits, for each sweep."""
 
 
 def grids(workload: Workload) -> list[BatchGrid]:
-    """The sweeps of a Workload, those that differ only in dtype side by side."""
+    """Group the sweeps of a Workload: those that differ only in dtype share a grid."""
 
     def place(sweep: Sweep) -> tuple[str, str]:
         return sweep.gpu_title, ", ".join(f"{name} {size}" for name, size in sweep.dimensions.items())

@@ -1,7 +1,7 @@
 """The memory timeline as areas of an SVG that need no script.
 
-Coordinates are thousandths of the width, where events count, and of the height, where bytes do, downwards. A column
-stands for some events in a row and shows the one of them with the most live bytes.
+Coordinates are thousandths of the width, for events, and of the height, for bytes, downwards. A column stands for
+several consecutive events and shows the one with the most live bytes.
 """
 
 from bisect import bisect_right
@@ -12,7 +12,7 @@ from typing import NamedTuple, get_args
 from memlint.report.model import CategoryName, PhaseName, Stretch, Timeline, Workload
 from memlint.report.phrases import spaced
 
-# From the bottom of the stack to its top: what lives long first.
+# From the bottom of the stack to its top: the longest-lived categories first.
 CATEGORIES: tuple[CategoryName, ...] = (
     *("parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary", "communication"),
     *("workspace", "other"),
@@ -24,10 +24,10 @@ _LABEL_HEIGHT = 60
 
 
 class Area(NamedTuple):
-    """What lies below the upper edge of one category, down to the bottom: each hides a part of the one before."""
+    """The region below the upper edge of one category, down to the bottom: each hides a part of the one before."""
 
     category: CategoryName | None
-    """None where the Report does not tell categories apart."""
+    """None if the Report does not distinguish categories."""
     path: str
     """Data of an SVG path."""
 
@@ -49,18 +49,18 @@ class Point(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Columns in a row that belong to one phase of one step."""
+    """Consecutive columns of one phase of one step."""
 
     x: float
     width: float
     phase: PhaseName
     step: int
     highest: int
-    """The most bytes live within it."""
+    """The most live bytes within it."""
 
 
 class Picture(NamedTuple):
-    """A timeline drawn."""
+    """A drawn timeline."""
 
     areas: list[Area]
     labels: list[Label]
@@ -68,20 +68,20 @@ class Picture(NamedTuple):
     spans: list[Span]
     peak: Point
     num_events: int | None
-    """None where only a Course was there."""
+    """None if only a Course was available."""
     alive: frozenset[CategoryName]
-    """Categories that any bytes are of at any time, as far as the Report tells them apart."""
+    """Categories with any bytes at any time, as far as the Report distinguishes categories."""
 
 
 class _Column(NamedTuple):
     amounts: Sequence[int]
     """The bytes of each category."""
     part: tuple[PhaseName, int]
-    """Its phase and step."""
+    """Phase and step."""
 
 
 def picture(workload: Workload) -> Picture | None:
-    """The Timeline of a Workload, its Course where there is none, None where nothing took memory."""
+    """Draw the Timeline of a Workload, or else its Course; None if nothing took memory."""
     course = workload.estimate.course if workload.estimate is not None else None
     if workload.timeline is not None and workload.timeline.events:
         return _drawn(list(_of_timeline(workload.timeline)), CATEGORIES, len(workload.timeline.events))
@@ -93,7 +93,7 @@ def picture(workload: Workload) -> Picture | None:
 
 
 def bar(categories: Mapping[CategoryName, int], nbytes: int, longest: int) -> list[tuple[str, float, float]]:
-    """Category, left end and width of each part of a bar, in percent of what `longest` bytes take.
+    """Return category, left end and width of each part of a bar, in percent of the bar of `longest` bytes.
 
     Without categories there is one part of `nbytes`, of category `unknown`.
     """
@@ -109,7 +109,7 @@ def bar(categories: Mapping[CategoryName, int], nbytes: int, longest: int) -> li
 
 
 def tick_step(top: int) -> tuple[float, int, str]:
-    """The distance of two to five ticks up to `top` bytes, the bytes of its unit, and the unit's name."""
+    """Return the distance of two to five ticks up to `top` bytes, the bytes of its unit, and the unit's name."""
     unit, name = 1, "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if top < unit * 1024:
@@ -120,7 +120,7 @@ def tick_step(top: int) -> tuple[float, int, str]:
 
 
 def stretches(timeline: Timeline) -> list[Stretch]:
-    """Those of the Timeline; where it names none, one for all of its events."""
+    """Return the stretches of the Timeline; if it names none, one for all of its events."""
     return timeline.stretches or [Stretch(first=0, phase="other", step=-1)]
 
 
@@ -174,7 +174,7 @@ def _drawn(columns: Sequence[_Column], categories: Sequence[CategoryName | None]
 
 
 def _path(edge: Sequence[int]) -> str:
-    """The steps of an upper edge and the ground below it; what is as high as before is not said again."""
+    """Return the SVG path of the steps of an upper edge and the ground below it; repeated heights are left out."""
     parts, height = [f"M0 {SIDE}"], SIDE
     for column, upper in enumerate(edge):
         if upper != height:
@@ -184,7 +184,7 @@ def _path(edge: Sequence[int]) -> str:
 
 
 def _label(edge: Sequence[int], below: Sequence[int], text: str) -> Iterator[Label]:
-    """The text where it has most room between two edges, if it has enough anywhere."""
+    """Yield the text where it has most room between two edges, if it has enough anywhere."""
     width = max(1, len(edge) * _LABEL_WIDTH // SIDE)
     rooms = []
     for start in range(0, len(edge) - width + 1, max(1, width // 3)):

@@ -1,7 +1,7 @@
 """The page: a template, its style and its script in one document that loads nothing.
 
-A policy in the page itself forbids every request, and every script and style but the ones written here, which it
-names by their digests. What a Report says is only ever text, in the document as in the data of the script.
+A content security policy in the page itself forbids every request, and every script and style except the page's own,
+which it names by their digests. Strings of a Report are only ever text, in the document as in the data of the script.
 """
 
 import base64
@@ -44,7 +44,7 @@ _POLICY = (
     "default-src 'none'; script-src {script}; style-src {style}; img-src data:; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""What the page may do: run its own script, which never writes HTML, and apply its own style."""
+"""Content security policy: the page may run its own script, which never writes HTML, and apply its own style."""
 _STRINGS = ("category", "op", "dtype", "module", "name")
 _PHRASES = (
     *("fitting_text", "origin_text", "script_text", "not_reached_text", "not_guarded_text", "program_text"),
@@ -56,7 +56,7 @@ _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A Workload, and what of it is drawn."""
+    """A Workload and its drawings."""
 
     number: int
     id: str
@@ -67,7 +67,7 @@ class _View:
 
 
 def render_page(report: Report) -> str:
-    """The Report as an HTML document."""
+    """Return the Report as an HTML document."""
     findings = findings_by_workload(report)
     views = [
         _view(number, workload, own)
@@ -97,12 +97,12 @@ def _digest(text: str) -> str:
 
 
 def _embedded(data: Sequence[Mapping[str, Any] | None]) -> Markup:
-    """JSON in which nothing ends a script element, begins a comment or breaks a line."""
+    """Return JSON that cannot end a script element, begin a comment or break a line."""
     return Markup(json.dumps(data, separators=(",", ":")).translate(_UNSAFE))
 
 
 def _in_columns(timeline: Timeline) -> dict[str, Any]:
-    """Columns of the sites, of the Buffers and of the stretches: a third of the bytes that the records take.
+    """Return the sites, Buffers and stretches as columns, which take a third of the bytes of records.
 
     A string is its position in `strings`, None is -1.
     """
@@ -133,7 +133,7 @@ def _in_columns(timeline: Timeline) -> dict[str, Any]:
 
 
 def _place(site: Site) -> str | None:
-    """As it was written: a page has room for the whole path."""
+    """Return the place as it was written: a page has room for the whole path."""
     return site.path and f"{site.path}:{site.line}".removesuffix(":None") + beside(site.library)
 
 
@@ -142,7 +142,7 @@ def _asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    """What stands in the document for a value: a string without line breaks or anything else that cannot be seen."""
+    """Return the document's form of a value: a string gets no line breaks or invisible characters."""
     return visible(_BREAK.sub(" ", value)) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

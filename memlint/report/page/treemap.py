@@ -1,7 +1,8 @@
-"""What is alive at the peak as nested rectangles whose areas are bytes.
+"""Tensors alive at the peak as nested rectangles whose areas are bytes.
 
-Places are percentages of the rectangle around, and become rules of the page's style: the page allows no styles in
-attributes. Squarified as Bruls, Huizing and van Wijk describe (2000), so that rectangles are close to squares.
+Positions are percentages of the surrounding rectangle, and become rules of the page's style sheet: the page's policy
+allows no style attributes. The layout is the squarified one of Bruls, Huizing and van Wijk (2000), which keeps
+rectangles close to squares.
 """
 
 from collections import Counter
@@ -14,32 +15,32 @@ from memlint.report.model import CategoryName, Estimate, LineBytes
 from memlint.report.phrases import line_detail, spaced
 
 _WIDTH, _HEIGHT = 1100.0, 400.0
-"""Pixels that a map has on a wide screen; shapes are chosen for it."""
+"""Pixels that a map has on a wide screen; the layout is chosen for this size."""
 _TITLE = 18.0
-"""Pixels that the title of a group takes."""
+"""Height in pixels of a group's title."""
 _SMALLEST_GROUP = (80.0, 66.0)
-"""Pixels below which a group is one tile."""
+"""Pixels below which a group is drawn as one tile."""
 _DEPTH = 8
-"""Levels of modules below which there is nothing to see."""
+"""Number of levels of modules; deeper ones would be too small to see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Bytes to be drawn, and what to call them."""
+    """Bytes to draw, and their title."""
 
     title: str
     detail: str
     nbytes: int
     target: str
-    """Id of the row that says more, or of the table."""
+    """Id of the table row with details, or of the table."""
     categories: Mapping[CategoryName, int] = field(default_factory=dict)
     items: "tuple[Item, ...]" = ()
-    """What it consists of."""
+    """The parts that it consists of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """An Item and its rectangle, in percent of the one around."""
+    """An Item and its rectangle, in percent of the surrounding one."""
 
     id: str
     item: Item
@@ -52,7 +53,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Treemap:
-    """All that is alive at a peak, cut in one way."""
+    """All tensors alive at a peak, grouped in one way."""
 
     id: str
     by: str
@@ -60,7 +61,7 @@ class Treemap:
 
 
 def by_line(estimate: Estimate, name: str) -> Treemap:
-    """A tile for each source line."""
+    """Make a tile for each source line."""
     items = [
         Item(
             title=_title(line) or line.why or "no line",
@@ -75,13 +76,13 @@ def by_line(estimate: Estimate, name: str) -> Treemap:
 
 
 def _title(line: LineBytes) -> str:
-    """The file and line that made it, as briefly as a tile needs it."""
+    """Return the file and line, as briefly as a tile needs it."""
     path, number = (line.library.path, line.library.line) if line.library else (line.path, line.line)
     return f"{PurePosixPath(path).name}:{number}" if path else ""
 
 
 def by_module(estimate: Estimate, name: str) -> Treemap:
-    """Tiles nested as the modules are."""
+    """Make tiles nested like the modules."""
     root = _Module()
     for number, row in enumerate(estimate.by_module):
         module = root
@@ -101,7 +102,7 @@ def by_module(estimate: Estimate, name: str) -> Treemap:
 
 
 def rules(treemap: Treemap) -> str:
-    """The style rules that put each tile in its place."""
+    """Return the style rules that position the tiles."""
     return "\n".join(
         f"#{tile.id}{{left:{tile.left:.3f}%;top:{tile.top:.3f}%;width:{tile.width:.3f}%;height:{tile.height:.3f}%}}"
         for tile in _every(treemap.tiles)
@@ -109,10 +110,10 @@ def rules(treemap: Treemap) -> str:
 
 
 def spoken(item: Item) -> str:
-    """An Item in words."""
+    """Return an Item in words, for screen readers."""
     most = sorted(item.categories.items(), key=lambda pair: -pair[1])
     held = ", ".join(f"{spaced(category)} {format_nbytes(nbytes)}" for category, nbytes in most if nbytes)
-    # It begins with what the tile shows, for those who say what they see.
+    # The text begins with the visible text of the tile, for users of voice control.
     shown = " ".join(part for part in (item.title, format_nbytes(item.nbytes), item.detail) if part)
     return f"{shown}: {held}" if held else shown
 
@@ -124,7 +125,7 @@ class _Module:
 
 
 def _item(title: str, module: _Module) -> Item:
-    """A module with all that is in it, under the names of what has only one part."""
+    """Make the Item of a module with all its parts; modules with a single part are merged with it."""
     if not module.parts and len(module.own) == 1:
         return replace(module.own[0], title=title)
     if not module.own and len(module.parts) == 1:
@@ -170,7 +171,7 @@ def _tiles(name: str, items: Sequence[Item], width: float, height: float) -> tup
 
 
 def _rectangles(items: Sequence[Item], width: float, height: float) -> Iterator[tuple[float, float, float, float]]:
-    """Left, top, width and height for each Item, biggest first: rows along the shorter side of what is left."""
+    """Yield left, top, width and height for each Item, largest first: rows along the shorter side of the rest."""
     scale = width * height / (sum(item.nbytes for item in items) or 1)
     areas = [item.nbytes * scale for item in items]
     left = top = 0.0
@@ -181,7 +182,7 @@ def _rectangles(items: Sequence[Item], width: float, height: float) -> Iterator[
             if _longest([*row, area], side) > _longest(row, side):
                 break
             row.append(area)
-        # What is left may be rounded to a sliver, for which this would be more than there is.
+        # Rounding may leave a sliver, and this would exceed it.
         depth = min(sum(row) / side, max(width, height)) if side > 0 else 0.0
         position = 0.0
         for area in row:
@@ -199,7 +200,7 @@ def _rectangles(items: Sequence[Item], width: float, height: float) -> Iterator[
 
 
 def _longest(row: Sequence[float], side: float) -> float:
-    """The worst ratio of sides of the rectangles that `row` makes along `side`."""
+    """Return the worst aspect ratio of the rectangles that `row` makes along `side`."""
     total = sum(row)
     return max(side * side * max(row) / (total * total), total * total / (side * side * min(row))) if side > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""What a step on the CPU allocates, to the byte, by the profiler's memory events. Sizes are bytes."""
+"""Memory that a step on the CPU allocates, to the byte, from the profiler's memory events. Sizes are bytes."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _BACKWARD = "autograd::engine::evaluate_function"  # torch/csrc/autograd/engine.
 
 
 class IncompleteProfileError(WorkerError):
-    """The profiler lost events: a recorded running total is not the sum of the recorded sizes."""
+    """The profiler lost events: a recorded running total differs from the sum of the recorded sizes."""
 
 
 class MemoryEvent(NamedTuple):
     """One call of the CPU allocator."""
 
     nbytes: int
-    """Positive when memory was taken, negative when it was given back."""
+    """Positive for an allocation, negative for a free."""
     total: int
-    """Live bytes after it, of those taken since before `setup()`."""
+    """Live bytes after this event, among those allocated since before `setup()`."""
     operators: tuple[str, ...]
-    """Operators, autograd nodes and marks that were running, outermost first; the first says setup or which step."""
+    """Running operators, autograd nodes and marks, outermost first; the first mark names the setup or the step."""
     address: int
 
     @property
     def op(self) -> str:
-        """Innermost operator that was running; empty between operators."""
+        """Innermost running operator; empty between operators."""
         return self.operators[-1] if self.operators else ""
 
     @property
     def step(self) -> int:
-        """The step, counted from 0; -1 during the setup and between steps."""
+        """Number of the step, counted from 0; -1 during the setup and between steps."""
         mark = self.operators[0] if self.operators else ""
         return int(mark.removeprefix(STEP)) if mark.startswith(STEP) else -1
 
     @property
     def phase(self) -> Phase:
-        """The part of the step."""
+        """The phase of the step."""
         if self.step < 0:
             return Phase.OTHER
         if any(name.startswith(_OPTIMIZER) for name in self.operators):
@@ -70,28 +70,28 @@ class CpuMeasurement:
 
     @property
     def peak_nbytes(self) -> int:
-        """The most bytes alive at once, of those taken since before `setup()`."""
+        """The most bytes alive at once, among those allocated since before `setup()`."""
         return max((e.total for e in self.events), default=0)
 
     @property
     def peak_event(self) -> MemoryEvent | None:
-        """The first event after which most bytes are alive."""
+        """The first event at which the live bytes reach their maximum."""
         return max(self.events, key=lambda e: e.total, default=None)
 
     def step_events(self, step: int) -> tuple[MemoryEvent, ...]:
-        """The events of one step, counted from 0; frees between two steps belong to neither."""
+        """Return the events of one step, counted from 0; frees between two steps belong to neither."""
         return tuple(e for e in self.events if e.step == step)
 
     def phase_peaks(self) -> dict[Phase, int]:
-        """The most bytes alive when something was taken in each phase."""
+        """The most live bytes at an allocation in each phase."""
         peaks: dict[Phase, int] = {}
         for event in self.events:
-            if event.nbytes > 0:  # what a phase only gives back belongs to the one before
+            if event.nbytes > 0:  # a phase that only frees belongs to the one before
                 peaks[event.phase] = max(peaks.get(event.phase, 0), event.total)
         return peaks
 
     def step_peaks(self) -> list[int]:
-        """The most bytes alive when something was taken in each step."""
+        """The most live bytes at an allocation in each step."""
         peaks = [0] * self.num_steps
         for event in self.events:
             if event.nbytes > 0 and event.step >= 0:
@@ -100,14 +100,15 @@ class CpuMeasurement:
 
 
 def measure_cpu_step(program: Program, num_steps: int = 2, num_threads: int | None = 1) -> CpuMeasurement:
-    """Run `setup()` and the steps on the CPU and record what its allocator did.
+    """Run `setup()` and the steps on the CPU and record every call of its allocator.
 
-    One thread by default: several kernels take one scratch buffer per thread, and the profiler does not see what
-    OpenMP's workers take. None leaves the number of threads alone. Raises IncompleteProfileError.
+    One thread by default: several kernels allocate one scratch buffer per thread, and the profiler does not see the
+    allocations of OpenMP's workers. None keeps the current number of threads. Raises IncompleteProfileError if the
+    profiler lost events.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads or before)
-    gc.collect()  # so that no collection happens at a moment that changes from run to run
+    gc.collect()  # a collection would happen at another moment in each run
     try:
         with uncollected(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             with record_function(SETUP):
@@ -143,7 +144,7 @@ def _live_events(tree: Sequence[ProfilerEvent]) -> tuple[MemoryEvent, ...]:
         if allocation.nbytes > 0:
             live[allocation.address] = allocation.nbytes
         elif live.pop(allocation.address, None) is None:
-            continue  # taken before this profile, by an earlier one in the process
+            continue  # allocated before this profile, by an earlier one in the process
         total += allocation.nbytes
         events.append(MemoryEvent(allocation.nbytes, total, allocation.operators, allocation.address))
     return tuple(events)

@@ -1,4 +1,4 @@
-"""What a step on a GPU allocates, by PyTorch's own counters. Sizes are bytes."""
+"""Memory that a step on a GPU allocates, by PyTorch's own counters. Sizes are bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks
 
 if TYPE_CHECKING:
-    from memlint.tracing.recorder import Program  # it changes PyTorch, which a step on a real device must not see
+    from memlint.tracing.recorder import Program  # importing it changes PyTorch; a real step must not see that
 
 _STATS = {
     "requested": "requested_bytes.all.peak",
@@ -30,15 +30,15 @@ _STATS = {
 """Keys of `torch.cuda.memory_stats`."""
 
 HISTORY_EVENTS = 1_000_000
-"""Most events of the allocator's history that are kept; a step has about ten thousand."""
+"""Maximum number of events in the allocator's history; a step has about ten thousand."""
 
 
 @dataclass
 class Meter:
     """Reads the peaks of the caching allocator phase by phase and step by step.
 
-    `enter` is called at each change of phase: the peaks since the last one belong to the phase that ends. PyTorch
-    counts when memory is asked for, on the thread that asks, so no synchronisation is needed.
+    `enter` is called at each change of phase: the peaks since the previous call belong to the phase that ends. PyTorch
+    counts at each request for memory, on the requesting thread, so no synchronisation is needed.
     """
 
     phase: Phase = Phase.OTHER
@@ -53,7 +53,7 @@ class Meter:
         torch.cuda.reset_peak_memory_stats()
 
     def enter(self, phase: Phase) -> None:
-        """Let `phase` begin."""
+        """Begin `phase`."""
         stats = torch.cuda.memory_stats()
         peaks = Peaks.model_validate({name: stats.get(key, 0) for name, key in _STATS.items()})
         torch.cuda.reset_peak_memory_stats()
@@ -61,7 +61,7 @@ class Meter:
             self.peak_phase = self.phase
         self.total = peaks.highest(self.total)
         num_allocations = stats.get("allocation.all.allocated", 0)
-        if num_allocations > self.num_allocations:  # as in a Trace, what nothing was allocated in has no peak
+        if num_allocations > self.num_allocations:  # as in a Trace, a phase without allocations has no peak
             self.phases[self.phase] = peaks.highest(self.phases.get(self.phase))
         self.num_allocations = num_allocations
         if self.step >= 0:
@@ -69,7 +69,7 @@ class Meter:
         self.phase = phase
 
     def begin_step(self) -> None:
-        """Let a step begin, with its forward."""
+        """Begin a step, with its forward."""
         self.enter(Phase.FORWARD)
         self.step += 1
         self.steps.append(Peaks(requested=0, allocated=0, active=0, reserved=0))
@@ -77,7 +77,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class CudaMeasurement:
-    """What the allocator's counters, NVML and, if asked for, the allocator's history say of a run."""
+    """Figures of the allocator's counters and NVML for a run, and the allocator's history if asked for."""
 
     peaks: Peaks
     phases: dict[Phase, Peaks]
@@ -88,18 +88,14 @@ class CudaMeasurement:
 
 
 def require_cuda() -> None:
-    """Raise UsageError where PyTorch sees no GPU."""
+    """Raise UsageError if PyTorch sees no GPU."""
     if not torch.cuda.is_available():
         built = "this PyTorch is built without CUDA" if torch.version.cuda is None else "PyTorch sees no GPU"
         raise UsageError(f"--device cuda: {built}", "Run it on a machine with a GPU, or give --device cpu.")
 
 
 def limit_reserved(nbytes: int) -> None:
-    """Let PyTorch's allocator reserve at most `nbytes`.
-
-    `set_per_process_memory_fraction` takes a share of the GPU's memory and rounds down to bytes; half a byte more
-    keeps the product of the two floating-point numbers from falling below `nbytes`.
-    """
+    """Limit the memory that PyTorch's allocator may reserve to `nbytes`."""
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     torch.cuda.set_per_process_memory_fraction(min((nbytes + 0.5) / total, 1.0))
 
@@ -107,10 +103,10 @@ def limit_reserved(nbytes: int) -> None:
 def measure_cuda_step(
     program: Program, num_steps: int, *, watched: Callable[[Callable[[Phase], None]], Any], history: bool = False
 ) -> CudaMeasurement:
-    """Run `setup()` and the steps on the current GPU, in a process that has allocated nothing there.
+    """Run `setup()` and the steps on the current GPU, in a process that has allocated nothing there yet.
 
-    `watched(enter)` is a context in which `enter` is called with each phase that begins. Raises what the program
-    raises, `torch.OutOfMemoryError` included.
+    `watched(enter)` is a context in which `enter` is called with each phase that begins. Passes on any exception of the
+    program, including `torch.OutOfMemoryError`.
     """
     nvml = _Nvml.of_first_device()
     torch.cuda.init()
@@ -140,7 +136,7 @@ def measure_cuda_step(
 
 
 def driver_version() -> str:
-    """Version of NVIDIA's driver; empty where pynvml is not installed."""
+    """Return the version of NVIDIA's driver; empty if pynvml is not installed."""
     pynvml = _pynvml()
     version: str | bytes = "" if pynvml is None else pynvml.nvmlSystemGetDriverVersion()
     return version.decode() if isinstance(version, bytes) else version
@@ -156,19 +152,19 @@ class _Nvml:
 
     @classmethod
     def of_first_device(cls) -> Self | None:
-        """None where pynvml is not installed or knows no such GPU. To be called before the CUDA context is made."""
+        """Return None if pynvml is not installed or knows no such GPU. Call it before the CUDA context exists."""
         pynvml = _pynvml()
         if pynvml is None:
             return None
         try:
-            # PyTorch's first GPU may be another of NVML's: CUDA_VISIBLE_DEVICES changes the numbers.
+            # NVML may number PyTorch's first GPU differently: CUDA_VISIBLE_DEVICES changes the numbers.
             handle = pynvml.nvmlDeviceGetHandleByIndex(nvml_index(0))
             return cls(pynvml, handle, int(pynvml.nvmlDeviceGetMemoryInfo(handle).used))
         except (pynvml.NVMLError, RuntimeError):
             return None
 
     def nbytes(self) -> int:
-        """Of this process; in containers, where NVML does not know it, the growth of what the whole GPU uses."""
+        """Return this process's bytes; in containers, where NVML does not know them, the growth of the GPU's use."""
         with suppress(self.pynvml.NVMLError):  # some containers do not permit it
             for process in self.pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle):
                 if process.pid == os.getpid() and process.usedGpuMemory:
@@ -177,7 +173,7 @@ class _Nvml:
 
 
 def _pynvml() -> Any:
-    """The module, ready to be asked, or None."""
+    """Return the initialised module, or None."""
     if find_spec("pynvml") is None:
         return None
     pynvml = import_module("pynvml")

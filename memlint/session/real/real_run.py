@@ -1,4 +1,4 @@
-"""Around a program that runs for real: PyTorch's settings, what may be missing, its phases, and what it holds."""
+"""The surroundings of a real run: PyTorch's settings, reasons to skip it, its phases, and the tensors that it holds."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from memlint.validate.measurement import Conditions, Flags
 
 @contextmanager
 def under(conditions: Conditions) -> Iterator[None]:
-    """Set PyTorch's global settings as `conditions` say."""
+    """Set PyTorch's global settings to `conditions`."""
     precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
     torch.set_float32_matmul_precision(conditions.matmul_precision)
     torch.backends.cudnn.benchmark = conditions.cudnn_benchmark
@@ -28,7 +28,7 @@ def under(conditions: Conditions) -> Iterator[None]:
 
 
 def flags_now() -> Flags:
-    """PyTorch's global settings as they are."""
+    """Return PyTorch's current global settings."""
     of_cudnn = ("enabled", "benchmark", "deterministic", "allow_tf32")
     return Flags(
         matmul_precision=torch.get_float32_matmul_precision(),
@@ -38,7 +38,7 @@ def flags_now() -> Flags:
 
 
 def reason_to_skip(error: BaseException) -> str | None:
-    """Why a Workload cannot run here through no fault of its own, or None."""
+    """Return why this machine cannot run a Workload that is itself correct, or None."""
     for link in chain(error):
         if isinstance(link, torch.OutOfMemoryError):
             return "too big for this GPU"
@@ -82,7 +82,7 @@ def watched_phases(*watchers: Callable[[Phase], None]) -> Iterator[None]:
 
 
 class Holdings:
-    """Bytes of the tensors a program holds, by category, the most at once; host tensors of a GPU's do not count."""
+    """The most bytes at once of the tensors that a program holds, by category; on a GPU, host tensors do not count."""
 
     def __init__(self, program: Any, device: str) -> None:
         self.program = program
@@ -90,12 +90,12 @@ class Holdings:
         self.nbytes: dict[Category, int] = {}
 
     def note_gradients(self, phase: Phase) -> None:
-        """Note the gradients when forward begins: they are whole once a backward has ended."""
+        """Note the gradients when forward begins: they are complete after a backward."""
         if self.program.model is not None and phase is Phase.FORWARD:
             self._note(Category.GRADIENT, [parameter.grad for parameter in self.program.model.parameters()])
 
     def finish(self) -> dict[Category, int]:
-        """What was seen, with what is there at the end."""
+        """Return what was noted, including the tensors of this moment."""
         model, optimizer = self.program.model, self.program.optimizer
         parameters = self._note(Category.PARAMETER, model.parameters())
         self._note(Category.BUFFER, model.buffers(), parameters)
@@ -105,7 +105,7 @@ class Holdings:
         return self.nbytes
 
     def _note(self, category: Category, values: Iterable[Any], but: frozenset[int] = frozenset()) -> frozenset[int]:
-        """The addresses of the storages; those in `but` do not count."""
+        """Note the bytes of `values`, and return the addresses of their storages; those in `but` do not count."""
         storages = {
             storage.data_ptr(): storage.nbytes()
             for value in values
@@ -119,7 +119,7 @@ class Holdings:
 
 
 def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    """Those a tensor lies in: of a sparse one, its indices' and values'."""
+    """Return the storages of a tensor; for a sparse one, those of its indices and values."""
     if tensor.layout is torch.sparse_coo:
         return [indices_of(tensor).untyped_storage(), values_of(tensor).untyped_storage()]
     return [tensor.untyped_storage()]

@@ -1,1 +1,1 @@
-"""From a Workload to a Program that takes a step of it."""
+"""Construction of a model from a Workload, and a Program that takes its steps."""

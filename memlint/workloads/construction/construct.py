@@ -1,4 +1,4 @@
-"""From a Workload's target to a model, and to a Program that runs it."""
+"""Construction of a model from a Workload's target, and of a Program that runs it."""
 
 import copy
 import sys
@@ -38,8 +38,8 @@ _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.
 
 @contextmanager
 def simulated_device(device: Device) -> Iterator[str]:
-    """Name of the device to move models to, `cuda` or `cpu`, for as long as `device` is simulated."""
-    # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
+    """Simulate `device`, and give the name of the device to move models to, `cuda` or `cpu`."""
+    # The import changes PyTorch for the whole process, which a step on a real device must not see.
     from memlint.cuda.session import virtual_device  # noqa: PLC0415
 
     with virtual_device(device):
@@ -47,7 +47,7 @@ def simulated_device(device: Device) -> Iterator[str]:
 
 
 def build(workload: Workload, root: Path | None = None) -> Construction:
-    """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
+    """Build the model of `workload` on the host; raises WorkloadError for exceptions of the user's code."""
     _join(workload)
     target = _target(workload)
     if target.is_config and target.path is not None:
@@ -63,14 +63,14 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
         built = replace(built, optimizer=own or built.optimizer, assumptions=notes)
     config = getattr(built.model, "config", None)
     if workload.mode == "train" and is_model(built.model) and getattr(config, "use_cache", False):
-        # As transformers' own Trainer does.
+        # transformers' own Trainer does the same.
         built.model.config.use_cache = False  # type: ignore[union-attr]
         return replace(built, assumptions=(*built.assumptions, Assumption("use_cache is off while training", None)))
     return built
 
 
 def _join(workload: Workload) -> None:
-    """Let the program be one of the ranks of `workload`, where it has several."""
+    """Make the program one of the ranks of `workload` if there are several."""
     if workload.world_size > 1:
         from memlint.distributed.wrapping import join  # noqa: PLC0415 -- as below
 
@@ -78,12 +78,12 @@ def _join(workload: Workload) -> None:
 
 
 def build_object(value: object, workload: Workload) -> Construction:
-    """Build from what a target names: a model class, a function, a model, a Hugging Face config."""
+    """Build from the object that a target names: a model class, a function, a model, a Hugging Face config."""
     _join(workload)
     if workload.world_size > 1 and isinstance(value, type) and not dist.is_initialized():
-        dist.init_process_group()  # which a script does before it makes a model that asks for it
+        dist.init_process_group()  # scripts do this before they make a model that asks for it
     if isinstance(value, nn.Module):
-        # Each Program has a model of its own: the module's is kept as it was imported, and not counted.
+        # Each Program has a model of its own: the module's model stays as imported, and is not counted.
         _stands_for(value)
         return Construction(copy.deepcopy(value))
     if is_config(value):
@@ -107,7 +107,7 @@ def build_object(value: object, workload: Workload) -> Construction:
 
 
 def _stand_for_one_of(model: nn.Module, namespace: Mapping[str, Any]) -> None:
-    """Let a model stand for one of its kind that its file made on the GPU when it was imported, if there is any."""
+    """Let `model` replace one of its kind that its file created on the GPU at import, if there is any."""
     for value in list(namespace.values()):
         made = getattr(value, "module", value) if isinstance(value, nn.DataParallel) else value
         if type(made) is type(model) and isinstance(made, nn.Module) and made is not model and _stands_for(made):
@@ -115,8 +115,8 @@ def _stand_for_one_of(model: nn.Module, namespace: Mapping[str, Any]) -> None:
 
 
 def _stands_for(made: nn.Module) -> bool:
-    """Count what a model has on the GPU no more, if it has anything there: another is made in its place."""
-    # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
+    """Stop counting the GPU memory of a model, if it has any: another model replaces it."""
+    # The import changes PyTorch for the whole process, which a step on a real device must not see.
     preexisting = sys.modules.get("memlint.accelerator.preexisting_tensors")
     tensors = [*made.parameters(), *made.buffers()]
     if preexisting is None or not preexisting.includes(tensors):
@@ -126,10 +126,10 @@ def _stands_for(made: nn.Module) -> bool:
 
 
 def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tuple[Assumption, ...]]:
-    """`workload` with inputs, inferred where nobody declared any, with all its dimensions, and what that assumed.
+    """Add inputs, inferred if nobody declared any, and all dimensions to `workload`; returns it with the assumptions.
 
-    Runs the model on a virtual device, so not to be called inside one. Where the target itself gives the inputs,
-    `inputs` stays None. Raises WorkloadError when none are found, UsageError for dimensions that nothing takes.
+    Runs the model on a virtual device, so do not call it inside one. If the target itself gives the inputs, `inputs`
+    stays None. Raises WorkloadError if no inputs are found, UsageError for dimensions that nothing takes.
     """
     if workload.world_size > 1:
         from memlint.distributed.group import import_strategies  # noqa: PLC0415 -- it takes PyTorch a second
@@ -145,7 +145,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         if workload.inputs is None:
             built = build(workload, root)
             if built.inputs is None:
-                # A class's own `seq` that nobody asked to change is not the length of its texts.
+                # A class's own default of `seq` that nobody asked to change is not the length of its texts.
                 free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
                 inferred = _inferred(workload, built, place, workload.dimensions if free else None)
                 dimensions = {**inferred.dimensions, **workload.dimensions}
@@ -157,7 +157,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
 
 
 def settings_of(workload: Workload) -> Iterator[Assumption]:
-    """What the project's files say of the step, and what nobody says and memlint takes."""
+    """Yield the settings that the project's files state for the step, and memlint's defaults for the others."""
     yield from workload.found
     if workload.guessed:
         yield Assumption(f"sizes of the model: {shown_arguments(workload.guessed)}", None)
@@ -168,7 +168,7 @@ def settings_of(workload: Workload) -> Iterator[Assumption]:
 
 
 def _stated(workload: Workload) -> dict[str, object]:
-    """Sizes that the model is built with, and those of its training loop."""
+    """Return the sizes that the model is built with, and those of its training loop."""
     stated: dict[str, object] = dict(workload.sizes)
     for value in workload.arguments.values():
         if isinstance(value, Settings | Mapping):
@@ -178,7 +178,7 @@ def _stated(workload: Workload) -> dict[str, object]:
 
 def _inferred(workload: Workload, built: Construction, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
-        # The tracer casts as well; autocast changes no shape, so trials run without it.
+        # The tracer applies autocast as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
     stated, shown = _stated(workload), workload.shown
@@ -191,13 +191,13 @@ def build_program(
     changes: Sequence[Callable[[Program], None]] = (),
     device: str | None = None,
 ) -> Program:
-    """Program of `workload`, completed first if need be; `device` is PyTorch's name, by default the Workload's GPU."""
+    """Make the Program of `workload`, completed first if need be; `device` is PyTorch's name, by default the GPU's."""
     workload, assumptions = complete(workload, root)
     return replace(completed_program(workload, root, device), changes=tuple(changes), assumptions=list(assumptions))
 
 
 def completed_program(workload: Workload, root: Path | None = None, device: str | None = None) -> Program:
-    """Program of a Workload that `complete` has been through; on a `device` that is there nothing is simulated."""
+    """Make the Program of a completed Workload; on a real `device` nothing is simulated."""
     place = device or ("cuda" if workload.device.is_cuda else "cpu")
     return Program(workload, lambda each: _construction(each, root), place)
 
@@ -220,7 +220,7 @@ def _construction(workload: Workload, root: Path | None) -> Construction:
 
 
 def _of_result(value: object, name: str) -> Construction:
-    """Read what a function returned."""
+    """Interpret the return value of a function."""
     if isinstance(value, nn.Module):
         return Construction(value)
     if is_config(value):
@@ -229,7 +229,7 @@ def _of_result(value: object, name: str) -> Construction:
     if isinstance(value, Declaration):
         parts: tuple[object, ...] = (value.model, value.inputs, value.loss, value.optimizer, value.step)
     elif isinstance(value, tuple) and len(value) > 1 and isinstance(value[1], nn.Module | torch.optim.Optimizer):
-        parts = (value[0], *(None,) * 4)  # with its criterion, or what else belongs to it
+        parts = (value[0], *(None,) * 4)  # with its criterion, or other things that belong to it
     elif isinstance(value, tuple) and len(value) in {2, 3}:
         parts = (*value, *(None,) * (5 - len(value)))
     else:
@@ -244,7 +244,7 @@ def _of_result(value: object, name: str) -> Construction:
 
 
 def _named(inputs: object) -> Mapping[str, Any] | None:
-    """Name the inputs; positional ones get numbers."""
+    """Name the inputs; positional ones get digits."""
     if inputs is None:
         return None
     if isinstance(inputs, Mapping):

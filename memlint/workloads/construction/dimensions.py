@@ -1,4 +1,4 @@
-"""The named dimensions of a Workload besides the batch: where they come from, and asking for other sizes."""
+"""The named dimensions of a Workload besides the batch: their sources, and changes of their sizes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -16,16 +16,16 @@ from memlint.workloads.huggingface.configs import is_config
 
 
 def resized(workload: Workload, sizes: Mapping[str, int]) -> Workload:
-    """A Workload that `complete` has been through, with other sizes of some of its dimensions.
+    """Return a completed Workload with other sizes of some of its dimensions.
 
-    Raises UsageError for dimensions it does not have and for sizes that make no sense.
+    Raises UsageError for unknown dimensions and for sizes that make no sense.
     """
     refuse_untaken(workload, sizes, workload.dimensions)
     return replace(workload, dimensions={**workload.dimensions, **sizes})
 
 
 def parameters_taking_sizes(target: object) -> dict[str, Parameter]:
-    """Parameters of what a target names that may receive the size of a dimension; none where it is not called."""
+    """Return the parameters of a target that may receive the size of a dimension; none if it is not called."""
     if isinstance(target, nn.Module) or is_config(target) or not callable(target):
         return {}
     named = parameters(target).items()
@@ -33,9 +33,9 @@ def parameters_taking_sizes(target: object) -> dict[str, Parameter]:
 
 
 def implied_dimensions(target: object, arguments: Mapping[str, object]) -> dict[str, int]:
-    """Dimensions a function has by itself: parameters with a size as default that are not among the `arguments`.
+    """Return the dimensions of a function itself: parameters with a size as default that are not among the `arguments`.
 
-    A class has none: the numbers its constructor takes are settings of the model, most of them no sizes of inputs.
+    A class has none: the numbers in its constructor are settings of the model, and most are not sizes of inputs.
     """
     unbound: Any = target
     while isinstance(unbound, partial):
@@ -46,7 +46,7 @@ def implied_dimensions(target: object, arguments: Mapping[str, object]) -> dict[
 
 
 def refuse_untaken(workload: Workload, names: Collection[str], taken: Collection[str]) -> None:
-    """Raise UsageError for the first of `names` that is not `taken` by the target's parameters and the inputs."""
+    """Raise UsageError for the first of `names` that neither the target's parameters nor the inputs have."""
     for name in names:
         if name in taken:
             continue

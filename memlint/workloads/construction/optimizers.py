@@ -13,14 +13,15 @@ OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], optim.Optimizer]
 
 
 class LBFGS(optim.LBFGS):
-    """PyTorch's, with the history full from the first step on, as it is after `history_size` iterations.
+    """PyTorch's L-BFGS, with a full history from the first step on, as after `history_size` iterations.
 
-    State: that many differences of gradients and of parameters, each as large as all parameters, and their products.
+    State: `history_size` differences of gradients and of parameters, each as large as all parameters, and their
+    products.
     """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
-        """Take one step; `closure` computes the gradients anew, as often as it is called, and gives the loss."""
+        """Take one step; `closure` computes the gradients anew at every call, and returns the loss."""
         first, group = self._params[0], self.param_groups[0]
         if not self.state[first]:
             size = group["history_size"]
@@ -47,7 +48,7 @@ class LBFGS(optim.LBFGS):
 
 
 NONE = "none"
-"""The name for taking no optimizer step: forward and backward only."""
+"""The name for no optimizer step: forward and backward only."""
 
 OPTIMIZERS: Mapping[str, OptimizerFactory] = {
     "sgd": partial(optim.SGD, lr=1e-3),
@@ -67,7 +68,7 @@ OPTIMIZERS: Mapping[str, OptimizerFactory] = {
     "muon": optim.Muon,
     "lbfgs": LBFGS,
 }
-"""PyTorch's own with their default arguments; the learning rate costs no bytes."""
+"""PyTorch's optimizers with their default arguments; the learning rate costs no bytes."""
 
 
 def optimizer_named(name: str) -> OptimizerFactory:

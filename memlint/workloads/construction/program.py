@@ -23,29 +23,29 @@ from memlint.workloads.user_errors import reported
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _WRAPPING = "memlint.distributed.wrapping"
-"""Imported where there are several ranks: it takes PyTorch a second to import all strategies."""
+"""Imported only for several ranks: the import of all strategies takes PyTorch a second."""
 AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
 
 
 Loss = Callable[[Any, Mapping[str, Any]], torch.Tensor]
-"""Called as `loss(output, inputs)`; gives a scalar."""
+"""Called as `loss(output, inputs)`; returns a scalar."""
 Step = Callable[[torch.nn.Module, Mapping[str, Any], torch.optim.Optimizer | None], object]
 """The user's own loop body, called as `step(model, inputs, optimizer)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """A model on the host, and what is needed to take a step of it."""
+    """A model on the host, and everything that a step of it needs."""
 
     model: torch.nn.Module
     inputs: Mapping[str, Any] | None = None
-    """Host tensors by parameter name; digits are positions. None where the target gives none; a Program has some."""
+    """Host tensors by parameter name; digits are positions. None if the target gives none; a Program has some."""
     loss: Loss | None = None
-    """None: the model's own, or the mean of its outputs."""
+    """None: the model's own loss, or the mean of its outputs."""
     optimizer: OptimizerFactory | None = None
-    """None: the Workload's, or no optimizer step."""
+    """None: the Workload's optimizer, or no optimizer step."""
     declares_optimizer: bool = False
-    """Whether the target gives the optimizer, whatever the Workload names."""
+    """True if the target declares the optimizer, which then overrides the Workload's."""
     step: Step | None = None
     """None: the ordinary step of the mode."""
     assumptions: tuple[Assumption, ...] = ()
@@ -53,35 +53,35 @@ class Construction:
 
 @dataclass
 class Program:
-    """A Workload that runs: `setup()` once, then `step()` as often as wanted, on `device`.
+    """A runnable Workload: `setup()` once, then `step()` any number of times, on `device`.
 
-    Nothing here knows whether the device is real.
+    The code is the same for real and virtual devices.
     """
 
     workload: Workload
     construct: Callable[[Workload], Construction]
-    """Makes everything anew at each `setup`."""
+    """Builds everything anew at each `setup`."""
     device: str = "cuda"
     changes: Sequence[Callable[[Program], None]] = ()
-    """Applied to the model on the device, before the optimizer is made."""
+    """Changes to the model on the device, applied before the optimizer is created."""
     assumptions: list[Assumption] = field(default_factory=list)
     model: torch.nn.Module | None = None
     called: torch.nn.Module | None = None
-    """What a step calls: the model, or what wraps it."""
+    """The module that a step calls: the model, or its wrapper."""
     optimizer: torch.optim.Optimizer | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     scaler: torch.amp.GradScaler | None = None
     loss: Loss | None = None
     own_step: Step | None = None
     declares_optimizer: bool = False
-    """Whether the function that gives the model gives the optimizer too, whatever the Workload names."""
+    """True if the function that gives the model also gives the optimizer, which then overrides the Workload's."""
     has_invented_loss: bool = False
-    """Whether a step took the mean of the outputs, because nobody declared a loss."""
+    """True if a step took the mean of the outputs, because nobody declared a loss."""
     accumulation_steps: int = 1
-    """Forwards and backwards before the optimizer steps; each takes the inputs as they are."""
+    """Number of forwards and backwards before each optimizer step; each gets the same inputs."""
 
     box: Any = None
-    """With several ranks, the Mailbox in which their objects wait for each other."""
+    """With several ranks, the Mailbox that holds their objects for each other."""
 
     @property
     def name(self) -> str:
@@ -90,19 +90,19 @@ class Program:
 
     @property
     def targets(self) -> tuple[torch.Tensor, ...]:
-        """What a loss that is named holds the outputs against, once a step was taken."""
+        """The targets of a named loss, once a step was taken."""
         target = self.loss.target if isinstance(self.loss, NamedLoss) else None
         return () if target is None else (target,)
 
     def as_rank(self, number: int) -> Program:
-        """The same as another rank, with the same box."""
+        """Return the same Program as another rank, with the same box."""
         workload = replace(self.workload, rank=number)
         return Program(workload, self.construct, self.device, self.changes, box=self.box)
 
     def setup(self) -> None:
-        """Build the model on the host, move it and its inputs to the device, make the optimizer.
+        """Build the model on the host, move it and its inputs to the device, create the optimizer.
 
-        Raises WorkloadError with what the user's code raised.
+        Raises WorkloadError for exceptions of the user's code.
         """
         workload = self.workload
         if workload.world_size > 1:
@@ -145,7 +145,7 @@ class Program:
             return make(model.parameters())
 
     def step(self) -> None:
-        """Take one whole step. Raises WorkloadError with what the user's code raised."""
+        """Take one whole step. Raises WorkloadError for exceptions of the user's code."""
         with reported(f"{self.name}: the step failed"):
             if self.own_step is not None:
                 assert self.called is not None
@@ -156,7 +156,7 @@ class Program:
                 self._inference_step()
 
     def _train_step(self) -> None:
-        # As in an ordinary loop, `output` and `loss` stay referenced until the step is over.
+        # As in an ordinary loop, `output` and `loss` stay referenced until the end of the step.
         assert self.called is not None
         if isinstance(self.optimizer, torch.optim.LBFGS):
             self._step_with_closure(self.optimizer)
@@ -183,9 +183,11 @@ class Program:
         self.optimizer.zero_grad()
 
     def _step_with_closure(self, optimizer: torch.optim.LBFGS) -> None:
-        """The optimizer asks for the gradients itself, several times a step."""
+        """Take a step with an optimizer that requests the gradients itself, several times a step."""
         if self.scaler is not None:
-            raise WorkloadError(f"{self.name}: GradScaler takes no closure", "Choose bf16-amp, or another optimizer.")
+            raise WorkloadError(
+                f"{self.name}: GradScaler does not support closures", "Choose bf16-amp, or another optimizer."
+            )
         positional, named = positional_and_named(self.inputs)
 
         def closure() -> torch.Tensor:
@@ -210,7 +212,7 @@ class Program:
         return nullcontext() if dtype is None else torch.autocast(self.device, dtype=dtype)
 
     def _loss(self, output: Any) -> torch.Tensor:
-        """Call the declared loss, or take the model's own, or the mean of the outputs."""
+        """Compute the declared loss, or the model's own loss, or the mean of the outputs."""
         if self.loss is not None and (not isinstance(self.loss, NamedLoss) or self.loss.fits(output)):
             loss = self.loss(output, self.inputs)
             if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
@@ -222,7 +224,7 @@ class Program:
         if (own := own_loss(output)) is not None:
             return own
         self.has_invented_loss = True
-        other = f": it gives several, and {self.workload.loss} takes one" if isinstance(self.loss, NamedLoss) else ""
+        other = f": it returns several, and {self.workload.loss} takes one" if isinstance(self.loss, NamedLoss) else ""
         self._assume(Assumption(f"the loss is the mean of the model's outputs{other}", None))
         return mean_of(output)
 

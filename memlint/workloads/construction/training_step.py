@@ -1,4 +1,4 @@
-"""Modules that have a training step and no `forward`, as LightningModules may: a step of them is the training step."""
+"""Modules that have a training step but no `forward`, as LightningModules may: their step is the training step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEP, _OPTIMIZERS = "training_step", "configure_optimizers"
 
 
 def calls_training_step(model: nn.Module) -> bool:
-    """Make a call of `model` its training step, where its class has that and no `forward`; say whether it is."""
+    """Make `model(...)` call its training step if its class has one and no `forward`; return True if so."""
     kind = type(model)
     if hasattr(kind.forward, _STEP):
         return True
@@ -31,7 +31,7 @@ def calls_training_step(model: nn.Module) -> bool:
 
 
 def own_optimizer(model: nn.Module) -> Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None:
-    """Makes the one optimizer that `model` configures itself; None where it configures none, or several."""
+    """Return a factory of the one optimizer that `model` configures; None if it configures none, or several."""
     configure = getattr(model, _OPTIMIZERS, None)
     owner = _definer(type(model), _OPTIMIZERS)
     if configure is None or owner is None or _is_of_package(owner) or len(_optimizers(configure())) != 1:
@@ -40,18 +40,18 @@ def own_optimizer(model: nn.Module) -> Callable[[Iterable[nn.Parameter]], torch.
 
 
 def assumption(model: nn.Module) -> Assumption:
-    """Says which method is called in place of `forward`."""
+    """Return the assumption that names the method called in place of `forward`."""
     return Assumption(f"{type(model).__name__} has no forward: a step is its {_STEP}", None)
 
 
 def _through(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A `forward` that takes the batch and calls the training step, as whose source and parameters it shows `step`."""
+    """Make a `forward` that receives the batch and calls the training step, with source and parameters of `step`."""
     signature = signature_of(step)
     taken = list(signature.parameters.values())
 
     @wraps(step)
     def forward(self: Any, batch: object) -> object:
-        return self.training_step(batch, *[0] * (min(len(taken), 3) - 2))  # the batch's number is 0
+        return self.training_step(batch, *[0] * (min(len(taken), 3) - 2))  # the index of the batch is 0
 
     forward.__signature__ = signature.replace(parameters=taken[:2])  # type: ignore[attr-defined]
     setattr(forward, _STEP, step)
@@ -59,7 +59,7 @@ def _through(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _optimizers(configured: object) -> list[torch.optim.Optimizer]:
-    """Those in what `configure_optimizers` may return: one, several, with schedulers, or in dictionaries."""
+    """Return the optimizers in the result of `configure_optimizers`: one, several, with schedulers, in dictionaries."""
     if isinstance(configured, torch.optim.Optimizer):
         return [configured]
     if isinstance(configured, Mapping):
@@ -69,7 +69,7 @@ def _optimizers(configured: object) -> list[torch.optim.Optimizer]:
 
 
 def _definer(kind: type, name: str) -> type | None:
-    """The class that `kind` has that attribute from."""
+    """Return the class that defines that attribute of `kind`."""
     return next((base for base in kind.__mro__ if name in vars(base)), None)
 
 

@@ -1,4 +1,4 @@
-"""Which rank of several takes the most memory."""
+"""The search for the rank that takes the most memory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from memlint.workloads.construction.construct import complete, completed_program
 
 
 class Ranked(NamedTuple):
-    """A Workload of one rank, and what was found of others."""
+    """A Workload of one rank, and an assumption with the peaks of all tried ranks."""
 
     workload: Workload
     assumptions: tuple[Assumption, ...] = ()
 
 
 def of_worst_rank(workload: Workload, root: Path) -> Ranked:
-    """The Workload as it is, or where its rank is `worst`, that of the first, middle or last rank that takes most.
+    """Replace the rank `worst` by the first, middle or last rank, whichever takes most memory.
 
-    These are the first stage of a pipeline, one between, and the last. Raises what tracing raises.
+    In a pipeline these are the first stage, one in the middle, and the last. Passes on exceptions of tracing.
     """
     if workload.rank != WORST:
         return Ranked(workload)

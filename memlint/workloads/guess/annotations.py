@@ -1,4 +1,4 @@
-"""What an annotation with a shape says of a tensor: `Float[Tensor, "batch channels 32 32"]`, as jaxtyping writes it."""
+"""Annotations with a tensor's shape: `Float[Tensor, "batch channels 32 32"]`, as in jaxtyping."""
 
 import re
 from dataclasses import replace
@@ -16,7 +16,7 @@ _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "t
 
 
 def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSpec:
-    """`spec` with the rank, the numbers and the kind of values that the annotation has; else as it was."""
+    """Return `spec` with the rank, numbers and kind of values of the annotation; without one, `spec` itself."""
     match = _ANNOTATION.search(str(annotation))
     if match is None:
         return spec

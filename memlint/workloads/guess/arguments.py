@@ -1,4 +1,4 @@
-"""Arguments for a constructor or function that cannot be called without."""
+"""Arguments for a constructor or function that has required parameters."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from memlint.workloads.user_errors import describe, reported
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
 _MOST = 12
-"""Combinations of configs tried."""
+"""Maximum number of combinations of configs to try."""
 
 
 class Arguments(NamedTuple):
-    """Keyword arguments, and what was assumed to get them."""
+    """Keyword arguments, and the assumptions made for them."""
 
     values: dict[str, object]
     assumptions: tuple[str, ...]
 
 
 class MissingArgumentsError(WorkloadError):
-    """Arguments for which nothing is found."""
+    """No value was found for some arguments."""
 
     def __init__(self, message: str, hint: str, names: tuple[str, ...]) -> None:
         super().__init__(message, hint)
@@ -40,7 +40,7 @@ class MissingArgumentsError(WorkloadError):
 
 
 class _Choice(NamedTuple):
-    """A value for a parameter, made only when tried."""
+    """A value for a parameter, created only when tried."""
 
     make: Callable[[], object]
     text: str
@@ -92,10 +92,10 @@ def _likely(parameter: inspect.Parameter) -> str:
 
 
 def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
-    """The batch size and the sizes of dimensions that `function` is to be called with."""
+    """Return the batch size and the sizes of dimensions to pass to `function`."""
     batch = {} if isinstance(function, type) else {BATCH: workload.batch}
     sizes = {name: size for name, size in {**workload.dimensions, **batch}.items() if name not in workload.arguments}
-    # A default is not passed again: a wrapper may show parameters of what it wraps and not take them.
+    # A default is not passed again: a wrapper may show parameters of the wrapped function and not accept them.
     return {
         name: sizes[name]
         for name, parameter in parameters(function).items()
@@ -104,7 +104,7 @@ def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
 
 
 def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, object]) -> Iterator[_Choice]:
-    """Values for a parameter that takes a config: its annotation's defaults, then what the file holds."""
+    """Yield values for a parameter that takes a config: the defaults of its annotation, then configs in the file."""
     annotated = annotation_class(function, name) if isinstance(function, type) else None
     if annotated is not None and _is_config_class(annotated):
         yield _Choice(annotated, f"{annotated.__name__}() and its defaults")
@@ -125,7 +125,7 @@ def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, ob
 
 
 def _is_config_class(kind: type) -> bool:
-    """Whether `kind` may hold settings and is made without arguments."""
+    """Return True if `kind` may hold settings and needs no arguments."""
     if kind.__module__ in {"builtins", "typing"} or kind.__module__.startswith("torch.") or issubclass(kind, nn.Module):
         return False
     if is_config(kind):

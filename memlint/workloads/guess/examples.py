@@ -1,4 +1,4 @@
-"""Inputs as an example in the project gives them, for any batch size."""
+"""Inputs from an example in the project, for any batch size."""
 
 from torch import nn
 
@@ -9,7 +9,7 @@ from memlint.workloads.guess.repair import Specs
 
 
 def as_shown(model: nn.Module, shown: ShownCall) -> Specs:
-    """The inputs of `shown`; the first size of its first tensor is that of the batch. Empty where it has no tensor."""
+    """Return the inputs of `shown`; the first size of its first tensor is the batch size. Empty if it has no tensor."""
     names = list(parameters(model.forward))
     tensors = [each for each in shown.inputs.values() if isinstance(each, ShownTensor)]
     if not tensors or any(each.dtype not in DTYPES for each in tensors):

@@ -1,8 +1,8 @@
-"""Example inputs for a model nobody declared any for.
+"""Example inputs for a model without declared inputs.
 
-A first guess comes from the names of `forward`'s parameters and from the model's first layers. The model is called
-with it; where it raises, the layer it had reached and the message say what to change. The guesses that get farthest
-are followed first.
+The first guess comes from the names of `forward`'s parameters and from the model's first layers. The model is called
+with it; if the call raises, the layer reached and the message suggest changes. The guesses that get farthest are
+followed first.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from memlint.workloads.name_table import LABELS
 from memlint.workloads.user_errors import describe, what_to_do
 
 _SHORTEST = 8
-"""What is shorter is no text but the fields of a table."""
+"""Shorter sequences are not texts but fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
 _MOST_STARTS, _MOST_ALONE = 12, 3
-"""Guesses from a diffusion model's config, where none works as it is, and trials repeated with a batch of 1."""
+"""Limits: guesses from a diffusion model's config to modify if none works, and trials to repeat with a batch of 1."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
 _OTHER_WIDTH = re.compile(r"batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]")
 _PLACES = re.compile(r"^index (\d+) is out of range$")
@@ -69,7 +69,7 @@ DECLARE = (
 
 
 class NoInputsError(WorkloadError):
-    """No inputs were found that a model takes; those with which it got farthest."""
+    """No inputs that the model accepts were found; the error names the ones that got farthest."""
 
     def __init__(self, message: str, specs: Specs, hint: str = "") -> None:
         shown = specs or (InputSpec("x", (BATCH, 16)),)
@@ -79,7 +79,7 @@ class NoInputsError(WorkloadError):
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """Inputs a model was seen to take."""
+    """Inputs that a model accepted."""
 
     inputs: Specs
     assumptions: tuple[Assumption, ...]
@@ -96,13 +96,13 @@ def infer_inputs(
     stated: Mapping[str, object] | None = None,
     shown: ShownCall | None = None,
 ) -> Inferred:
-    """Find inputs for `model`, which stands on `device` in the mode it will run in.
+    """Find inputs for `model`, which is on `device` in the mode that it will run in.
 
-    `stated` are sizes by name that the model was built with, or that its training loop has, and `shown` is what an
-    example calls it with: tried first where that builds it in the same way, and else after the first guess.
-    In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
-    the dimension `seq`, of the size it has in `dimensions` if that names it; where that is None it stays a number.
-    Raises WorkloadError with what was tried.
+    `stated` are sizes by name from the model's arguments or from its training loop. `shown` is the call of the model in
+    an example: tried first if the example builds the model in the same way, else after the first guess. In training,
+    the inputs include labels if the model accepts them and then returns its loss. The length of texts becomes the
+    dimension `seq`, with its size in `dimensions` if given; if `dimensions` is None the length stays a number. Raises
+    WorkloadError with the inputs that were tried.
     """
     length, named = (dimensions or {}).get(SEQUENCE), dimensions is not None
     sizes = ModelSizes(model, stated)
@@ -144,12 +144,12 @@ def infer_inputs(
         raise failure
     if shown is not None and trial.specs == example:
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
-        return Inferred(specs, (Assumption(f"inputs {inputs}, as an example has them", place, found=True),), dimensions)
+        return Inferred(specs, (Assumption(f"inputs {inputs}, as in an example", place, found=True),), dimensions)
     return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions)
 
 
 def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:
-    """Inputs as a whole Hugging Face model gives them to such a part; None where none of them makes it run."""
+    """Read off the inputs that a whole Hugging Face model gives to a part of it; None if no whole model runs."""
     for whole in containing_models(model):
         with suppress(WorkloadError):
             taken = infer_inputs(whole.to(device).train(train), train=train, device=device)
@@ -164,9 +164,9 @@ def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:
 def _completed(
     stage: TrialModel, specs: Specs, dimensions: Mapping[str, int] | None = None, *, is_fixed: bool = False
 ) -> Trial:
-    """A trial of a Hugging Face model with `specs`, changed for as long as an error says how.
+    """Try a Hugging Face model with `specs`, changed for as long as errors suggest a change.
 
-    Sizes of `dimensions` that are fixed are those that somebody asks for.
+    Sizes of `dimensions` that are fixed were requested by the user.
     """
     trial = stage.attempt(specs, dimensions)
     tried = [(specs, trial.dimensions)]
@@ -180,9 +180,9 @@ def _completed(
 
 
 def _of_diffusion(stage: TrialModel, guess: Specs) -> list[Specs]:
-    """Inputs for a model of diffusers, with a `guess` for what its config says nothing of.
+    """Return inputs for a model of diffusers, with a `guess` for inputs that its config does not describe.
 
-    Where some work those alone.
+    If some work, only those are returned.
     """
     required = {name for name, each in parameters(stage.model.forward).items() if each.default is each.empty}
     tried: list[Specs] = []
@@ -205,9 +205,9 @@ def _of_diffusion(stage: TrialModel, guess: Specs) -> list[Specs]:
 
 
 def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, Mapping[str, int]]:
-    """The specs and dimensions of a trial with what its error, or the line that raised, asks for.
+    """Return the specs and dimensions of a trial with the changes that its error, or the line that raised, asks for.
 
-    Those are optional inputs that it names, one in the place of another, ids that a table has, and a size for another.
+    The changes are: missing optional inputs, one input in place of another, ids within a table, one size for another.
     """
     text, specs = text_of(error), trial.specs
     missing = mentioned(model, f"{text} {line_of(error)}", specs)
@@ -240,14 +240,14 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
 
 
 def _own_line(model: nn.Module, error: Exception) -> str:
-    """The line of the model's own code that an exception went through last."""
+    """Return the last line of the model's own code that an exception went through."""
     steps = zip(traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__), strict=True)
     lines = [summary.line or "" for (frame, _), summary in steps if frame.f_locals.get("self") is model]
     return lines[-1] if lines else ""
 
 
 def _is_sound(spec: InputSpec) -> bool:
-    """Whether it is a recording without a channel."""
+    """Return True if it is a recording without a channel dimension."""
     return spec.name == "input_values" and len(spec.shape) == 2
 
 
@@ -257,7 +257,7 @@ def _below(spec: InputSpec, rows: int) -> InputSpec:
 
 
 def _with_sides(spec: InputSpec, own: int, other: int) -> InputSpec:
-    """An image whose sides are `other` where they were `own`."""
+    """Return an image with the sides `other` in place of `own`."""
     return replace(spec, shape=(*spec.shape[:-2], other, other)) if spec.shape[-2:] == (own, own) else spec
 
 
@@ -273,7 +273,7 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
     names = frozenset(parameter.name for parameter in required)
     guesses = [spec for parameter in required for spec in _guessed(parameter, model, names, sizes)]
     if not guesses:
-        # forward(*inputs) or forward(**batch): the first layer alone says something.
+        # forward(*inputs) or forward(**batch): only the first layer tells anything.
         entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
     return tuple(replace(spec, name=f"{spec.name}.0") if is_list(model, spec.name) else spec for spec in guesses)
@@ -282,7 +282,7 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
 def _guessed(
     parameter: inspect.Parameter, model: nn.Module, names: frozenset[str], sizes: ModelSizes
 ) -> Iterator[InputSpec]:
-    """A guess for a parameter of `forward`, or one for each of the fields that the code reads of it."""
+    """Yield a guess for a parameter of `forward`, or one for each of its fields that the code reads."""
     own = fields(model, parameter.name)
     for name in own:
         field = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -292,7 +292,7 @@ def _guessed(
 
 
 def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
-    """Channels, height and width that a timm model says it was made for."""
+    """Return channels, height and width that a timm model declares for its input."""
     for name in ("pretrained_cfg", "default_cfg"):
         config = getattr(model, name, None)
         size = config.get("input_size") if isinstance(config, dict) else None
@@ -302,7 +302,7 @@ def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
 
 
 def _searched(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes, failure: NoInputsError | None) -> Trial:
-    """As `_search`, but that a `failure` before, of inputs that are known, says more than its own."""
+    """Search as `_search` does; if all fail, report an earlier `failure` with known inputs, which tells more."""
     try:
         return _search(stage, first, sizes)
     except NoInputsError as error:
@@ -312,7 +312,7 @@ def _searched(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes, fail
 
 
 def _search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
-    """Try guesses, beginning with `first` and going on with those of the farthest trial, until one works."""
+    """Try guesses, beginning with `first` and continuing from the farthest trial, until one works."""
     waiting = [(0, -len(first) + place, specs) for place, specs in enumerate(first)]
     seen: set[Specs] = {*first}
     trials: list[Trial] = []
@@ -335,7 +335,7 @@ def _search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tri
 def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     model = stage.model
     if not trials:
-        raise NoInputsError(f"nothing says what {type(model).__name__} takes", ())
+        raise NoInputsError(f"the inputs of {type(model).__name__} are unknown", ())
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
     tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
@@ -349,7 +349,7 @@ def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     )
     if alone:
         message = (
-            f"{type(model).__name__} takes a batch of 1 alone; with {TRIAL_BATCH} it raises {describe(best.error)}"
+            f"{type(model).__name__} only accepts a batch of 1; with {TRIAL_BATCH} it raises {describe(best.error)}"
         )
     elif reason := own_reason(model, trials):
         message = f"{type(model).__name__} {reason}; with {tried} it raises {describe(best.error)}"
@@ -360,7 +360,7 @@ def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
 
 
 def _with_labels(stage: TrialModel, trial: Trial) -> Specs | None:
-    """Add labels to the inputs of `trial`, if the model gives a loss then; None if it takes none or gives none."""
+    """Add labels to the inputs of `trial`; None if the model accepts none or returns no loss with them."""
     names = LABELS - {spec.name for spec in trial.specs}
     for name in (name for name in parameters(stage.model.forward) if name in names):
         for label in _labels(name, trial):
@@ -371,7 +371,7 @@ def _with_labels(stage: TrialModel, trial: Trial) -> Specs | None:
 
 
 def _labels(name: str, trial: Trial) -> Iterator[InputSpec]:
-    """Labels that could go with the model's output: one class per position, per item, or numbers alike."""
+    """Yield labels that could match the model's output: a class per position, per item, or numbers of its shape."""
     outputs: list[Any] = [
         leaf for leaf in tree_leaves(trial.output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
     ]
@@ -390,7 +390,7 @@ def _labels(name: str, trial: Trial) -> Iterator[InputSpec]:
 
 
 def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[str, int]]:
-    """`specs` with the length of their texts as a dimension, where that number stands for nothing else in them."""
+    """Make the length of the texts in `specs` a dimension, if that number means nothing else in them."""
     texts = [spec for spec in specs if spec.dtype in {"int64", "bool"} and len(spec.shape) == 2]
     lengths = {number for spec in texts if spec.shape[0] == BATCH and isinstance(number := spec.shape[1], int)}
     if len(lengths) != 1 or min(lengths) < _SHORTEST:
@@ -406,14 +406,14 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
 
 
 def _is_free(stage: TrialModel, specs: Specs) -> bool:
-    """Whether the model takes texts of another length: else it is that of something else, such as a picture."""
+    """Return True if the model accepts texts of another length; a fixed length is not a text's, but a picture's."""
     with suppress(WorkloadError):  # no room for what each text begins with
         return stage.attempt(specs, {SEQUENCE: _SHORTEST}).error is None
     return False
 
 
 def _first_that_works(stage: TrialModel, candidates: Iterator[Candidate], *, named: bool, is_fixed: bool) -> Inferred:
-    """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
+    """Find inputs of a Hugging Face model; if it runs only with fewer than it should get, an assumption says why."""
     trials: list[Trial] = []
     for specs, dimensions, notes in candidates:
         if not named:
@@ -438,7 +438,7 @@ def _first_that_works(stage: TrialModel, candidates: Iterator[Candidate], *, nam
 
 
 def _of_text_that_is_taken(stage: TrialModel, trials: Sequence[Trial]) -> list[Trial]:
-    """Trials with a text alone that went through a layer: where the text's own layers raise no image would help."""
+    """Return trials with only a text that got through a layer: if the text's own layers raise, no image would help."""
     texts = [trial for trial in trials if [spec.name for spec in trial.specs] == ["input_ids"]]
     with stage.watched():
         again = [stage.attempt(trial.specs, trial.dimensions) for trial in texts]
@@ -446,7 +446,7 @@ def _of_text_that_is_taken(stage: TrialModel, trials: Sequence[Trial]) -> list[T
 
 
 def _assumptions(specs: Specs, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Iterator[Assumption]:
-    """What was assumed of each input; the like entries of a list in one line."""
+    """Yield the assumption for each input; similar entries of a list share a line."""
     for _, group in groupby(specs, lambda spec: replace(spec, name=spec.name.rstrip("0123456789"))):
         alike = list(group)
         first = _assumed(alike[0], dimensions, trial, model)

@@ -1,4 +1,4 @@
-"""The input a layer takes."""
+"""The input that a layer accepts."""
 
 from torch import nn
 
@@ -15,7 +15,7 @@ _AUXILIARY = ("type", "segment", "time", "class", "label")
 
 
 def input_of(name: str, layer: nn.Module, sizes: ModelSizes) -> InputSpec | None:
-    """Input named `name` that `layer` takes as it comes from the data loader; None for a layer that does not say."""
+    """Return an input `name` for `layer`, as the data loader would give it; None if the layer does not determine it."""
     length = sizes.length or DEFAULT_LENGTH
     match layer:
         case nn.Embedding() | nn.EmbeddingBag():
@@ -65,7 +65,7 @@ def _norm_input(name: str, layer: nn.Module, length: int, sizes: ModelSizes) -> 
 
 
 def entry_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Layers that may take the model's input, in order of definition; tables of positions and types come last."""
+    """Return layers that may get the model's input, in order of definition; tables of positions and types come last."""
     layers = [(path, module) for path, module in model.named_modules() if isinstance(module, ENTRIES)]
     return sorted(layers, key=lambda layer: isinstance(layer[1], nn.Embedding) and _is_auxiliary(layer[0]))
 
@@ -76,7 +76,7 @@ def _is_auxiliary(path: str) -> bool:
 
 
 def spatial_input(name: str, channels: int, dimensions: int, sizes: ModelSizes) -> InputSpec:
-    """Sound, images or videos with 1, 2 or 3 spatial `dimensions`, of the size the model states."""
+    """Return sound, images or videos with 1, 2 or 3 spatial `dimensions`, of the size that the model states."""
     if dimensions == 1:
         of_layer = sizes.samples or AUDIO_LENGTH if channels == 1 else sizes.frames or _SEQUENCE
         length = sizes.length or of_layer

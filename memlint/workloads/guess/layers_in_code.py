@@ -1,4 +1,4 @@
-"""What is known of a model that cannot be built: the layers that the code of its constructor makes."""
+"""A sketch of a model that cannot be built: the layers that its constructor's code creates."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from memlint.workloads.constructor_values import parameters, plain_value
 from memlint.workloads.receiving_layers import ENTRIES
 
 _DEPTH = 3
-"""Classes of the file within others that are looked into."""
+"""Depth to which classes of the file within others are followed."""
 _SIZES = {"in_channels": 3, "num_embeddings": 1000, "in_features": 16, "input_size": 16}
-"""What a layer takes where nobody sees it; other sizes of it show in no input."""
+"""Values for layer arguments that are unknown; no input depends on the other sizes of a layer."""
 
 
 def layers_in_constructor(kind: type) -> nn.Module:
-    """A module without memory that has the layers which the constructor of `kind` makes, in the order of its code."""
+    """Make a module without memory from the layers that the constructor of `kind` creates, in the order of its code."""
     return nn.ModuleList(_layers(kind, _DEPTH, {}))
 
 
 def _layers(kind: Any, depth: int, values: Mapping[str, object]) -> Iterator[nn.Module]:
-    """Those of a class whose constructor gets `values`."""
+    """Yield the layers of a class whose constructor receives `values`."""
     constructor = kind.__init__
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
@@ -46,7 +46,7 @@ def _layers(kind: Any, depth: int, values: Mapping[str, object]) -> Iterator[nn.
             continue
         arguments = _arguments(value, calls.get(id(node)), taken, names)
         if issubclass(value, ENTRIES) and id(node) in calls:
-            yield from _made(value, arguments)
+            yield from _created_layer(value, arguments)
         elif depth and value is not kind and not value.__module__.startswith("torch."):
             yield from _layers(value, depth - 1, arguments)
 
@@ -67,7 +67,7 @@ def _taken(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
 def _arguments(
     kind: type[nn.Module], call: ast.Call | None, taken: Mapping[str, inspect.Parameter], names: Mapping[str, Any]
 ) -> dict[str, object]:
-    """What the call gives a class, as far as anybody sees it."""
+    """Return the arguments that the call passes to a class, as far as they are known."""
     given = dict(zip(_taken(kind), call.args, strict=False)) if call is not None else {}
     for keyword in call.keywords if call is not None else ():
         given |= {keyword.arg: keyword.value} if keyword.arg is not None else {}
@@ -75,8 +75,8 @@ def _arguments(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _made(kind: type[nn.Module], arguments: Mapping[str, object]) -> Iterator[nn.Module]:
-    """A layer, with numbers for what nobody sees; nothing where these do not go together."""
+def _created_layer(kind: type[nn.Module], arguments: Mapping[str, object]) -> Iterator[nn.Module]:
+    """Create a layer, with numbers for unknown arguments; nothing if these contradict each other."""
     required = [name for name, each in _taken(kind).items() if each.default is each.empty]
     sizes = {name: 1 if "head" in name else _SIZES.get(name, 8) for name in required}
     with suppress(Exception), torch.device("meta"):
@@ -84,7 +84,7 @@ def _made(kind: type[nn.Module], arguments: Mapping[str, object]) -> Iterator[nn
 
 
 def _value(node: ast.expr, taken: Mapping[str, inspect.Parameter], names: Mapping[str, Any]) -> object:
-    """A literal, a constant of the file, a default of the constructor or what is usual under its name."""
+    """Return a literal, a constant of the file, a default of the constructor or the usual value for its name."""
     with suppress(ValueError):
         value: object = ast.literal_eval(node)
         return value

@@ -1,4 +1,4 @@
-"""Why no inputs could make a model run: reasons that are its own."""
+"""Reasons in the model itself why no inputs make it run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
 def own_reason(model: nn.Module, trials: Iterable[Trial]) -> str:
-    """What it is of the model that stood in the way of `trials`, to go on behind its name; empty where nothing shows.
+    """Say why the model itself failed in `trials`, as a text that follows its name; empty if no reason is found.
 
-    It is asked where every trial failed: of each of these some inputs might have led around it.
+    It is only called after every trial failed: other inputs might have avoided each single reason.
     """
     tried = list(trials)
     found = (
@@ -39,7 +39,7 @@ def own_reason(model: nn.Module, trials: Iterable[Trial]) -> str:
 
 
 def _left_out(trial: Trial) -> str:
-    """A part that the code calls and the model has as None: its constructor makes it with other arguments alone."""
+    """Report a part that the code calls and that is None: the constructor creates it only with other arguments."""
     if not isinstance(trial.error, TypeError) or "'NoneType' object is not callable" not in text_of(trial.error):
         return ""
     frame, _ = list(traceback.walk_tb(trial.error.__traceback__))[-1]
@@ -49,11 +49,11 @@ def _left_out(trial: Trial) -> str:
     if not called or not isinstance(owner, nn.Module):
         return ""
     switches = ", ".join(f"{name}={value!r}" for name, value in _switches(owner, called[0]))
-    return f"calls its {called[0]}, which it is built without{f', as {switches} has it' if switches else ''}"
+    return f"calls its {called[0]}, but is built without it{f', because of {switches}' if switches else ''}"
 
 
 def _switches(owner: nn.Module, part: str) -> Iterator[tuple[str, Any]]:
-    """Parameters of a constructor on which it depends whether `self.part` is made, with their defaults."""
+    """Yield the constructor's parameters that decide whether `self.part` is created, with their defaults."""
     constructor = inspect.unwrap(type(owner).__init__)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
@@ -72,28 +72,28 @@ def _switches(owner: nn.Module, part: str) -> Iterator[tuple[str, Any]]:
 
 
 def _sets(node: ast.AST, part: str) -> bool:
-    """Whether a statement assigns to `self.part`."""
+    """Return True if a statement assigns to `self.part`."""
     return isinstance(node, ast.Assign) and any(ast.unparse(target) == f"self.{part}" for target in node.targets)
 
 
 def _object(model: nn.Module) -> str:
-    """A required parameter that takes an object of the library's or the project's own: it is made by hand."""
+    """Report a required parameter for an object of the library or the project, which users create by hand."""
     for name, parameter in parameters(model.forward).items():
         kind = parameter.annotation
         if isinstance(kind, str):
             kind = getattr(inspect.unwrap(type(model).forward), "__globals__", {}).get(kind)
         if parameter.default is parameter.empty and isinstance(kind, type) and _is_own(kind):
-            return f"takes {name}, a {kind.__name__}, which is no tensor"
+            return f"takes {name}, a {kind.__name__}, which is not a tensor"
     return ""
 
 
 def _is_own(kind: type) -> bool:
-    """Whether it is a class of the library or the project, and nothing that is, or holds, tensors for all to see."""
+    """Return True for a class of the library or the project that neither is nor plainly holds tensors."""
     return not (kind is inspect.Parameter.empty or issubclass(kind, _OPEN) or kind.__module__.startswith(_KNOWN))
 
 
 def _dictionary(model: nn.Module, trials: Iterable[Trial]) -> str:
-    """An optional dictionary whose entries nothing describes, and the code reads one of them."""
+    """Report an optional dictionary of which the code reads an entry that nothing describes."""
     annotated = {name: str(each.annotation).lower() for name, each in parameters(model.forward).items()}
     owner = next((name for name, kind in annotated.items() if "dict" in kind and "kwargs" not in name), None)
     for trial in trials:
@@ -103,18 +103,18 @@ def _dictionary(model: nn.Module, trials: Iterable[Trial]) -> str:
 
 
 def _lists(model: nn.Module) -> str:
-    """Required lists of tensors: of one item, of its frames, of its parts, as each model has it."""
+    """Report required lists of tensors, whose meaning differs by model: one per item, per frame or per part."""
     needed = (each for each in parameters(model.forward).values() if each.default is each.empty)
     names = [each.name for each in needed if _LIST.search(str(each.annotation))]
-    return f"takes lists of tensors of which nothing says how many and how large: {', '.join(names)}" if names else ""
+    return f"takes lists of tensors of unknown number and size: {', '.join(names)}" if names else ""
 
 
 def _widths(trial: Trial) -> str:
-    """A layer that another layer of the model gives other features than it takes: its sizes do not go together."""
+    """Report a layer that gets another number of features than it accepts: sizes of the model contradict each other."""
     layer, given = trial.layer, trial.received[-1] if trial.received else 0
     if not isinstance(layer, nn.Linear) or given == layer.in_features or trial.fed is None:
         return ""
     return (
-        f"is built with sizes that do not fit one another: {trial.fed} gives {given} features "
+        f"is built with sizes that contradict each other: {trial.fed} gives {given} features "
         f"to a layer that takes {layer.in_features}"
     )

@@ -1,4 +1,4 @@
-"""Ways to build the models of a file: as the project's own files do, with defaults, with sizes that are made up."""
+"""Ways to build the models of a file: as the project's own files do, with defaults, with guessed sizes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from memlint.workloads.constructor_values import by_name, parameters, plain_valu
 from memlint.workloads.model_sizes import annotation_class
 
 _MOST = 4
-"""Call sites tried of one class or function."""
+"""Maximum number of call sites to try for one class or function."""
 _ENTRIES = 3
-"""Of a list that is made up."""
+"""Number of entries in a guessed list."""
 _GUESS = 64
 _LONGEST = 160
-"""Letters of a call that is shown."""
+"""Maximum number of characters of a displayed call."""
 _SHOWN = (Where.NOTEBOOK, Where.DOCUMENT)
-"""Where calls stand that show how a model is built, and may show how it is trained."""
+"""Kinds of places whose calls show how a model is built, and maybe how it is trained."""
 _SIZES = ("image_size", "image_height", "image_width", "length", "num_points", "segment_size")
 
 
@@ -42,12 +42,12 @@ class Recipe:
     maker: str
     arguments: Mapping[str, object] = field(default_factory=dict)
     site: CallSite | None = None
-    """The call in the project that does so."""
+    """The call in the project that it comes from."""
     assumed: Mapping[str, object] = field(default_factory=dict)
-    """Those of the arguments that nobody says."""
+    """The guessed arguments."""
 
     def with_lists(self) -> Recipe | None:
-        """The same call with a list for each number that was assumed where the name is in the plural."""
+        """Return the same call with a list in place of each guessed number whose name is a plural."""
         numbers = {name: v for name, v in self.assumed.items() if name.endswith("s") and isinstance(v, int | float)}
         lists = {name: [value] * _ENTRIES for name, value in numbers.items()}
         if not lists:
@@ -56,20 +56,20 @@ class Recipe:
 
     @property
     def doubts(self) -> tuple[bool, bool, bool]:
-        """Sorts recipes, the likeliest first: what scripts do, by default, what needs no arguments, what others do."""
+        """Sort key, the likeliest first: calls in scripts, defaults in scripts, no arguments, calls elsewhere."""
         return not self.trains, self.site is not None and not self.site.is_default, self.site is not None
 
     @property
     def trains(self) -> bool:
-        """Whether the project's training or inference scripts do so, and not only its tests and documents."""
+        """True if the project's training or inference scripts do so, and not only its tests and documents."""
         return self.site is not None and self.site.where <= Where.OTHER
 
 
 class Recipes:
-    """Recipes for what one file defines, with what the project says of training it."""
+    """Recipes for the definitions of one file, with the settings of the project's training."""
 
     def __init__(self, path: Path, root: Path, names: Collection[str]) -> None:
-        """`names` are the classes and functions of the file `path` that give models."""
+        """`names` are the classes and functions of the file `path` that return models."""
         self._project = Project(ProjectFiles(root, path))
         self._path, self._names = path, names
 
@@ -78,7 +78,7 @@ class Recipes:
         return call_sites(self._names, self._path, self._project) if self._names else ()
 
     def of(self, maker: str, function: Callable[..., Any]) -> Iterator[Recipe]:
-        """Ways to call `function`, the likeliest first: as scripts do, without arguments, as tests and documents do."""
+        """Yield ways to call `function`, the likeliest first: as scripts do, without arguments, as other files do."""
         recipes = list(self._from_sites(maker, function))
         yield from (recipe for recipe in recipes if recipe.trains)
         yield Recipe(
@@ -94,15 +94,15 @@ class Recipes:
             if site.function != maker or len(tried) >= _MOST:
                 continue
             if needs_none and site.where is Where.OTHER and any(isinstance(v, Call) for v in site.arguments.values()):
-                continue  # a file that trains nothing shows one config of many
-            arguments, assumed = _filled(site, taken, partial(self._config, function))
+                continue  # a file without training shows one config of many
+            arguments, assumed = _completed_arguments(site, taken, partial(self._config, function))
             if arguments is None or arguments in tried:
                 continue
             tried.append(arguments)
             yield Recipe(maker, arguments, site, assumed)
 
     def _config(self, function: Callable[..., Any], name: str) -> Call | None:
-        """What the project makes elsewhere of the class of its own that a parameter is annotated with."""
+        """Return the call by which the project elsewhere creates its own class that a parameter is annotated with."""
         kind = annotation_class(function, name) if isinstance(function, type) else None
         path = inspect.getsourcefile(kind) if kind is not None and kind.__module__ != "builtins" else None
         if kind is None or path is None or not Path(path).is_relative_to(self._project.root):
@@ -112,28 +112,28 @@ class Recipes:
         return next((Call(Name(kind.__name__, ""), arguments) for arguments in seen), None)
 
     def methods_of(self, maker: str) -> Iterator[str]:
-        """Methods of a class that the project calls in place of the class itself: `Class.from_name`."""
+        """Yield methods of a class that the project calls in place of the class itself: `Class.from_name`."""
         names = (site.function for site in self._sites)
         yield from dict.fromkeys(name for name in names if name.startswith(f"{maker}."))
 
     def is_trained(self, maker: str) -> bool:
-        """Whether a script of the project calls it, or a method of it, with whatever arguments."""
+        """Return True if a script of the project calls it, or a method of it, with any arguments."""
         return any(site.function.partition(".")[0] == maker and site.where <= Where.OTHER for site in self._sites)
 
     def script_of(self, names: Collection[str]) -> CallSite | None:
-        """Where a script that can be run calls one of these, with whatever arguments; that which trains first."""
+        """Return the call of one of `names` in a runnable script, with any arguments; training scripts come first."""
         sites = (each for each in self._sites if each.where <= Where.OTHER and each.function in names)
         scripts = (each for each in sites if each.source is not None and is_script(each.source))
         return min(scripts, key=lambda site: ("train" not in Path(site.path).stem, site.where), default=None)
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
-        """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
+        """Return `workload` built by `recipe`, with the batch size and other settings of the same script."""
         assumptions: list[Assumption] = []
         if (site := recipe.site) is not None:
             call = typed_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
             unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
             text = f"built as {Path(site.path).name}:{site.line} does: {call}"
-            text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
+            text += f"; its values for {', '.join(unseen)} are unknown" if unseen else ""
             assumptions.append(Assumption(text, Frame(site.path, site.line, ""), found=True))
         settings: dict[str, Any] = {}
         sizes: dict[str, Any] = {}
@@ -164,7 +164,7 @@ class Recipes:
         )
 
     def _shown(self, recipe: Recipe) -> ShownCall | None:
-        """What the code that builds it so calls it with, or else what other code does."""
+        """Return the arguments that the recipe's code passes to the model, or else those that other code passes."""
         sites = [site for site in self._sites if site.function == recipe.maker]
         alike = {} if recipe.site is None else recipe.site.arguments
         for site in sorted(sites, key=lambda site: (site is not recipe.site, site.arguments != alike)):
@@ -173,7 +173,7 @@ class Recipes:
         return None
 
     def _loop(self, recipe: Recipe) -> Mapping[str, LoopSetting]:
-        """What the loop that trains such a model says: that around the call, or the only one there is."""
+        """Return the settings of the model's training loop: the one around the call, or the project's only one."""
         site, paths = recipe.site, [value for value in recipe.arguments.values() if isinstance(value, str)]
         says = site is not None and (recipe.trains or site.where in _SHOWN)
         around = training_loop(site, self._project) if site is not None and says else {}
@@ -190,12 +190,12 @@ class Recipes:
         return sole_loop(self._path, self._project)
 
 
-def _filled(
+def _completed_arguments(
     site: CallSite, taken: Mapping[str, Any], config: Callable[[str], Call | None]
 ) -> tuple[dict[str, object] | None, dict[str, object]]:
-    """Arguments of the call, with numbers or a `config` for those nobody can see and that have no default.
+    """Return the arguments of the call, with guessed numbers or a `config` for unknown ones without a default.
 
-    None where that fails.
+    None if that fails.
     """
     names = list(taken)
     if site.where is Where.CONFIG and site.arguments and taken.keys().isdisjoint(site.arguments):
@@ -221,15 +221,15 @@ def _filled(
 
 
 def typed_call(maker: str, arguments: Mapping[str, object]) -> str:
-    """The call as somebody would type it, cut where it is very long."""
+    """Return the call as a user would type it, shortened if it is very long."""
     text = f"{maker}({shown_arguments(arguments)})"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...)"
 
 
 def sized(maker: str, function: Callable[..., Any], *, guess: bool = False) -> Recipe | None:
-    """The call with a number for each argument that it needs; None where one of them takes something else.
+    """Return a call with a number for each required argument; None if one of them needs something else.
 
-    With `guess` also where nothing says what it takes.
+    With `guess`, parameters about which nothing is known get a number too.
     """
     values = {
         name: _GUESS if guess and _is_open(parameter) else _likely(function, name, parameter)
@@ -245,7 +245,7 @@ def _likely(function: Callable[..., Any], name: str, parameter: inspect.Paramete
 
 
 def _sized_config(function: Callable[..., Any], name: str) -> Call | None:
-    """A dataclass that the parameter is annotated with, with a number for each field that it needs."""
+    """Return a call of the dataclass that the parameter is annotated with, with a number for each required field."""
     kind = annotation_class(function, name) if isinstance(function, type) else None
     if kind is None or not dataclasses.is_dataclass(kind):
         return None
@@ -254,12 +254,12 @@ def _sized_config(function: Callable[..., Any], name: str) -> Call | None:
 
 
 def _is_open(parameter: inspect.Parameter) -> bool:
-    """Whether nothing says what it takes."""
+    """Return True if nothing tells what the parameter accepts."""
     return parameter.annotation is parameter.empty and plain_value(parameter) is None
 
 
 def parts_of_others(tree: ast.Module, names: Collection[str]) -> dict[str, str]:
-    """Classes that another class of the file uses or is called with, with its name."""
+    """Return classes that another class of the file uses or receives, with the name of that class."""
     users: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name in names:
@@ -276,7 +276,7 @@ def parts_of_others(tree: ast.Module, names: Collection[str]) -> dict[str, str]:
 
 
 def makers(tree: ast.Module, classes: Collection[str]) -> dict[str, str]:
-    """Functions of the file that call one of its classes, or another of these, with that class."""
+    """Return functions of the file that return one of its classes, directly or through each other, with that class."""
     made: dict[str, str] = {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     for _ in functions:
@@ -304,7 +304,7 @@ def makers(tree: ast.Module, classes: Collection[str]) -> dict[str, str]:
 
 
 def _is_bound(function: ast.FunctionDef, call: ast.Call, names: Collection[str]) -> bool:
-    """Whether what `call` gives is assigned to one of `names`."""
+    """Return True if the result of `call` is assigned to one of `names`."""
     return any(
         isinstance(node, ast.Assign) and node.value is call and isinstance(target, ast.Name) and target.id in names
         for node in ast.walk(function)

@@ -1,4 +1,4 @@
-"""Better guesses at a model's inputs, from how a Trial failed."""
+"""Better guesses at a model's inputs, derived from a failed Trial."""
 
 import inspect
 import math
@@ -22,7 +22,7 @@ Specs = tuple[InputSpec, ...]
 _NUM_POINTS = 1024
 _COLOURS = 3
 _FIRST = 3
-"""Layers of a module that may take what it gets."""
+"""Number of a module's first layers that may get its input."""
 
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 227, 256, 299, 384, 512)
 _LENGTHS = (512, 256, 128, 64, 32, 16)
@@ -46,20 +46,20 @@ _WANTS_FLOATS = re.compile(
 
 
 def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
-    """Guesses worth trying after `trial`, the likeliest first. They may repeat what was tried before."""
+    """Yield guesses worth trying after `trial`, the likeliest first. They may repeat earlier ones."""
     assert trial.error is not None
     message = text_of(trial.error)
     yield from _missing(trial, message, sizes)
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
     yield from _of_named_rank(trial, message)
-    yield from _as_the_layers_say(trial, sizes)
+    yield from _shapes_for_layers(trial, sizes)
     yield from _parts_of_channels(trial)
-    yield from _less_what_is_added(trial)
+    yield from _corrected_channels(trial)
     yield from _transposed(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
-    yield from _as_the_module_says(trial, sizes)
+    yield from _shapes_for_module(trial, sizes)
     yield from _of_named_sizes(trial, message)
     yield from _of_lower_values(trial, message)
     yield from _as_image(trial, sizes)
@@ -67,8 +67,8 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _longer_rank(trial, sizes)
 
 
-def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
-    """Give each input the shape the layer it reached asks for."""
+def _shapes_for_layers(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+    """Give each input the shape that the layer it reached requires."""
     entries = dict(trial.entries)
     tensors = [spec for spec in trial.specs if spec.dtype != CONSTANT]
     if len(tensors) == 1 and trial.first is not None:
@@ -81,8 +81,8 @@ def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
             yield _with(trial.specs, index, expected)
 
 
-def _as_the_module_says(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
-    """Give what the failing code holds the shape that the first layers of its module ask for."""
+def _shapes_for_module(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+    """Give inputs in the failing code the shape that the first layers of its module require."""
     if trial.module is None or trial.module is sizes.model:
         return
     for _, layer in entry_layers(trial.module)[:_FIRST]:
@@ -93,7 +93,7 @@ def _as_the_module_says(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
 
 
 def _of_listed_values(trial: Trial, message: str) -> Iterator[Specs]:
-    """A number that the message lists as one of those there are, in the place of another that it names."""
+    """Replace a number that the message names by one of the valid numbers that it lists."""
     match = _LISTED.search(message)
     for index, spec in enumerate(trial.specs):
         if match is not None and isinstance(spec.low, float | int) and spec.dtype == CONSTANT and spec.name in message:
@@ -105,7 +105,7 @@ def _of_listed_values(trial: Trial, message: str) -> Iterator[Specs]:
 
 
 def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
-    """Give an input the size that `view` asks for, which is all of it or adds to what else is there."""
+    """Give an input the size that `view` requires, as its whole size or in addition to other inputs."""
     match, error = _VIEW.search(message), trial.error
     if match is None or error is None:
         return
@@ -127,7 +127,7 @@ def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
 
 
 def _of_named_rank(trial: Trial, message: str) -> Iterator[Specs]:
-    """Give what the failing code holds the dimension that it asks for."""
+    """Add to inputs in the failing code the dimension that the error requires."""
     match = _RANGE.search(message) or _RANKS.search(message)
     if match is None or trial.error is None:
         return
@@ -140,12 +140,12 @@ def _of_named_rank(trial: Trial, message: str) -> Iterator[Specs]:
 
 
 def _is_named(spec: InputSpec, error: Exception) -> bool:
-    """Whether the line that raised names the input."""
+    """Return True if the line that raised names the input."""
     return re.search(rf"\b{spec.name.rpartition('.')[2]}\b", line_of(error)) is not None
 
 
 def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
-    """Give each of several images its share of the channels, where the model puts them together."""
+    """Give each of several images its share of the channels if the model concatenates them."""
     if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         wanted, got = trial.layer.in_channels, trial.received[1]
         images = [spec for spec in trial.specs if len(spec.shape) > 2 and isinstance(spec.shape[1], int)]
@@ -158,8 +158,8 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
             )
 
 
-def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
-    """Fewer channels, or more, where a convolution got them together with others that the model makes."""
+def _corrected_channels(trial: Trial) -> Iterator[Specs]:
+    """Change the number of channels if a convolution got them together with channels that the model adds."""
     if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         excess = trial.received[1] - trial.layer.in_channels
         for index, spec in enumerate(trial.specs):
@@ -170,7 +170,7 @@ def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
 
 
 def _transposed(trial: Trial) -> Iterator[Specs]:
-    """Features last where a convolution got the channels there: the model turns its input round."""
+    """Put features last if a convolution got the channels there: the model transposes its input."""
     for index, spec in enumerate(trial.specs):
         turned = (*spec.shape[:1], *spec.shape[:0:-1])
         is_turned = isinstance(trial.layer, nn.Conv1d) and len(spec.shape) == 3 and trial.received[1:] == turned[1:]
@@ -179,7 +179,7 @@ def _transposed(trial: Trial) -> Iterator[Specs]:
 
 
 def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
-    """Add what the error says is missing: by name, or an optional input where None is used."""
+    """Add inputs that the error calls missing: by name, or optional ones if None is used."""
     taken = parameters(sizes.model.forward)
     known = {spec.name for spec in trial.specs}
     names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
@@ -196,7 +196,7 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
 
 
 def _agree(spec: InputSpec, expected: InputSpec) -> bool:
-    """Whether the layer that asks for `expected` takes `spec`: other batch dimensions and other sizes are fine."""
+    """Return True if the layer that requires `expected` accepts `spec`: batch dimensions and other sizes may differ."""
     if spec.dtype != expected.dtype:
         return False
     if spec.dtype == "int64":
@@ -227,7 +227,7 @@ def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Sp
 
 
 def _without_height(spec: InputSpec, sizes: ModelSizes) -> InputSpec:
-    """Sound or points in place of an image."""
+    """Replace an image by sound or points."""
     if len(spec.shape) < 4:
         return spec
     length = sizes.samples or AUDIO_LENGTH if spec.shape[1] == 1 else sizes.points or _NUM_POINTS
@@ -235,7 +235,7 @@ def _without_height(spec: InputSpec, sizes: ModelSizes) -> InputSpec:
 
 
 def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec]:
-    """`spec` with `rank` dimensions, its features kept last."""
+    """Yield `spec` with `rank` dimensions, with its features last."""
     last, length = spec.shape[-1], sizes.length or DEFAULT_LENGTH
     if rank == 1:
         yield replace(spec, shape=(BATCH,))
@@ -252,8 +252,8 @@ def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec
 
 
 def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
-    """Put one size the message names in the place of another it names."""
-    # The larger size is the likelier one: the other was made up.
+    """Replace a size that the message names by another size that it names."""
+    # The larger size is the likelier one: the other was guessed.
     pairs = [(min(int(a), int(b)), max(int(a), int(b))) for a, b in _MISMATCH.findall(message)]
     for product in _PRODUCT.findall(message):
         rows, columns, features = (int(number) for number in (product[:3] if product[0] else product[4:7]))
@@ -272,7 +272,7 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
 
 
 def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
-    """Try the usual sizes, and where a layer after flattening counts features, the size that gives its number."""
+    """Try the usual sizes, and the size that gives the number of features that a layer after flattening requires."""
     for index, spec in enumerate(trial.specs):
         if spec.dtype != "float32" or len(spec.shape) < 3 or not isinstance(spec.shape[-1], int):
             continue
@@ -288,7 +288,7 @@ def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
 
 
 def _of_lower_values(trial: Trial, message: str) -> Iterator[Specs]:
-    """Ids that leave room for what the model adds to those of each column, as fields in one table have it."""
+    """Lower the ids to make room for the offsets that the model adds per column, as for fields that share one table."""
     if _OUT_OF_BOUNDS.search(message):
         for index, spec in enumerate(trial.specs):
             columns = spec.shape[-1] if spec.shape else 0
@@ -298,7 +298,7 @@ def _of_lower_values(trial: Trial, message: str) -> Iterator[Specs]:
 
 
 def _as_image(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
-    """An image, where some layer takes one and nothing else has reached any layer."""
+    """Try an image if some layer accepts one and nothing else has reached any layer."""
     tensors = [index for index, spec in enumerate(trial.specs) if spec.dtype == "float32"]
     layers = (each for each in sizes.model.modules() if isinstance(each, nn.Conv2d) and each.in_channels == _COLOURS)
     if trial.progress == 0 and len(tensors) == 1 and (layer := next(layers, None)) is not None:
@@ -308,7 +308,7 @@ def _as_image(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
 
 
 def _of_size(trial: Trial, size: int) -> Iterator[Specs]:
-    """Images, sounds and texts of this size."""
+    """Try images, sounds and texts of this size."""
     for index, spec in enumerate(trial.specs):
         if spec.dtype != CONSTANT and len(spec.shape) > 1 and spec.shape[-1] != size:
             kept = 1 if spec.dtype == "int64" else min(2, len(spec.shape) - 1)
@@ -322,19 +322,19 @@ def _is_longer_text(spec: InputSpec, length: int) -> bool:
 
 
 def _solved(trial: Trial, spec: InputSpec) -> tuple[int, ...]:
-    """Sizes for which a flattened map has the features the failing Linear wants: they grow with the area."""
+    """Return sizes that give the failing Linear its number of features, which grows with the area of the flat map."""
     if not isinstance(trial.layer, nn.Linear) or 0 in (trial.received or (0,)) or not isinstance(spec.shape[-1], int):
         return ()
     ratio = trial.layer.in_features / trial.received[-1]
     guess = spec.shape[-1] * ratio ** (1 / (len(spec.shape) - 2))
-    # A map shrinks by whole pixels at each layer: the right size is near, not on, the proportional one.
+    # A map shrinks by whole pixels at each layer: the right size is near the proportional one, not equal to it.
     near = sorted(range(max(1, round(guess) - 8), round(guess) + 9), key=lambda size: (size % 2, abs(size - guess)))
     usual = (size for size in _IMAGE_SIZES if abs(size - guess) <= 16)
     return tuple(dict.fromkeys((*usual, *near)))
 
 
 def _longer_rank(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
-    """Give features a time dimension, or take it away."""
+    """Give features a time dimension, or remove it."""
     for index, spec in enumerate(trial.specs):
         if spec.dtype == "float32" and spec.shape and isinstance(spec.shape[-1], int) and len(spec.shape) in {2, 3}:
             yield from (_with(trial.specs, index, other) for other in _ranked(spec, 5 - len(spec.shape), sizes))

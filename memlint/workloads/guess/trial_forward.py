@@ -1,4 +1,4 @@
-"""Calling a model with guessed inputs, and seeing how far it gets."""
+"""Trial calls of a model with guessed inputs, and how far they get."""
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -16,7 +16,7 @@ from memlint.workloads.receiving_layers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
 TRIAL_BATCH = 2
-"""Enough for BatchNorm in training mode, and unlike other sizes."""
+"""Enough for BatchNorm in training mode, and different from other sizes."""
 
 
 @dataclass
@@ -29,25 +29,25 @@ class Trial:
     error: Exception | None = None
     output: object = None
     progress: int = 0
-    """Layers that finished."""
+    """Number of layers that finished."""
     layer: nn.Module | None = None
-    """The layer that raised; None when the error came from between layers."""
+    """The layer that raised; None if the error came from code between layers."""
     received: tuple[int, ...] = ()
-    """Shape of what that layer got."""
+    """Shape of that layer's input."""
     fed: str | None = None
-    """The kind of layer of the model's that made what the failing layer got; None where that came from elsewhere."""
+    """Kind of the model's layer that produced the failing layer's input; None if the input came from elsewhere."""
     entries: dict[str, nn.Module] = field(default_factory=dict)
-    """For each input the first layer that got it, or a view of it."""
+    """For each input, the first layer that got it or a view of it."""
     first: nn.Module | None = None
     """The first layer that was called."""
     module: nn.Module | None = None
-    """The user's module in whose code it raised."""
+    """The innermost user module whose code raised."""
     inputs_in_scope: frozenset[str] = frozenset()
-    """Inputs that stand in variables of that code."""
+    """Inputs held by variables of that code."""
 
 
 class TrialModel:
-    """A model on a device, ready to be tried."""
+    """A model on a device, ready for trials."""
 
     def __init__(self, model: nn.Module, device: str) -> None:
         self.model = model
@@ -59,7 +59,7 @@ class TrialModel:
 
     @contextmanager
     def watched(self) -> Iterator[Self]:
-        """Record which of the model's layers are called for as long as this lasts."""
+        """Record which of the model's layers are called within this context."""
         hooks = []
         for module in self.model.modules():
             if isinstance(module, ENTRIES) or not any(True for _ in module.children()):
@@ -79,7 +79,7 @@ class TrialModel:
         grad: bool = False,
         batch: int = TRIAL_BATCH,
     ) -> Trial:
-        """Call the model once with inputs of `specs`; what it raises is in the Trial."""
+        """Call the model once with inputs of `specs`; the Trial holds its exception."""
         trial = self._trial = Trial(tuple(specs), dimensions or {})
         inputs = tree_map_only(
             torch.Tensor,
@@ -107,7 +107,7 @@ class TrialModel:
         return trial
 
     def _place_of(self, error: Exception) -> tuple[nn.Module | None, frozenset[str]]:
-        """The innermost module of the user's that raised, and the inputs it had in variables."""
+        """Return the innermost user module that raised, and the inputs in its variables."""
         place: tuple[nn.Module | None, frozenset[str]] = None, frozenset()
         for frame, _line in traceback.walk_tb(error.__traceback__):
             owner = frame.f_locals.get("self")
@@ -140,7 +140,7 @@ class TrialModel:
 
 
 def _leaves(inputs: Mapping[str, Any], names: Set[str], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """What stands in `inputs`, with the longest of `names` that leads there."""
+    """Yield the values in `inputs`, each with the longest of `names` that leads there."""
     for key, value in inputs.items():
         name = f"{prefix}{key}"
         entries = dict(enumerate(value)) if isinstance(value, tuple | list) else value

@@ -1,4 +1,4 @@
-"""Adapters of peft on a model whose own weights are frozen: LoRA and its kin, on quantized weights with QLoRA."""
+"""Adapters of peft on a model with frozen weights: LoRA and similar methods, with QLoRA on quantized weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from memlint.base.errors import WorkloadError
 from memlint.workloads.user_errors import reported
 
 QUANTIZE = "quantize"
-"""The setting that is not peft's: `nf4` or `fp4` for linear layers of 4 bits, as in QLoRA."""
+"""The one setting that is not peft's: `nf4` or `fp4` for linear layers of 4 bits, as in QLoRA."""
 _TYPES = ("nf4", "fp4")
 
 
 def with_adapter(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
-    """`model` with the adapter that peft makes of `settings`: the fields of its config, LoRA's unless they say which.
+    """Return `model` with a peft adapter of `settings`: the fields of its config, by default LoRA's.
 
-    Raises WorkloadError where peft, or bitsandbytes for quantized weights, is missing or refuses the settings.
+    Raises WorkloadError if peft, or bitsandbytes for quantized weights, is missing or rejects the settings.
     """
     fields = {"peft_type": "LORA", **settings}
     quantize = fields.pop(QUANTIZE, None)
@@ -35,10 +35,10 @@ def with_adapter(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
 
 def quantized(model: nn.Module, kind: str, *, double: bool = True) -> nn.Module:
-    """`model` with the linear layers of its blocks in 4 bits; the head that gives the output stays as it was.
+    """Return `model` with the linear layers of its blocks in 4 bits; the output head stays unchanged.
 
-    The scales of each 64 weights are float32, `double` has them quantized as well, as QLoRA does.
-    Raises WorkloadError where bitsandbytes is missing.
+    Each 64 weights share a float32 scale; `double` quantizes the scales as well, as QLoRA does. Raises WorkloadError if
+    bitsandbytes is missing.
     """
     with reported("quantized weights need bitsandbytes", "Type: pip install bitsandbytes"):
         layers = import_module("bitsandbytes.nn")

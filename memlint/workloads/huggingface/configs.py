@@ -15,7 +15,7 @@ from memlint.workloads.user_errors import reported
 
 
 def is_config(value: object) -> bool:
-    """Whether `value` is a Hugging Face config, or a class of them."""
+    """Return True if `value` is a Hugging Face config, or a class of them."""
     transformers = sys.modules.get("transformers")
     if transformers is None:
         return False
@@ -24,25 +24,25 @@ def is_config(value: object) -> bool:
 
 
 def is_model(value: object) -> bool:
-    """Whether `value` is a Hugging Face model, with an adapter of peft or without."""
+    """Return True if `value` is a Hugging Face model, with or without a peft adapter."""
     transformers = sys.modules.get("transformers")
     return transformers is not None and isinstance(without_adapter(value), transformers.PreTrainedModel)
 
 
 def without_adapter(value: Any) -> Any:
-    """The model that peft's adapter is on, which takes the same inputs; `value` itself where there is none."""
+    """Return the model under a peft adapter, which accepts the same inputs; without adapter, `value` itself."""
     peft = sys.modules.get("peft")
     return value.get_base_model() if peft is not None and isinstance(value, peft.PeftModel) else value
 
 
 def main_input(model: Any) -> str:
-    """Name of the main input of a Hugging Face model; of several the first."""
+    """Return the name of a Hugging Face model's main input; the first one if there are several."""
     name = model.main_input_name
     return str(name if isinstance(name, str) else name[0])
 
 
 def config_from_json(path: Path) -> Any:
-    """Config of a `config.json`. Raises WorkloadError where transformers is missing or does not know the model."""
+    """Read the config of a `config.json`. Raises WorkloadError if transformers is missing or does not know it."""
     prepare_imports()
     try:
         import transformers  # noqa: PLC0415 - slow, and only needed here
@@ -53,9 +53,9 @@ def config_from_json(path: Path) -> Any:
 
 
 def with_arguments(config: Any, arguments: Mapping[str, object]) -> Any:
-    """A config, or one of a config class with its defaults, in which these attributes are changed.
+    """Return a config, or one of a config class with its defaults, with these attributes changed.
 
-    Raises WorkloadError for attributes it does not have.
+    Raises WorkloadError for unknown attributes.
     """
     with reported("the config has no defaults for everything"):
         plain = config() if isinstance(config, type) else config
@@ -74,14 +74,14 @@ def with_arguments(config: Any, arguments: Mapping[str, object]) -> Any:
 
 
 def number(config: Any, name: str) -> int | None:
-    """A whole number that a config, or one of its parts, has under a name."""
+    """Return a whole number that a config, or one of its parts, has under a name."""
     return next(
         (value for part in parts(config) if type(value := getattr(part, name, None)) is int and value > 0), None
     )
 
 
 def parts(config: Any) -> Iterator[Any]:
-    """A config, then those within it, outermost first; the one of the text, whose sizes mean other things, is none."""
+    """Yield a config, then those within it, outermost first; not the text's config, whose sizes mean other things."""
     inner = [value for key, value in vars(config).items() if hasattr(value, "model_type") and "text" not in key]
     yield config
     for each in inner:
@@ -89,7 +89,7 @@ def parts(config: Any) -> Iterator[Any]:
 
 
 def image_size(config: Any) -> tuple[int, int] | None:
-    """Height and width of the images that a config is for; None where it takes any."""
+    """Return height and width of the images that a config is for; None if it accepts any."""
     for part in parts(config):
         size = getattr(part, "image_size", None) or getattr(part, "input_size", None)
         if isinstance(size, Mapping):

@@ -1,4 +1,4 @@
-"""What a part of a Hugging Face model is given: a whole that has such a part runs, and its inputs are read off."""
+"""Inputs of a part of a Hugging Face model, recorded while a whole model with such a part runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from memlint.targets.workload import BATCH, DTYPES, InputSpec
 from memlint.workloads.huggingface.models import classes_of, configs_with
 
 BATCHES = 2, 4
-"""What is twice as large at the second follows the batch."""
+"""Two batch sizes: a size that is twice as large for the second follows the batch."""
 _MOST_VALUES = 64
-"""Of a table, such as the sizes of an image's levels, that is given as it is."""
+"""Maximum number of values of a table, such as the sizes of an image's levels, that is passed with its values."""
 
 
 def containing_models(part: Any) -> Iterator[nn.Module]:
-    """Models of defaults in which there is a part of its class: with the config of `part`, then with their own."""
+    """Yield models with a part of this class: with the config of `part`, then with their own defaults."""
     for name, config_class in configs_with(type(part.config)):
         for changed in ({name: part.config}, {}):
             with suppress(Exception):  # its defaults, or the part's sizes among them, make no model
@@ -34,7 +34,7 @@ def containing_models(part: Any) -> Iterator[nn.Module]:
 
 
 def inputs_of_part(whole: nn.Module, part: nn.Module, run: Callable[..., object]) -> tuple[InputSpec, ...]:
-    """Inputs that a `whole` gives a part of the class of `part`; `run` it takes a batch. Empty where it gives none."""
+    """Return the inputs that `whole` gives a part of the class of `part`; `run` calls it with a batch. May be empty."""
     calls: list[Mapping[str, Any]] = []
     signature = signature_of(part.forward)
 
@@ -56,7 +56,7 @@ def inputs_of_part(whole: nn.Module, part: nn.Module, run: Callable[..., object]
 
 
 def _specs(name: str, one: Any, two: Any) -> Iterator[InputSpec]:
-    """Tensors, lists of them and numbers; nothing for what else there may be, such as a cache."""
+    """Yield tensors, lists of them and numbers; nothing for other values, such as a cache."""
     if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor) and one.dim() == two.dim():
         shape = tuple(_size(*sizes) for sizes in zip(one.shape, two.shape, strict=True))
         dtype = str(one.dtype).removeprefix("torch.")
@@ -70,7 +70,7 @@ def _specs(name: str, one: Any, two: Any) -> Iterator[InputSpec]:
 
 
 def _size(one: int, two: int) -> int | str | None:
-    """One that is the same at both batches, or follows them; None for any other."""
+    """Return a size that is equal for both batches, or follows them; None for any other."""
     first, second = BATCHES
     if one == two:
         return one
@@ -80,10 +80,10 @@ def _size(one: int, two: int) -> int | str | None:
 
 
 def _with_values(spec: InputSpec, tensor: torch.Tensor) -> InputSpec:
-    """With the bounds of what a tensor of whole numbers holds, as far as they are known."""
+    """Add the bounds of the values in an integer tensor, as far as they are known."""
     if tensor.is_floating_point():
         return spec
-    # Where a step is measured there is no virtual accelerator, and must be none.
+    # A process that measures a real step has no virtual accelerator, and must not get one.
     from memlint.accelerator.ranges import largest  # noqa: PLC0415
     from memlint.accelerator.values import content  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The inputs of diffusers' models, from their configs: latents, times, texts that are encoded already."""
+"""Inputs of diffusers' models, from their configs: latents, time steps, encoded texts."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from memlint.workloads.huggingface.diffusion_sizes import (
 from memlint.workloads.huggingface.documented import documented_shape, documented_sizes
 
 MOST_ADDED = 4
-"""Channels that a model adds to a latent itself: masks of what is given and of what is padding."""
+"""Maximum number of channels that a model adds to a latent itself: masks of given parts and of padding."""
 _ASSIGNED = re.compile(r"^\s*[\w, ]+ = ")
 _TOO_MANY = re.compile(r"too many indices for tensor of dimension 1")
 _PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")
 _MISMATCH = re.compile(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension 1")
 _UNPACKED = re.compile(r"\s*((?:\w+, )+\w+) = (\w+)\.(?:shape|size\(\))")
-"""`batch, frames, height, width = x.shape` in a model's code."""
+"""The statement `batch, frames, height, width = x.shape` in a model's code."""
 Specs = tuple[InputSpec, ...]
 
 
 def is_diffusion_model(value: object) -> bool:
-    """Whether `value` is a model of diffusers."""
+    """Return True if `value` is a model of diffusers."""
     module = sys.modules.get("diffusers.models.modeling_utils")
     return module is not None and isinstance(value, module.ModelMixin)
 
 
 def candidates(model: Any) -> Iterator[Specs]:
-    """Give inputs for `model`, the likeliest first; none where its config says nothing of them."""
+    """Yield inputs for `model`, the likeliest first; none if its config does not describe them."""
     parameters = signature_of(model.forward).parameters
     latent = next((name for name in LATENT_NAMES if name in parameters), None)
     channels = channels_of(model)
@@ -63,7 +63,7 @@ def candidates(model: Any) -> Iterator[Specs]:
         others = list(inputs_beside(model, parameters, shape))
         needed = [name for name in parameters if name in required_of(parameters) - names_of(others) - {latent}]
         others += [each for name in needed for each in inputs_for(model, name, shape)]
-        if (split := _beside(model, spec, needed)) is not None:
+        if (split := _with_row_input(model, spec, needed)) is not None:
             yield (*split, *(each for each in others if each.name != split[1].name))
         yield (spec, *others)
         text = [each for each in others if not each.name.startswith("encoder_attention_mask")]
@@ -74,11 +74,10 @@ def candidates(model: Any) -> Iterator[Specs]:
             yield (spec, *documented)
 
 
-def _beside(model: Any, latent: InputSpec, names: Iterable[str]) -> Specs | None:
-    """The latent and what is given along its rows, where the channels in the config are those of both together.
+def _with_row_input(model: Any, latent: InputSpec, names: Iterable[str]) -> Specs | None:
+    """Return the latent and the input beside its rows, if the config's channels count both together.
 
-    The docstring says as much of the rows of both and nothing of the width of the other; the latent has as many
-    channels as the model gives back.
+    The docstring gives the rows of both but no width for the second; the latent has as many channels as the output.
     """
     rows, whole = documented_sizes(model.forward, latent.name)[:-1], latent.shape[-1]
     given = [layer for layer in model.modules() if isinstance(layer, nn.Linear | Convolution)]
@@ -98,9 +97,9 @@ def _beside(model: Any, latent: InputSpec, names: Iterable[str]) -> Specs | None
 
 
 def asked(model: Any, specs: Specs, error: Exception) -> Specs:
-    """`specs` as the line of the model's code asks for that raised `error`.
+    """Return `specs` changed as the line of the model's code that raised `error` requires.
 
-    With optional inputs that it names, of the rank that it unpacks, and with times of floating point.
+    The changes are: optional inputs that it names, the rank that it unpacks, and floating-point time steps.
     """
     parameters, text = signature_of(model.forward).parameters, text_of(error)
     times = [spec for spec in specs if spec.dtype == "int64" and "time" in spec.name]
@@ -133,9 +132,9 @@ def asked(model: Any, specs: Specs, error: Exception) -> Specs:
 
 
 def _with_channels(model: Any, specs: Specs, got: int, wanted: int) -> Specs | None:
-    """`specs` with the channels of which a patch has as many features as a layer takes, instead of those it got.
+    """Return `specs` with the number of channels whose patches have as many features as the failing layer accepts.
 
-    All latents change that the docstring says the same shape of. None where it is no patch of theirs that it got.
+    All latents with the same documented shape change. None if the layer's input was not a patch of them.
     """
     same, patch, channels = documented_sizes(model.forward, specs[0].name), math.prod(patch_of(model.config)), 0
     alike = [spec for spec in specs if len(same) > 3 and documented_sizes(model.forward, spec.name) == same]
@@ -150,7 +149,7 @@ def _with_channels(model: Any, specs: Specs, got: int, wanted: int) -> Specs | N
 
 
 def _as_long(specs: Specs, sizes: tuple[int, int]) -> Specs | None:
-    """`specs` with ids that were as long as a text and are now as long as what stands beside them."""
+    """Give ids of the length of a text the length of the input beside them."""
     other = next((size for size in sizes if size != TEXT), None) if TEXT in sizes else None
     ids = [spec for spec in specs if spec.shape == (BATCH, TEXT) and "encoder" not in spec.name]
     if other is None or not any(spec.dtype == "int64" and spec.high not in (None, 2) for spec in ids):
@@ -159,9 +158,9 @@ def _as_long(specs: Specs, sizes: tuple[int, int]) -> Specs | None:
 
 
 def _for_each_frame(specs: Specs, sizes: tuple[int, int]) -> Specs | None:
-    """`specs` with the text of a film given once for each of its frames, which attention has as items of the batch."""
-    film = specs[0].shape
-    frames = film[2] if len(film) == 5 else None
+    """Repeat the text of a video for each of its frames, which attention treats as items of the batch."""
+    video = specs[0].shape
+    frames = video[2] if len(video) == 5 else None
     if not isinstance(frames, int) or frames == 1 or max(sizes) != frames * min(sizes):
         return None
     return tuple(
@@ -173,12 +172,12 @@ def _for_each_frame(specs: Specs, sizes: tuple[int, int]) -> Specs | None:
 
 
 def names_of(specs: Iterable[InputSpec]) -> set[str]:
-    """The parameters of `forward` that inputs stand for."""
+    """Return the parameters of `forward` that inputs are for."""
     return {spec.name.partition(".")[0].removesuffix("[]") for spec in specs}
 
 
 def _statement(model: Any, error: Exception) -> str:
-    """The statement of the model's own `forward` that the error went through."""
+    """Return the statement of the model's own `forward` that the error went through."""
     code = inspect.unwrap(type(model).forward).__code__
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == code.co_filename and frame.name == code.co_name and frame.lineno is not None:
@@ -188,7 +187,7 @@ def _statement(model: Any, error: Exception) -> str:
 
 
 def _documented_alone(model: Any, parameters: Mapping[str, Any]) -> Iterator[Specs]:
-    """What `forward` cannot do without, by what its docstring, its config and its code say."""
+    """Yield the required inputs of `forward`, by its docstring, its config and its code."""
     needed = (name for name in parameters if name in required_of(parameters))
     yield tuple(spec for name in needed for spec in inputs_for(model, name))
 
@@ -199,25 +198,25 @@ def _as_documented(model: Any, spec: InputSpec) -> InputSpec:
 
 
 def _layouts(model: Any, channels: int, parameters: Mapping[str, Any]) -> Iterator[tuple[int, ...]]:
-    """Shapes of a latent: by the kind of the layer that its channels go into, then the others."""
+    """Yield shapes of a latent: first by the kind of the layer that its channels go into, then the others."""
     config = model.config
     height, width = spatial(config, encoded="sample" not in parameters or "timestep" in parameters)
     frames = frames_of(config)
-    image, film, of_one = (channels, height, width), (channels, frames, height, width), (channels, 1, height, width)
-    is_film = any(word in type(model).__name__ for word in ("3D", "Video", "Motion", "Temporal"))
+    image, video, of_one = (channels, height, width), (channels, frames, height, width), (channels, 1, height, width)
+    is_video = any(word in type(model).__name__ for word in ("3D", "Video", "Motion", "Temporal"))
     tokens = (frames * height * width if "num_frames" in parameters else height * width, channels)
     by_layer = {
-        nn.Conv3d: (film, (frames, channels, height, width), of_one),
-        nn.Conv2d: (image, (frames, channels, height, width), film, of_one),
+        nn.Conv3d: (video, (frames, channels, height, width), of_one),
+        nn.Conv2d: (image, (frames, channels, height, width), video, of_one),
         nn.Conv1d: ((channels, SAMPLES), (channels, height)),
-        nn.Linear: (tokens, *((film,) if is_film else (of_one, film)), image),
+        nn.Linear: (tokens, *((video,) if is_video else (of_one, video)), image),
     }
     entries = (layer for layer in model.modules() if _takes(layer, channels))
     entry = next((kind for layer in entries for kind in by_layer if isinstance(layer, kind)), nn.Linear)
     if entry is nn.Linear or not {"img_ids", "img_shapes"}.isdisjoint(parameters):
         yield from by_layer[nn.Linear]
     shapes = by_layer.get(entry, ())
-    yield from sorted(shapes, key=len, reverse=True) if is_film else shapes
+    yield from sorted(shapes, key=len, reverse=True) if is_video else shapes
 
 
 def _takes(layer: nn.Module, channels: int) -> bool:

@@ -1,4 +1,4 @@
-"""The sizes of diffusers' models: of latents, films and texts, by their configs."""
+"""Sizes for diffusers' models: of latents, videos and texts, from their configs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from memlint.targets.workload import BATCH
 from memlint.workloads.huggingface.documented import documented_sizes, solved
 
 IMAGE, LATENTS = 512, 64
-"""Height and width of an image, and of its latents where the config does not say how much a VAE shrinks it: 8 times."""
+"""Height and width of an image, and of its latents if the config does not say how much a VAE shrinks it: 8 times."""
 PIXELS = 256
-"""Height and width of what an autoencoder gets, where its config does not say."""
+"""Height and width of an autoencoder's image if its config does not say."""
 TEXT, TOKENS = 256, 1024
-"""Tokens of a text, and of what is neither a text nor an image."""
+"""Tokens of a text, and of an input that is neither text nor image."""
 FRAMES = 9
-"""Of a film: autoencoders that look at the past alone take one frame and multiples of 4 or 8."""
+"""Frames of a video: causal autoencoders accept one frame and multiples of 4 or 8."""
 FRAMES_IN_ONE, COLOURS = 4, 3
-"""Frames of a film that one of its latents stands for, as in the autoencoders of Wan, and colours of a pixel."""
+"""Frames of a video per latent, as in the autoencoders of Wan, and colour channels of a pixel."""
 SAMPLES = 65_536
-"""Of a recording; a power of two, which codecs halve many times."""
+"""Samples of a recording; a power of two, which codecs halve many times."""
 TEXT_WIDTHS = (
     *("encoder_hid_dim", "caption_channels", "joint_attention_dim", "text_embed_dim", "text_dim", "cond_token_dim"),
     *("context_in_dim", "cap_feat_dim", "crossattn_proj_in_channels", "cross_attention_input_dim", "condition_dim"),
@@ -42,11 +42,11 @@ LATENT_NAMES = ("sample", "hidden_states", "x", "z")
 
 
 def sizes_of(model: Any) -> dict[str, int | str]:
-    """The sizes that docstrings name."""
+    """Return the sizes that docstrings name."""
     config, parameters = model.config, signature_of(model.forward).parameters
     height, width = spatial(config, encoded="sample" not in parameters or "timestep" in parameters)
     frames, channels, text = frames_of(config), channels_of(model), first(config, TEXT_WIDTHS)
-    if channels is not None and config.get("visual_cond"):  # beside them what is given, and where
+    if channels is not None and config.get("visual_cond"):  # beside them the given image, and where
         channels = 2 * channels + 1
     if config.get("sampling_rate"):
         frames = SAMPLES
@@ -76,26 +76,26 @@ def sizes_of(model: Any) -> dict[str, int | str]:
     }
     latent = next((name for name in LATENT_NAMES if name in parameters), "")
     for text_of_size in documented_sizes(model.forward, latent) if channels is not None else ():
-        # Where the channels of the latent are said to be a sum with C, C is what makes it right.
+        # If the docstring calls the latent's channels a sum with C, C is the value that makes the sum right.
         if re.search(r"\bC\b", re.sub(r"(?<=\d)(?=[A-Za-z])", " ", text_of_size)) and text_of_size != "C":
             known["C"] = solved(text_of_size, channels or 0, "C") or known["C"]
     return {name: value for name, value in known.items() if value is not None}
 
 
 def rows_of(model: Any) -> dict[str, int]:
-    """Rows of each stream, in the order in which a model has them that packs all of them behind one another."""
+    """Return the rows of each stream, in the order in which a packing model concatenates them."""
     height, width = spatial(model.config, encoded=True)
     patches = frames_of(model.config) * height * width // math.prod(patch_of(model.config))
     return {"text": TEXT, "audio": TOKENS, "video": patches}
 
 
 def is_of_numbers(value: object) -> bool:
-    """Whether it is a list of whole numbers."""
+    """Return True for a list of whole numbers."""
     return isinstance(value, Sequence) and bool(value) and all(type(each) is int for each in value)
 
 
 def patch_of(config: Any) -> tuple[int, int, int]:
-    """Frames, height and width of a patch."""
+    """Return frames, height and width of a patch."""
     size, frames = config.get("patch_size"), config.get("patch_size_t")
     if isinstance(size, Sequence) and len(size) == 3:
         return size[0], size[1], size[2]
@@ -104,24 +104,24 @@ def patch_of(config: Any) -> tuple[int, int, int]:
 
 
 def grid_of(model: Any) -> tuple[int, int, int]:
-    """Frames, height and width of a picture in patches."""
+    """Return frames, height and width of a picture in patches."""
     height, width = spatial(model.config, encoded=True)
     _, *patch = patch_of(model.config)
     return 1, height // patch[0], width // patch[1]
 
 
 def channels_of(model: Any) -> int | None:
-    """Those of the latent: by the config, or else as the model has them."""
+    """Return the channels of the latent: by the config, or else from the model's layers."""
     if (known := first(model.config, _CHANNELS)) is not None:
         return known
-    if "z" in signature_of(model.forward).parameters:  # latents alone, which it decodes
+    if "z" in signature_of(model.forward).parameters:  # only latents, which it decodes
         return first(model.config, ("latent_channels",))
     own = getattr(model, "in_channels", None)
     return own if type(own) is int else None
 
 
 def spatial(config: Any, *, encoded: bool) -> tuple[int, int]:
-    """Height and width of the latents, where `encoded`, or of the image."""
+    """Return height and width of the latents if `encoded`, else of the image."""
     if type(config.get("sample_height")) is int and type(config.get("sample_width")) is int:
         return config["sample_height"], config["sample_width"]
     size = config.get("sample_size")
@@ -135,7 +135,7 @@ def spatial(config: Any, *, encoded: bool) -> tuple[int, int]:
 
 
 def frames_of(config: Any) -> int:
-    """Frames of the latents of a film."""
+    """Return the number of frames in the latents of a video."""
     frames = config.get("num_frames") or config.get("sample_frames")
     if is_of_numbers(config.get("chunk_partition")):
         return sum(config["chunk_partition"])
@@ -146,7 +146,7 @@ def frames_of(config: Any) -> int:
 
 
 def first(config: Any, names: Sequence[str]) -> int | None:
-    """The first of the names that the config has a size for, or a list that begins with one."""
+    """Return the first of the names for which the config has a size, or a list that begins with one."""
     for name in names:
         value = config.get(name)
         if isinstance(value, Sequence) and value and type(value[0]) is int:

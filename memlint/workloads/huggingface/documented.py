@@ -1,4 +1,4 @@
-"""The shape of an input as the docstring of `forward` says it, in the sizes of the model's config."""
+"""Shapes of inputs in the docstring of `forward`, with the sizes of the model's config."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 from memlint.source.arithmetic import OPERATORS
 
 _SHAPE = re.compile(r"shape:? `*\(((?:[^()]|\([^()]*\))*)\)|[`(\[]+((?:B|batch\w*), [^`)\]]*)[)\]]")
-"""`of shape (batch_size, ...)`, or what begins with the batch behind the parameter's name."""
+"""`of shape (batch_size, ...)`, or a shape that begins with the batch after the parameter's name."""
 
 Size = int | str
 
 
 def documented_shape(function: Callable[..., Any], name: str, sizes: Mapping[str, Size]) -> tuple[Size, ...] | None:
-    """The shape of the parameter `name`, whose dimensions are those of `sizes` or computed from them.
+    """Return the shape of the parameter `name`, with dimensions from `sizes` or computed from them.
 
-    None where the docstring does not say it, or with a dimension that is not in `sizes`.
+    None if the docstring does not give it, or names a dimension that is not in `sizes`.
     """
     shape = tuple(_size(part, sizes) for part in documented_sizes(function, name))
     return None if None in shape or not shape else tuple(size for size in shape if size is not None)
 
 
 def documented_sizes(function: Callable[..., Any], name: str) -> tuple[str, ...]:
-    """The dimensions of the parameter `name` as the docstring writes them; empty where it does not."""
+    """Return the dimensions of the parameter `name` as the docstring writes them; empty if it does not."""
     match = _SHAPE.search(documented(function, name))
     parts = re.split(r",(?![^(]*\))", match[1] or match[2]) if match is not None else []
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def documented(function: Callable[..., Any], name: str) -> str:
-    """What the docstring says of the parameter `name`, in one line; empty where it says nothing."""
+    """Return the docstring's text on the parameter `name`, in one line; empty if there is none."""
     entry = re.search(
         rf"^( *){re.escape(name)}:? ?[(:].*(?:\n(?:\1 +\S.*|\s*$))*", function.__doc__ or "", re.MULTILINE
     )
@@ -40,7 +40,7 @@ def documented(function: Callable[..., Any], name: str) -> str:
 
 
 def solved(text: str, value: int, name: str) -> int | None:
-    """What the size `name` is where the dimension `text`, a sum with a multiple of it, has this `value`."""
+    """Return the size `name` for which the dimension `text`, a sum with a multiple of it, has this `value`."""
     at = [computed for size in (0, 1) if isinstance(computed := _size(text, {name: size}), int)]
     if len(at) < 2 or at[0] == at[1] or (value - at[0]) % (at[1] - at[0]):
         return None
@@ -58,7 +58,7 @@ def _size(text: str, sizes: Mapping[str, Size]) -> Size | None:
 
 
 def _computed(node: ast.expr, sizes: Mapping[str, Size]) -> int:
-    """Raise KeyError for what is not in `sizes`, and TypeError for anything but sums and products."""
+    """Compute a dimension. Raises KeyError for names not in `sizes`, TypeError for anything but sums and products."""
     match node:
         case ast.Constant(value=int(value)):
             return value

@@ -1,4 +1,4 @@
-"""How many tokens of a text stand for an image, a film or a recording: as many as the model's own tower gives."""
+"""Number of a text's tokens that stand for an image, a video or a recording: as many as the model's tower returns."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ _BATCH = 2
 
 
 def placeholder(config: Any, kind: str) -> int | None:
-    """The token that stands for one feature of a `kind`; None where the model's texts have none."""
+    """Return the token that stands for one feature of a `kind`; None if the model's texts have none."""
     name = placeholder_name(config, kind)
     token = None if name is None else getattr(config, name)
     return token if type(token) is int and token >= 0 else None
 
 
 def placeholder_name(config: Any, kind: str) -> str | None:
-    """Where a config has it, which may be None; the name itself is None where a config knows none."""
+    """Return the config's name for that token, whose value may be None; None if a config knows no such token."""
     return next((name for each in _TOKENS if hasattr(config, name := each.format(kind))), None)
 
 
 def config_of_placeholders(config: Any, kind: str) -> Any:
-    """The config itself, or the one within it that names the token for a `kind`."""
+    """Return the config itself, or the one within it that names the token for a `kind`."""
     return next((part for part in parts(config) if placeholder(part, kind) is not None), config)
 
 
 def placeholders(model: Any, kind: str, specs: tuple[InputSpec, ...]) -> tuple[tuple[int, int], ...]:
-    """What a text begins with: tokens and how often, for what `specs` give the tower. Raises what the tower raises."""
+    """Return the tokens that a text begins with and their counts, for the tower's inputs `specs`.
+
+    Passes on its exceptions.
+    """
     config = config_of_placeholders(model.config, kind)
     token = placeholder(config, kind)
     if token is None:
@@ -51,7 +54,7 @@ def placeholders(model: Any, kind: str, specs: tuple[InputSpec, ...]) -> tuple[t
 
 
 def special_tokens(config: Any) -> Iterator[int]:
-    """Tokens that a text has only where something stands for them."""
+    """Yield tokens that a text contains only if something stands for them."""
     for part in {id(each): each for each in (config, config.get_text_config())}.values():
         for name, value in vars(part).items():
             is_token = name.endswith(("token_id", "token_index")) and not name.startswith(_OF_TEXT)
@@ -68,7 +71,7 @@ def _name(config: Any, names: tuple[str, ...], kind: str) -> str | None:
 
 
 def _num_features(model: Any, kind: str, specs: tuple[InputSpec, ...]) -> int:
-    """Features that the tower gives per item, counted on two of them."""
+    """Return the features that the tower returns per item, counted on two items."""
     owner = next((each for each in model.modules() if hasattr(each, f"get_{kind}_features")), None)
     if owner is None:
         return 0

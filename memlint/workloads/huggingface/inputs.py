@@ -1,4 +1,4 @@
-"""The inputs Hugging Face models take, by modality and head."""
+"""Inputs of Hugging Face models, by modality and head."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
 from memlint.workloads.name_table import TRANSCRIPT
 
 SAMPLES = 160_000
-"""Speech recordings: ten seconds at 16 kHz."""
+"""Samples of a speech recording: ten seconds at 16 kHz."""
 FRAMES = 3000
-"""Spectrograms: thirty seconds at 100 frames a second."""
+"""Frames of a spectrogram: thirty seconds at 100 frames a second."""
 
 _DETECTED, _DETECTED_AT_ONCE = 800, 640
-"""Sides of images for detection: the shorter side as DETR has it, and what real-time detectors are trained with."""
+"""Sides of images for detection: the shorter side in DETR, and the training size of real-time detectors."""
 _MELS = ("num_mel_bins", "input_feat_per_channel", "input_dim", "feature_size")
 
 _MAKERS: Mapping[str, tuple[str, Callable[..., Prepared | None]]] = {
@@ -42,7 +42,7 @@ _RENAMED = {
     "attention_mask": ("feature_attention_mask", "input_features_mask", "audio_attention_mask"),
     "padding_mask": ("input_features_mask",),
 }
-"""What processors call an input, and what a model may call it instead."""
+"""Processors' names of inputs, and other names for them in models."""
 
 Specs = tuple[InputSpec, ...]
 
@@ -52,13 +52,13 @@ class Candidate(NamedTuple):
 
     specs: Specs
     dimensions: Mapping[str, int]
-    """The length of its text, where it has one."""
+    """The length of its text, if it has one."""
     notes: tuple[str, ...] = ()
-    """What they were made of."""
+    """Descriptions of the data that the inputs were made from."""
 
 
 class _Media(NamedTuple):
-    """Everything besides the text, and what a text begins with for it."""
+    """All inputs besides the text, and the tokens with which a text begins for them."""
 
     specs: Specs
     runs: Runs = ()
@@ -66,9 +66,9 @@ class _Media(NamedTuple):
 
 
 def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterator[Candidate]:
-    """Give inputs for `model`, in training with the labels its head takes; the likeliest first.
+    """Yield inputs for `model`, in training with the labels for its head; the likeliest first.
 
-    Each with the length of its text, where it has one: that is the dimension `seq`, of the `length` asked for if any.
+    Each has the length of its text, if any: that is the dimension `seq`, equal to `length` if given.
     """
     model = without_adapter(model)
     names = frozenset(signature_of(model.forward).parameters)
@@ -95,13 +95,13 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
 
 
 def is_multimodal(model: Any) -> bool:
-    """Whether it takes images, films or recordings: inputs that fit by chance alone would be other ones."""
+    """Return True if it accepts images, videos or recordings: other inputs could fit only by chance."""
     names = frozenset(signature_of(model.forward).parameters)
     return any(_takes(model, names, kind) for kind in features.KINDS) and "input_ids" in names
 
 
 def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
-    """Images, films and recordings for `model`, as processors make them and as the config says; then none of them."""
+    """Yield images, videos and recordings for `model`, made by processors and from the config; finally none."""
     kinds = [kind for kind in features.KINDS if _takes(model, names, kind)]
     if {"image", "video"} <= set(kinds):
         kinds.remove("video")
@@ -113,7 +113,7 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     more = any(len(each.specs) > 1 for each in prepared) or any("audio" in kind for kind in kinds)
     yield from (*whole, *by_config) if stand_for_tokens or more else (*by_config, *whole)
     yield from prepared if len(prepared) > 1 else ()
-    if configured and len(configured[0].shape) == 5:  # the tower of a model of films gets its images one by one
+    if configured and len(configured[0].shape) == 5:  # the tower of a video model gets its images one by one
         _, frames, *image = configured[0].shape
         yield _Media((replace(configured[0], shape=(f"{frames}*{BATCH}", *image)), *configured[1:]))
     for spec, *others in (media.specs for media in (*whole, *by_config) if media.specs):
@@ -145,7 +145,7 @@ def _takes(model: Any, names: frozenset[str], kind: str) -> bool:
 
 
 def _prepared(model: Any, names: frozenset[str], kind: str, **options: bool) -> _Media | None:
-    """What the processor of a kind makes, under the names that `model` has for it."""
+    """Return the output of the processor of a kind, under the model's own parameter names."""
     if kind == "audio":
         options["masked"] = not names.isdisjoint(_RENAMED["attention_mask"])
     made = _MAKERS[kind][1](model.config, **options)
@@ -172,13 +172,13 @@ def _with_runs(model: Any, media: _Media | Specs, kinds: list[str]) -> _Media:
     media = media if isinstance(media, _Media) else _Media(media)
     runs: Runs = ()
     for kind in kinds:
-        with suppress(Exception):  # the trial of the whole model says what is wrong
+        with suppress(Exception):  # the trial of the whole model reports the error
             runs += features.placeholders(model, kind, media.specs)
     return media._replace(runs=runs)
 
 
 def _by_config(model: Any, names: frozenset[str]) -> Specs:
-    """Images and recordings by the sizes that the config states."""
+    """Return images and recordings of the sizes that the config states."""
     config, main = model.config, main_input(model)
     specs = []
     if "pixel_values" in names:
@@ -220,14 +220,14 @@ def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSp
 
 
 def _of_embedded_image(model: Any, names: frozenset[str], media: _Media) -> Runs:
-    """What the mask begins with that says where an image stands in a text; nothing for models that have none."""
+    """Return the beginning of the mask that marks an image's position in a text; nothing for models without one."""
     count = number(model.config, "latent_query_num")
     is_marked = media.specs and "image_embeds_position_mask" in names and count is not None
     return ((0, 1), (1, count)) if is_marked and count is not None else ()
 
 
 def _of_codebooks(model: Any, names: frozenset[str], specs: Specs) -> Iterator[Specs]:
-    """`specs` with a token of each codebook in every place: beside the batch, last with or without one of text, second.
+    """Yield `specs` with a token of each codebook per position: next to the batch, last (with or without text), second.
 
     For models of speech and music, whose texts are codes.
     """

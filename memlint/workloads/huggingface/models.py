@@ -27,11 +27,11 @@ _HEADS = (
     *("TEXT_TO_SPECTROGRAM", "KEYPOINT_DETECTION", "KEYPOINT_MATCHING", "MASK_GENERATION"),
     *("IMAGE_MATTING", "POSE_ESTIMATION", "BACKBONE"),
 )
-"""Where a config without `architectures` looks for its model: the head it is trained with first; "" has none."""
+"""Tables to search for a config without `architectures`: usual training heads first; "" has no head."""
 
 
 class Built(NamedTuple):
-    """A model, and what was changed in its config so that it runs."""
+    """A model, and the changes to its config that make it run."""
 
     model: nn.Module
     notes: tuple[str, ...] = ()
@@ -52,9 +52,9 @@ def model_from_config(config: Any) -> Built:
 
 
 def model_class(config: Any, transformers: Any) -> Any:
-    """Class for a config: by `architectures`, else the head it is usually trained with, else one beside the config.
+    """Return the class for a config: by `architectures`, else with the usual training head, else one beside the config.
 
-    The configs of a model's parts are in no table of transformers: their classes say themselves which config is theirs.
+    The configs of a model's parts are in no table of transformers: the classes themselves name their config.
     """
     for name in getattr(config, "architectures", None) or ():
         if hasattr(transformers, name):
@@ -62,7 +62,7 @@ def model_class(config: Any, transformers: Any) -> Any:
     auto = transformers.models.auto.modeling_auto
     for head in _HEADS:
         classes = getattr(auto, f"MODEL_FOR_{head}_MAPPING" if head else "MODEL_MAPPING", {})
-        # A class that was renamed is still there under its old name, as a child of the new one.
+        # A renamed class is still available under its old name, as a subclass of the new one.
         for kind in (classes[each] for each in type(config).__mro__ if each in classes):
             return kind[0] if isinstance(kind, tuple) else kind
     for config_class in type(config).__mro__:
@@ -72,7 +72,7 @@ def model_class(config: Any, transformers: Any) -> Any:
 
 
 def classes_of(config: Any) -> Iterator[Any]:
-    """The class for a config, then others beside it that are built from such a config."""
+    """Yield the class for a config, then others beside it that are built from such a config."""
     import transformers  # noqa: PLC0415 - slow, and only needed here
 
     first = model_class(config, transformers)
@@ -81,7 +81,7 @@ def classes_of(config: Any) -> Iterator[Any]:
 
 
 def configs_with(config_class: type) -> Iterator[tuple[str, Any]]:
-    """Config classes of the same file that have one of this class within them, each behind its name there."""
+    """Yield config classes of the same file that contain one of this class, each with its name there."""
     for kind in vars(importlib.import_module(config_class.__module__)).values():
         parts = getattr(kind, "sub_configs", None) if isinstance(kind, type) else None
         if isinstance(parts, Mapping):
@@ -89,7 +89,7 @@ def configs_with(config_class: type) -> Iterator[tuple[str, Any]]:
 
 
 def _no_model(config_class: type) -> WorkloadError:
-    """An error that names the configs which have one of this class within them."""
+    """Make an error that names the configs which contain one of this class."""
     message = f"transformers has no model for {config_class.__name__}"
     whole = next((kind.__name__ for _, kind in configs_with(config_class)), None)
     if whole is not None:
@@ -100,20 +100,20 @@ def _no_model(config_class: type) -> WorkloadError:
 
 
 def _with_quantization(model: nn.Module, settings: Any, notes: tuple[str, ...]) -> Built:
-    """`model` with weights of 4 bits where its config's `settings` say so, else with a note that they are not."""
+    """Return `model` with weights of 4 bits if its config's `settings` ask for them, else with a note on them."""
     fields = settings if isinstance(settings, Mapping) else settings.to_dict()
     method = fields.get("quant_method", "")
     if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
         double = bool(fields.get("bnb_4bit_use_double_quant"))
         return Built(quantized(model, fields.get("bnb_4bit_quant_type", "fp4"), double=double), notes)
-    text = f"quantization_config ({method}) is not followed: weights take what they did before they were quantized"
+    text = f"quantization_config ({method}) is not modelled: weights have their size before quantization"
     return Built(model, (*notes, text))
 
 
 def _with_placeholders(config: Any) -> tuple[Any, tuple[str, ...]]:
-    """A config whose texts can hold images: the defaults of some have no row for the token that stands for them.
+    """Return a config whose texts can hold images: some default vocabularies have no row for the image token.
 
-    Those who train them add it to the vocabulary; here the last rows serve, which costs no bytes.
+    Training code adds it to the vocabulary; here the last rows serve as such tokens, which costs no bytes.
     """
     size = vocabulary(config)
     notes: list[str] = []
@@ -129,7 +129,7 @@ def _with_placeholders(config: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _own_classes(config_class: type, base: type) -> Iterator[Any]:
-    """Models in the modules beside that of a config class which have it as theirs, those named like it first."""
+    """Yield models beside a config class that name it as theirs, those with a similar name first."""
     place = config_class.__module__
     if not place.rpartition(".")[2].startswith("configuration_"):
         return
@@ -147,7 +147,7 @@ def _own_classes(config_class: type, base: type) -> Iterator[Any]:
 
 
 def _config_class(model_class: Any) -> object:
-    """Its own, or what its constructor takes: a part inherits the `config_class` of the whole."""
+    """Return its own config class, or its constructor's: a part inherits the `config_class` of the whole."""
     own = annotations_of(model_class).get("config", vars(model_class).get("config_class"))
     if "config" not in annotations_of(model_class):
         annotation = signature_of(model_class.__init__).parameters.get("config")
@@ -157,7 +157,7 @@ def _config_class(model_class: Any) -> object:
 
 
 def _is_whole(model_class: Any) -> bool:
-    """Whether it has a forward of its own, and no arguments besides the config."""
+    """Return True if it has a forward of its own, and no arguments besides the config."""
     taken = list(signature_of(model_class.__init__).parameters.values())[2:]
     required = [each for each in taken if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
     return model_class.forward is not nn.Module.forward and not required

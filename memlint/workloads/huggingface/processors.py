@@ -1,7 +1,7 @@
-"""What a model's own processor makes of a blank image, a blank film or a silent recording.
+"""Outputs of a model's own processor for a blank image, a blank video or a silent recording.
 
-transformers knows for each type of model which class prepares its images, films and recordings. Such a class needs no
-file: its settings are its defaults, and what the config says under the same or a like name comes before them.
+transformers knows for each type of model which class prepares its images, videos and recordings. Such a class needs no
+file: it uses its defaults, overridden by config values under the same or a similar name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from memlint.workloads.huggingface.configs import image_size, number, parts
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
 
 SECONDS = 10
-"""Length of a recording."""
+"""Length of a recording in seconds."""
 FRAMES = 8
-"""Pictures of a film, for models whose config does not say how many."""
+"""Frames of a video, for models whose config does not say how many."""
 LEAST_IMAGE = 448
-"""Height and width of an image for models that take any."""
+"""Height and width of an image for models that accept any size."""
 _ALIASES = {
     "merge_size": ("spatial_merge_size",),
     "max_image_tiles": ("max_num_tiles",),
@@ -33,7 +33,7 @@ _ALIASES = {
     "num_mel_bins": ("input_feat_per_channel",),
     "max_length": ("max_length",),
 }
-"""Settings of processors, and how configs call the same."""
+"""Settings of processors, and the configs' names for them."""
 _KEPT = frozenset({"do_resize", "return_attention_mask", "padding_side", "padding_value", "model_input_names"})
 _MOST_RUNS = 64
 _MOST_PARTS = 4
@@ -41,46 +41,46 @@ _MOST_PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Inputs as a processor made them."""
+    """Inputs made by a processor."""
 
     specs: tuple[InputSpec, ...]
     text: str
-    """What they were made of, and by which class."""
+    """Description of the data, and the class that processed it."""
 
 
 def images(config: Any, *, sized: bool = True) -> Prepared | None:
-    """Inputs for one image per text. None where transformers has no processor for the config, or it does not run.
+    """Return inputs for one image per text. None if transformers has no processor for the config, or it fails.
 
-    The image is brought to the size in the config; if it is not to be `sized`, to the processor's own.
+    The image is resized to the config's size, or without `sized` to the processor's own.
     """
     height, width = image_size(config) or (LEAST_IMAGE, LEAST_IMAGE)
     picture = np.zeros((height, width, 3), dtype=np.uint8)
     for kind in _classes(config, "image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES", "ImageProcessor"):
-        processor = _made(kind, config, _sizes(kind, config) if sized else {})
-        for item in ([picture], picture, [picture, picture]):  # the last for models that match one with another
+        processor = _processor(kind, config, _sizes(kind, config) if sized else {})
+        for item in ([picture], picture, [picture, picture]):  # the last for models that match one image with another
             if specs := _prepared(processor, item):
                 return Prepared(specs, f"an image of {height}x{width} through {type(processor).__name__}")
     return None
 
 
 def films(config: Any) -> Prepared | None:
-    """As `images`, for one film per text."""
+    """Return inputs as `images` does, for one video per text."""
     height, width = image_size(config) or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     frames = number(config, "num_frames") or FRAMES
-    film = np.zeros((frames, height, width, 3), dtype=np.uint8)
+    video = np.zeros((frames, height, width, 3), dtype=np.uint8)
     for kind in _classes(config, "video_processing_auto", "VIDEO_PROCESSOR_MAPPING_NAMES", "VideoProcessor"):
-        processor = _made(kind, config, {**_sizes(kind, config), "do_sample_frames": False})
-        if specs := _prepared(processor, film):
-            return Prepared(specs, f"a film of {frames} images of {height}x{width} through {type(processor).__name__}")
+        processor = _processor(kind, config, {**_sizes(kind, config), "do_sample_frames": False})
+        if specs := _prepared(processor, video):
+            return Prepared(specs, f"a video of {frames} frames of {height}x{width} through {type(processor).__name__}")
     return None
 
 
 def recordings(config: Any, *, masked: bool = False) -> Prepared | None:
-    """As `images`, for one recording per item; `masked` with the mask that says how much of it is sound."""
+    """Return inputs as `images` does, for one recording per item; `masked` adds the mask of its valid part."""
     for kind in _classes(config, "feature_extraction_auto", "FEATURE_EXTRACTOR_MAPPING_NAMES", "FeatureExtractor"):
-        # A model that fuses no crops gets one crop of the sound.
+        # A model without fused crops gets one crop of the sound.
         fused = all(getattr(part, "enable_fusion", None) is not False for part in parts(config))
-        processor = _made(kind, config, {} if fused else {"truncation": "rand_trunc"})
+        processor = _processor(kind, config, {} if fused else {"truncation": "rand_trunc"})
         rate = getattr(processor, "sampling_rate", None)
         if rate is None:
             continue
@@ -91,10 +91,10 @@ def recordings(config: Any, *, masked: bool = False) -> Prepared | None:
 
 
 def _classes(config: Any, module: str, table: str, ending: str) -> Iterator[Any]:
-    """Classes that a table of transformers has for a type of model, for its parts' types, or for their packages.
+    """Yield the classes in a table of transformers for a type of model, for its parts' types, or for their packages.
 
-    Where none has its own, the model's whole processor is named like the one it takes; and a model that merges
-    neighbouring patches of images and of frames takes Qwen2-VL's.
+    If there is none, the model's whole processor has a name like the one it uses; and a model that merges neighbouring
+    patches of images and of frames uses Qwen2-VL's.
     """
     import transformers  # noqa: PLC0415 - slow, and only needed here
 
@@ -110,14 +110,14 @@ def _classes(config: Any, module: str, table: str, ending: str) -> Iterator[Any]
     for name in dict.fromkeys((*own, *types[1:], *packages[1:], *patches)):
         entry = mapping.get(name) or (name.replace("Processor", ending) if name == whole else None)
         names = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple) else (entry,)
-        # One that needs Pillow alone is there more often than one that needs torchvision.
+        # A class that needs Pillow alone is available more often than one that needs torchvision.
         for each in sorted(filter(None, names), key=lambda each: not each.endswith("Pil")):
             with suppress(Exception):  # a library that it needs is missing
                 yield getattr(transformers, each)
 
 
-def _made(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
-    """A processor with its defaults, and what the config knows better: without a word of time, patches of one image."""
+def _processor(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
+    """Create a processor with its defaults, overridden by the config; one without time gets patches of 1 frame."""
     with suppress(Exception):
         plain = kind()
         better = {}
@@ -136,7 +136,7 @@ def _made(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def _sizes(kind: Any, config: Any) -> dict[str, Any]:
-    """The size to which images are brought, in the words of a processor's class."""
+    """Return the image size in the terms of a processor's class."""
     fixed = image_size(config)
     if fixed is None:
         return {}
@@ -153,7 +153,7 @@ def _sizes(kind: Any, config: Any) -> dict[str, Any]:
 
 
 def _prepared(processor: Any, item: object, **options: object) -> tuple[InputSpec, ...]:
-    """Specs of what comes out: a size that is twice as large for two items follows the batch. Empty if it raises."""
+    """Return specs of the outputs: a size that doubles for two items follows the batch. Empty if it raises."""
     with suppress(Exception):
         one, two = (processor([item] * number, return_tensors="pt", **options) for number in (1, 2))
         specs = [_spec(name, one[name], two[name]) for name in one if isinstance(one[name], torch.Tensor)]

@@ -11,7 +11,7 @@ from memlint.workloads.huggingface.features import special_tokens
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, LONGEST
 
 CHOICES = 4
-"""Answers of a multiple choice."""
+"""Number of answers in a multiple choice."""
 
 _POSITIONS = (
     *("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "max_sequence_length"),
@@ -19,13 +19,13 @@ _POSITIONS = (
 )
 _ROUND = 128
 _LEAST_TEXT = 64
-"""Tokens beside those that stand for something else."""
+"""Minimum number of ordinary tokens in a text."""
 
 Runs = tuple[tuple[int, int], ...]
 
 
 def text_config(config: Any) -> Any:
-    """The config of the part that reads texts; the whole where none or several do."""
+    """Return the config of the part that reads texts; the whole config if none or several do."""
     try:
         return config.get_text_config()
     except ValueError:
@@ -33,23 +33,23 @@ def text_config(config: Any) -> Any:
 
 
 def vocabulary(config: Any) -> int:
-    """How many tokens there are."""
+    """Return the number of tokens in the vocabulary."""
     return int(getattr(text_config(config), "vocab_size", None) or getattr(config, "vocab_size", None) or 1000)
 
 
 def lengths(config: Any, runs: Runs) -> Iterator[int]:
-    """Sequence lengths to try: the most the config allows up to `LONGEST`, then less; `runs` always have room."""
+    """Yield sequence lengths to try: the config's maximum up to `LONGEST`, then shorter ones; `runs` always fit."""
     text = text_config(config)
     longest = next(
         (value for name in _POSITIONS if isinstance(value := getattr(text, name, None), int)), DEFAULT_LENGTH
     )
     length = min(longest, LONGEST) if longest > 1 else DEFAULT_LENGTH
-    # Tables of RoBERTa's kind have two rows that no position uses: 514 stands for 512.
+    # Tables of RoBERTa's kind have two rows that no position uses: 514 means 512.
     if length > _ROUND:
         length -= length % _ROUND
     least = sum(count for _, count in runs)
     if least:
-        # One position more than a multiple of what is rounded would cost a tile of every matrix.
+        # One position above a round number would cost a tile of every matrix.
         yield max(length, -(-(least + _LEAST_TEXT) // _ROUND) * _ROUND)
         return
     yield length
@@ -57,7 +57,7 @@ def lengths(config: Any, runs: Runs) -> Iterator[int]:
 
 
 def text(config: Any, name: str, length: int | str, runs: Runs = ()) -> InputSpec:
-    """Tokens; where some stand for something else, `runs` of them come first and none of their kind after."""
+    """Return tokens; if some stand for something else, `runs` of them come first and none of their kind after."""
     size = vocabulary(config)
     if not runs:
         return InputSpec(name, (BATCH, length), "int64", high=size)

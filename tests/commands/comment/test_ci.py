@@ -181,7 +181,7 @@ def test_a_token_travels_over_https_or_on_this_machine(url: str) -> None:
     ],
 )
 def test_a_token_never_travels_in_clear(url: str) -> None:
-    with pytest.raises(UsageError, match="in clear"):
+    with pytest.raises(UsageError, match="unencrypted"):
         checked_url(url)
 
 

@@ -290,7 +290,7 @@ def test_the_number_in_a_report_is_never_taken(job: Job, github: FakeGitHub) -> 
     result = job.comment()
 
     assert result.exit_code == 2
-    assert "which pull request to comment on is not known" in result.stderr
+    assert "the pull request to comment on is not known" in result.stderr
     assert "--pull-request NUMBER" in result.stderr
     assert github.requests == []
 
@@ -308,11 +308,11 @@ def test_the_token_never_travels_in_clear(job: Job) -> None:
     result = job.comment("--api-url", "http://ghe.example/api/v3")
 
     assert result.exit_code == 2
-    assert "the token would travel in clear" in result.stderr
+    assert "the token would be sent unencrypted" in result.stderr
 
 
 def test_another_repository_needs_a_number_of_its_own(job: Job, github: FakeGitHub) -> None:
-    assert "which pull request to comment on is not known" in job.comment("--repo", "acme/other").stderr
+    assert "the pull request to comment on is not known" in job.comment("--repo", "acme/other").stderr
 
     github.repository = "acme/other"
     assert job.comment("--repo", "acme/other", "--pull-request", "7").exit_code == 0

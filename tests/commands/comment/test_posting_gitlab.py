@@ -191,7 +191,7 @@ def test_a_redirection_to_another_host_does_not_get_the_token(httpserver: HTTPSe
     elsewhere = f"http://localhost.localdomain:{httpserver.port}{notes}"
     httpserver.expect_request(notes).respond_with_data("", 302, {"Location": elsewhere})
 
-    with pytest.raises(ForgeError, match=r"sends to http://localhost\.localdomain"):
+    with pytest.raises(ForgeError, match=r"redirects to http://localhost\.localdomain"):
         post(GitLab(httpserver.url_for("/").rstrip("/"), TOKEN, "42", 7), draft(), wait=never)
 
     assert len(httpserver.log) == 1

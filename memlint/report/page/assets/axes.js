@@ -1,4 +1,4 @@
-// What stands around the bands: sizes, phases and steps, the peak.
+// Labels around the bands: sizes, phases and steps, the peak.
 const AXIS = 40; // CSS pixels below the plot, for phases and steps
 
 function columnIn(width, { from, to }, event) {
@@ -33,7 +33,7 @@ function paintTicks(context, { layout, colors, scale }) {
   }
 }
 
-// Below the plot the phases, and below them the steps, whose lines reach through the plot.
+// Phases below the plot, and below them the steps, whose lines cross the plot.
 function paintAxis(context, { layout, lifetimes, colors, scale, from, to }) {
   const row = (AXIS / 2) * scale;
   const toX = (event) => ((event - from) * layout.width) / (to - from);

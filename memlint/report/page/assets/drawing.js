@@ -1,10 +1,10 @@
-// The timeline as pixels. `owners` says for each of them whose band it is: NOBODY, a category by its rank, or FIRST + a
-// buffer. What the pointer is on is read from it, so that it is always what is seen there.
+// The timeline as pixels. `owners` holds the owner of each pixel's band: NOBODY, a category by its rank, or FIRST + a
+// buffer. The pointer's target is read from it, so it is always the visible band.
 const NOBODY = -1;
 const FIRST = 16;
 const MOST_SINGLE = 4000;
 
-// For each column the event that is shown there: of all that fall into it, the one with the most live bytes.
+// The event shown in each column: of all events that fall into it, the one with the most live bytes.
 function shownEvents(lifetimes, from, to, width) {
   const events = new Int32Array(width);
   for (let column = 0; column < width; column++) {
@@ -21,7 +21,7 @@ function highest(lifetimes, events) {
   return events.reduce((most, event) => Math.max(most, lifetimes.total[event]), 0);
 }
 
-// Buffers that get a band of their own: the biggest of those at least `least` bytes, in the order in which they open.
+// Buffers with bands of their own: the largest of those with at least `least` bytes, in the order in which they open.
 function singles(lifetimes, from, to, least) {
   let found = [];
   for (let buffer = 0; buffer < lifetimes.count; buffer++) {
@@ -78,7 +78,7 @@ function layOut(lifetimes, { from, to, view, width, height, least }) {
   return { events, owners, top, width, height, single: new Set(single) };
 }
 
-// Colours of the categories and of the page, as its style has them now.
+// Current colours of the categories and of the page, from its style.
 function readColors(figure) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const parse = (color) => {
@@ -102,7 +102,7 @@ function paintBands(context, layout, ranks, colors) {
   const mix = (color, share) => color.reduce(
     (bits, part, number) => bits | (Math.round(part + (colors.surface[number] - part) * share) << (8 * number)),
     0xff000000) >>> 0;
-  // Neighbours of one category are told apart by three strengths of its colour, bands by their upper edges.
+  // Three strengths of a colour distinguish neighbours of one category, upper edges distinguish bands.
   const shades = colors.categories.map((color) => [0, 0.14, 0.28].map((share) => mix(color, share)));
   const edges = colors.categories.map((color) => mix(color, 0.62));
   for (let at = 0; at < owners.length; at++) {
@@ -115,7 +115,7 @@ function paintBands(context, layout, ranks, colors) {
   context.putImageData(image, 0, 0);
 }
 
-// The names of the categories where their bands have room for them.
+// The names of the categories in bands that have room for them.
 function paintNames(context, layout, scale, style) {
   const { owners, width, height } = layout;
   const reach = Math.max(2, Math.round(120 * scale));

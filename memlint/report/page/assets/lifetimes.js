@@ -1,4 +1,4 @@
-// When each Buffer opens and closes, and how many bytes are live after each event, from the columns the page carries.
+// Events at which each Buffer opens and closes, and live bytes after each event, from the columns in the page.
 const CATEGORIES = ["parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary",
   "communication", "workspace", "other"]; // from the bottom of the stack to its top
 
@@ -66,7 +66,7 @@ function readLifetimes(packed) {
         op: said("op"),
       };
     },
-    // Of the Buffers that are live after an event and meant: how many there are, their bytes, and the biggest.
+    // Number, bytes and largest of the selected Buffers that are live after an event.
     biggest(event, most, isMeant) {
       const found = [];
       let number = 0;

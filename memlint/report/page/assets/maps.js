@@ -1,4 +1,4 @@
-// Treemaps: one stop of the Tab key each, arrows from tile to tile, and in words below what the tile under the pointer is.
+// Treemaps: each is one stop of the Tab key; arrows go from tile to tile; a text below describes the tile at the pointer.
 for (const map of document.querySelectorAll(".treemap")) {
   const said = document.getElementById(map.dataset.said);
   const tiles = [...map.querySelectorAll("a")];

@@ -1,4 +1,4 @@
-// In words what the pointer or the cursor is on. Strings only ever become text.
+// Description of the pointer's or cursor's target. Strings only ever become text.
 const BIGGEST = 5;
 
 function element(tag, className, ...children) {
@@ -17,7 +17,7 @@ function nameOf({ phase, step }) {
   return phase === "other" ? "set-up" : `before the first step, ${phase}`;
 }
 
-// What is at one point: the event, what to call it, and the Buffers that are it.
+// The target at one point: the event, its name, and its Buffers.
 function readAt(lifetimes, event, owner, single) {
   const { ranks } = lifetimes;
   const where = `Event ${counted.format(event)} of ${counted.format(lifetimes.numEvents)}, ${nameOf(lifetimes.stretchAt(event))}: `

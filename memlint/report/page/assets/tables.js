@@ -24,7 +24,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-// A link to a row opens what the row is folded in.
+// A link to a row opens the folded section around the row.
 function openTarget() {
   const target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
   for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
@@ -37,7 +37,7 @@ addEventListener("click", (event) => {
 });
 openTarget();
 
-// Paper shows what is folded away on the screen.
+// Print shows sections that are folded on the screen.
 let unfolded = [];
 addEventListener("beforeprint", () => {
   unfolded = [...document.querySelectorAll("details:not([open])")];
@@ -47,7 +47,7 @@ addEventListener("afterprint", () => {
   for (const details of unfolded) details.open = false;
 });
 
-// What does not scroll is no stop of the Tab key.
+// A box that does not scroll is not a stop of the Tab key.
 const scrollers = new ResizeObserver((entries) => {
   for (const { target } of entries) {
     const scrolls = target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight;

@@ -1,4 +1,4 @@
-// The switch between light and dark: what was chosen is kept where the browser lets a page keep something.
+// The switch between light and dark: the choice is stored if the browser allows it.
 const themeSwitch = document.getElementById("theme");
 
 function setTheme(name) {

@@ -1,4 +1,4 @@
-// Timelines that can be looked into: bands under the pointer, zoom by dragging, everything by keyboard.
+// Interactive timelines: bands under the pointer, zoom by dragging, everything by keyboard.
 const FEWEST = 8; // events in the closest view
 
 function startTimeline(figure, lifetimes) {
@@ -33,7 +33,7 @@ function startTimeline(figure, lifetimes) {
     if (state.view === "categories") paintNames(context, layout, scale, colors);
     paintAxis(context, frame);
     paintPeak(context, frame);
-    // What a test or a person with a debugger can hold against the report.
+    // Values that a test or a person with a debugger can compare with the report.
     Object.assign(live.dataset, { from: state.from, to: state.to, top: layout.top, singles: layout.single?.size ?? 0 });
     if (state.cursor && (state.cursor.event < state.from || state.cursor.event >= state.to)) state.cursor = null;
     paintOverlay();
@@ -53,9 +53,9 @@ function startTimeline(figure, lifetimes) {
     const { cursor } = state;
     if (!cursor) return;
     if (cursor.owner !== NOBODY) {
-      // The band's outline: each pixel of it that has another's next to it.
+      // The band's outline: each of its pixels that borders on another band.
       const { owners, width, height } = layout;
-      const wide = cursor.owner < FIRST ? 0 : Math.round(scale); // a thin band is lost behind a thin line
+      const wide = cursor.owner < FIRST ? 0 : Math.round(scale); // a thin line would hide a thin band
       context.fillStyle = colors.text;
       for (let column = 0; column < width; column++) {
         for (let row = 0, at = column; row < height; row++, at += width) {
@@ -107,7 +107,7 @@ function startTimeline(figure, lifetimes) {
     zoom(center - share * length, center + (1 - share) * length);
   }
 
-  // Puts the cursor on an event, on the band of `owner` where it has one there, else at the same height.
+  // Puts the cursor on an event, on the band of `owner` if it has one there, else at the same height.
   function moveTo(event, owner, row) {
     const length = state.to - state.from;
     if (event < state.from || event >= state.to) zoom(event - length / 2, event + length / 2);
@@ -230,7 +230,7 @@ function startTimeline(figure, lifetimes) {
   document.addEventListener("theme", draw);
 }
 
-// A timeline is read and drawn when it is about to be seen; until then there is the room for it.
+// A timeline is read and drawn when it is about to become visible; until then it only has its space.
 const timelines = JSON.parse(document.getElementById("timelines").textContent);
 const awaited = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
