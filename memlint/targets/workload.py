@@ -196,7 +196,7 @@ class Workload:
     guessed: Mapping[str, object] = field(default_factory=dict, hash=False)
     """The arguments that nobody specified and memlint guessed."""
     found: tuple[Assumption, ...] = ()
-    """What the project's own files say about it."""
+    """Statements about it in the project's own files."""
     sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of images and texts in the project's training loop."""
     shown: ShownCall | None = None
