@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,11 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
     PyTorch are kept, as Python does, but never those of user code.
     """
     begin(Path(exchange), int(parent), int(memory_limit), bytecode=bool(bytecode))
+
+
+def preload() -> None:
+    """Import what the jobs need, for a process whose copies then find it there."""
+    importlib.import_module("memlint.session.target")
 
 
 def begin(

@@ -144,8 +144,6 @@ class Answer:
     stderr: str = ""
     out_of_memory: bool = False
     """Whether the error is that the host's memory did not suffice."""
-    dependencies: Dependencies | None = None
-    """What the result depends on besides the request, where that is known."""
     partial: AnyResult | None = None
     """With an error: what there was before it."""
 
@@ -160,7 +158,7 @@ class Task(NamedTuple):
     cache: bool = False
     """True if answers of earlier children count, and new ones are kept for later."""
     child: str = CHILD
-    """The module whose `main` its child runs."""
+    """The module whose `main` its child runs, or `begin` after `preload` where that is a copy of a server."""
 
 
 @cache

@@ -63,11 +63,11 @@ class Answered(NamedTuple):
     capture: Capture | None
 
     def as_(self, model: type[_Model]) -> _Model:
-        """Give the record. Raises WorkerError where it is none of that kind."""
+        """Give the record. Raises EndedError where it is none of that kind: then nothing that the child says counts."""
         try:
             return model.model_validate(self.record)
         except ValidationError as error:
-            raise endings.unreadable(error) from error
+            raise EndedError(endings.unreadable(error)) from error
 
 
 class JobError(Exception):
@@ -158,7 +158,10 @@ class Session(AbstractContextManager["Session"]):
         content = None
         if reply.capture is not None:
             offset, nbytes = reply.capture
-            content = self._exchange.since(CAPTURES, offset, min(nbytes, MOST_NBYTES))
+            try:
+                content = self._exchange.since(CAPTURES, offset, min(nbytes, MOST_NBYTES))
+            except OSError as error:  # user code has written the reply: there is no such place
+                raise EndedError(endings.unreadable(error)) from error
         known = self._new[key] = Known(reply.answer, content)
         return Answered(known.record, None if content is None else self._decoded(known))
 
