@@ -106,7 +106,7 @@ def test_only_the_project_is_moved(text, expected):
 
 
 def task_of(project, code: str) -> Task:
-    return Task(project.request(code), Limits(seconds=20), "fake_analyse:analyse")
+    return project.task(code)
 
 
 def away(task: Task, monkeypatch) -> Answer:
