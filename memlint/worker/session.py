@@ -137,6 +137,11 @@ class Session(AbstractContextManager["Session"]):
         """True if it runs a script."""
         return self.request.script is not None
 
+    @property
+    def has_child(self) -> bool:
+        """True if a child was started."""
+        return self._child is not None
+
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
         key = repr(job)

@@ -52,7 +52,10 @@ def carry_out(
 
 
 def answered(task: Task, session: Session) -> Answer:
-    """Give the Answer of a task whose Session is open. Raises Interrupted."""
+    """Give the Answer of a task whose Session is open.
+
+    Raises Interrupted, and what goes wrong before there is a child.
+    """
     try:
         result = task.ask(session)
         session.finish()
@@ -60,9 +63,11 @@ def answered(task: Task, session: Session) -> Answer:
         return _failed(session, ended.error, ended.traceback)
     except JobError as failed:
         return _failed(session, failed.error, failed.traceback)
-    except MemlintError as error:
-        return _failed(session, error)
-    except Exception as error:  # of one task: the others have their answers
+    except Exception as error:  # of this task: the others have their answers
+        if not session.has_child:  # nothing can be asked at all
+            raise
+        if isinstance(error, MemlintError):
+            return _failed(session, error)
         failed = _failed(session, endings.of_asking(error))
         return replace(failed, stderr=failed.stderr + "".join(traceback.format_exception(error)))
     except KeyboardInterrupt as error:

@@ -43,6 +43,7 @@ def _serve(request: Request) -> NoReturn:
     def answer(_job: Job) -> Text:
         from memlint.worker.jobs import Text
 
-        return Text(text=json.dumps(runpy.run_path(request.path).get("said", "")))
+        said = runpy.run_path(request.path).get("said", "") if request.path else ""
+        return Text(text=json.dumps(said))
 
     child.answer_jobs(answer)

@@ -154,7 +154,7 @@ def test_what_cannot_be_asked_at_all_is_raised(project, place, monkeypatch):
     asked = tasks_of(project, place, "said = 1", "said = 2")
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
     if supervisor_pool.may_fork():  # or else the setting does not travel
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(WorkerError, match="no temporary file can be written"):
             list(answers_to(asked))
 
 
