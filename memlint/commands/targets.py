@@ -21,7 +21,7 @@ from memlint.targets.target import SEPARATOR, parse_target
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
 
-_DECORATOR = "memlint.workload"
+_DECORATOR = ("memlint.workload", "memlint.targets.declare.workload")
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NUM_SHOWN = 5
 """Names of what was left out."""
