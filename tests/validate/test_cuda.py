@@ -184,9 +184,7 @@ def order(**changes: object) -> MeasureRequest:
     return MeasureRequest(subject=subject, device="cuda", num_steps=2, num_warmup=1).model_copy(update=changes)
 
 
-def measured(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, program: object = None, **changes: object
-) -> Measured:
+def measured(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, program: object = None, **changes: object) -> Measured:
     monkeypatch.setattr(Subject, "workload", lambda *_: None)
     monkeypatch.setattr(run, "completed_program", lambda *_: program or FakeProgram(cuda))
     target = Target(Request(target="fake", path=None, root="/", settings=Settings()))

@@ -37,7 +37,9 @@ class FakeWorker:
         """Subjects whose estimate kills the process."""
         self.gpu = False
 
-    def __call__(self, task: Task, *, environment: Mapping[str, str | None], on_wait: Callable[[float], None]) -> Answer:
+    def __call__(
+        self, task: Task, *, environment: Mapping[str, str | None], on_wait: Callable[[float], None]
+    ) -> Answer:
         self.environments.append(dict(environment))
         self.limits.append(task.limits)
         try:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 NOTHING = Dependencies(files={}, packages={}, variables={})
 
+
 class Project:
     """A directory with a program in it, which says what the worker answers."""
 
@@ -477,7 +478,9 @@ def test_what_any_child_has_read_counts_for_all_that_is_kept(project: Project) -
 
 def test_what_is_known_goes_when_a_child_finds_that_it_no_longer_holds(project: Project) -> None:
     project.write("one.txt", "1")
-    before = Dependencies(files={str(project.directory / "one.txt"): digest_of_path("one.txt")}, packages={}, variables={})
+    before = Dependencies(
+        files={str(project.directory / "one.txt"): digest_of_path("one.txt")}, packages={}, variables={}
+    )
     Store(project.request()).write({"first": Known(1, b"1")}, before, ("", ""))
     store = Store(project.request())
     assert store.is_valid

@@ -127,7 +127,8 @@ def test_a_reply_that_code_has_written_is_none_and_that_is_said_once(project, wr
 
 
 @pytest.mark.parametrize(
-    "reply", ["{", "[]", "{}", '{"number": 1, "unknown": 1}', '{"number": 1, "answer": {"unknown": 1}}', '{"number": 1}']
+    "reply",
+    ["{", "[]", "{}", '{"number": 1, "unknown": 1}', '{"number": 1, "answer": {"unknown": 1}}', '{"number": 1}'],
 )
 def test_an_answer_that_cannot_be_read_is_our_mistake(project, reply):
     written = f"open(file, 'a').write({reply!r} + chr(10))"
@@ -138,7 +139,12 @@ def test_an_answer_that_cannot_be_read_is_our_mistake(project, reply):
     assert "mistake in memlint" in answer.error.hint
 
 
-CAPTURE_PLACES = {"behind the end": [10**15, 10], "before the beginning": [-5, 10], "nothing": [0, 0], "garbage": [0, 64]}
+CAPTURE_PLACES = {
+    "behind the end": [10**15, 10],
+    "before the beginning": [-5, 10],
+    "nothing": [0, 0],
+    "garbage": [0, 64],
+}
 
 
 @pytest.mark.parametrize("place", CAPTURE_PLACES.values(), ids=CAPTURE_PLACES)
