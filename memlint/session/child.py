@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +13,7 @@ from memlint.worker.dependencies import Watch
 
 if TYPE_CHECKING:
     from memlint.session.target import Target
+    from memlint.validate.jobs import DescribeMachine, MeasureSubject
     from memlint.worker.jobs import Job
     from memlint.worker.protocol import Request
 
@@ -49,9 +50,27 @@ def _serve(request: Request) -> NoReturn:
         from memlint.session.script import run_request  # noqa: PLC0415  (limits first)
 
         run_request(request)
-    from memlint.session.target import Target  # noqa: PLC0415
+    from memlint.validate.jobs import DescribeMachine, MeasureSubject  # noqa: PLC0415
 
-    answer_jobs(partial(_answer, Target(request)))
+    @cache
+    def target() -> Target:
+        from memlint.session.target import Target  # noqa: PLC0415
+
+        return Target(request)
+
+    def answer(job: Job) -> Any:
+        if isinstance(job, DescribeMachine | MeasureSubject):  # where a step runs for real, nothing is virtual
+            return _answer_for_real(Path(request.root), job)
+        return _answer(target(), job)
+
+    answer_jobs(answer)
+
+
+def _answer_for_real(root: Path, job: DescribeMachine | MeasureSubject) -> Any:
+    from memlint.session import measuring  # noqa: PLC0415
+    from memlint.validate.jobs import DescribeMachine  # noqa: PLC0415
+
+    return measuring.describe(job.device) if isinstance(job, DescribeMachine) else measuring.measure(root, job.order)
 
 
 def _answer(target: Target, job: Job) -> Any:
@@ -94,12 +113,4 @@ def _answer(target: Target, job: Job) -> Any:
             from memlint.session.predicting import predict  # noqa: PLC0415
 
             return predict(target, order)
-        case validating.DescribeMachine(device):
-            from memlint.session.measuring import describe  # noqa: PLC0415
-
-            return describe(device)
-        case validating.MeasureSubject(order):
-            from memlint.session.measuring import measure  # noqa: PLC0415
-
-            return measure(target, order)
     raise AssertionError(f"no child does {job!r}")

@@ -14,16 +14,13 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.config import Settings
 from memlint.memory.records import Phase
 from memlint.session import measuring as run
 from memlint.session.real import cuda as module
 from memlint.session.real.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.session.real.real_run import watched_phases
-from memlint.session.target import Target
 from memlint.validate.jobs import Measured
 from memlint.validate.measurement import MeasureRequest, Subject
-from memlint.worker.protocol import Request
 from tests.validate.fakes import GPU_NBYTES, FakeCuda, FakeNvml, FakeProgram
 
 MIB = 2**20
@@ -187,8 +184,7 @@ def order(**changes: object) -> MeasureRequest:
 def measured(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, program: object = None, **changes: object) -> Measured:
     monkeypatch.setattr(Subject, "workload", lambda *_: None)
     monkeypatch.setattr(run, "completed_program", lambda *_: program or FakeProgram(cuda))
-    target = Target(Request(target="fake", path=None, root="/", settings=Settings()))
-    return run.measure(target, order(**changes))
+    return run.measure(Path("/"), order(**changes))
 
 
 def test_a_measurement_says_where_and_how_it_was_made(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
