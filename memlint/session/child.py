@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memlint.worker.child import answer_jobs, run
-from memlint.worker.dependencies import Watch
 
 if TYPE_CHECKING:
     from memlint.session.target import Target
     from memlint.validate.jobs import DescribeMachine, MeasureSubject
+    from memlint.worker.dependencies import Watch
     from memlint.worker.jobs import Job
     from memlint.worker.protocol import Request
 

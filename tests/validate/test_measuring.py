@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,14 +14,16 @@ from memlint.commands.validate import measuring as session
 from memlint.commands.validate.command import Options
 from memlint.commands.validate.measuring import Session
 from memlint.config import Settings
-from memlint.report.model import Record
 from memlint.validate.jobs import DescribeMachine, Measured, MeasureSubject, Predictions, PredictSubjects
 from memlint.validate.measurement import Measurement
 from memlint.validate.store import Store, read_measurements
-from memlint.worker.jobs import Job
 from memlint.worker.protocol import Answer, Limits, Task
 from memlint.worker.session import Answered, JobError
 from tests.validate.samples import GPU, MACHINE, measurement, prediction, subject
+
+if TYPE_CHECKING:
+    from memlint.report.model import Record
+    from memlint.worker.jobs import Job
 
 
 class FakeWorker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 from memlint.report.model import Skipped
 from memlint.worker.jobs import FindWorkloads, Found, Text
@@ -23,7 +24,7 @@ def ask(session: Session, **_look: object) -> Result:
 
 def ask_for_result(session: Session, **_look: object) -> Result:
     """Write down what is asked for; the Result itself is what the code says."""
-    with open(os.environ["TEST_REQUESTS"], "a") as file:
+    with Path(os.environ["TEST_REQUESTS"]).open("a") as file:
         file.write(session.request.model_dump_json() + "\n")
     return Result.model_validate(json.loads(ask(session).skipped[0].reason) or {})
 
