@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,6 +12,7 @@ from memlint.worker.child import answer_jobs, run
 
 if TYPE_CHECKING:
     from memlint.session.target import Target
+    from memlint.validate.jobs import DescribeMachine, MeasureSubject
     from memlint.worker.dependencies import Watch
     from memlint.worker.jobs import Job
     from memlint.worker.protocol import Request
@@ -23,6 +25,11 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
     PyTorch are kept, as Python does, but never those of user code.
     """
     begin(Path(exchange), int(parent), int(memory_limit), bytecode=bool(bytecode))
+
+
+def preload() -> None:
+    """Import what the jobs need, for a process whose copies then find it there."""
+    importlib.import_module("memlint.session.target")
 
 
 def begin(
@@ -43,9 +50,27 @@ def _serve(request: Request) -> NoReturn:
         from memlint.session.script import run_request  # noqa: PLC0415  (limits first)
 
         run_request(request)
-    from memlint.session.target import Target  # noqa: PLC0415
+    from memlint.validate.jobs import DescribeMachine, MeasureSubject  # noqa: PLC0415
 
-    answer_jobs(partial(_answer, Target(request)))
+    @cache
+    def target() -> Target:
+        from memlint.session.target import Target  # noqa: PLC0415
+
+        return Target(request)
+
+    def answer(job: Job) -> Any:
+        if isinstance(job, DescribeMachine | MeasureSubject):  # where a step runs for real, nothing is virtual
+            return _answer_for_real(Path(request.root), job)
+        return _answer(target(), job)
+
+    answer_jobs(answer)
+
+
+def _answer_for_real(root: Path, job: DescribeMachine | MeasureSubject) -> Any:
+    from memlint.session import measuring  # noqa: PLC0415
+    from memlint.validate.jobs import DescribeMachine  # noqa: PLC0415
+
+    return measuring.describe(job.device) if isinstance(job, DescribeMachine) else measuring.measure(root, job.order)
 
 
 def _answer(target: Target, job: Job) -> Any:
@@ -86,7 +111,7 @@ def _answer_rarer(target: Target, job: Job) -> Any:
 
 
 def _answer_validator(target: Target, job: Job) -> Any:
-    from memlint.session import measuring, predicting  # noqa: PLC0415
+    from memlint.session import predicting  # noqa: PLC0415
     from memlint.validate import jobs  # noqa: PLC0415
 
     match job:
@@ -94,8 +119,4 @@ def _answer_validator(target: Target, job: Job) -> Any:
             return predicting.find(target, is_on_host=is_on_host)
         case jobs.PredictSubjects(order):
             return predicting.predict(target, order)
-        case jobs.DescribeMachine(device):
-            return measuring.describe(device)
-        case jobs.MeasureSubject(order):
-            return measuring.measure(target, order)
     raise AssertionError(f"no child does {job!r}")

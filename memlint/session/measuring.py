@@ -11,7 +11,6 @@ from memlint.memory.records import Phase
 from memlint.session.real.cpu import CpuMeasurement, measure_cpu_step
 from memlint.session.real.cuda import CudaMeasurement, driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.session.real.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
-from memlint.session.target import Target
 from memlint.validate.history import write_history
 from memlint.validate.jobs import Measured
 from memlint.validate.measurement import Allocation, Machine, Measurement, MeasureRequest, Peaks, catalogue_name
@@ -25,12 +24,12 @@ def describe(device: str) -> Machine:
     return _machine(device)
 
 
-def measure(target: Target, order: MeasureRequest) -> Measured:
+def measure(root: Path, order: MeasureRequest) -> Measured:
     """Run one Workload for real: a Measurement, or why it is left out: too big, or a package is missing."""
     if order.device == "cuda":
         require_cuda()
     try:
-        return Measured(measurement=_measured(order, target.root))
+        return Measured(measurement=_measured(order, root))
     except Exception as error:
         reason = reason_to_skip(error)
         if reason is None:

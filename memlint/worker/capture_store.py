@@ -48,6 +48,8 @@ class Store:
         self._known: dict[str, tuple[JsonValue, tuple[int, int] | None]] = {}
         self._captures = memoryview(b"")
         self._files: frozenset[str] = frozenset()
+        self._dependencies = Dependencies(files={}, packages={}, variables={})
+        """Of what is known."""
         self.output = "", ""
         """What the code wrote to stdout and stderr."""
         entry = cache.read(self._root, _KIND, self._subject, cache.key_of(), _entry)
@@ -57,7 +59,7 @@ class Store:
         if _holds(entry.dependencies):
             content = cache.read_bytes(self._root, _KIND, self._subject)
             if content is not None and zlib.crc32(content) == entry.checksum:
-                self._known, self.output = entry.known, entry.output
+                self._known, self.output, self._dependencies = entry.known, entry.output, entry.dependencies
                 self._captures = memoryview(content)
 
     @property
@@ -84,9 +86,15 @@ class Store:
 
     def write(self, new: Mapping[str, Known], dependencies: Dependencies | None, output: tuple[str, str]) -> None:
         """Keep what a child has answered beside what is known; nothing where it is not known what it depends on."""
-        answers = {**{job: Known(*self._with_bytes(job)) for job in self._known}, **new}
+        if dependencies is None:
+            return
+        together = _together(self._dependencies, dependencies)
+        answers = dict(new)
+        if together is not None:  # or else something has changed since those were found to hold
+            answers = {**{job: Known(*self._with_bytes(job)) for job in self._known}, **new}
+            dependencies = together
         nbytes = sum(len(known.capture) for known in answers.values() if known.capture is not None)
-        if dependencies is None or nbytes > _MOST_NBYTES:
+        if nbytes > _MOST_NBYTES:
             return
         parts: list[bytes | memoryview] = []
         places: dict[str, Any] = {}
@@ -107,6 +115,17 @@ class Store:
         }
         cache.write_bytes(self._root, _KIND, self._subject, content)
         cache.write(self._root, _KIND, self._subject, cache.key_of(), fields)
+
+
+def _together(first: Dependencies, second: Dependencies) -> Dependencies | None:
+    """Give what the answers of two children depend on; None where that cannot be true at the same time."""
+    tables = {}
+    for name in Dependencies.model_fields:
+        one, other = getattr(first, name), getattr(second, name)
+        if any(one[key] != other[key] for key in one.keys() & other.keys()):
+            return None
+        tables[name] = {**one, **other}
+    return Dependencies(**tables)
 
 
 class _Entry(NamedTuple):

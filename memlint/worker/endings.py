@@ -1,6 +1,7 @@
 """How a child ended, or why it was stopped: one clear error for each way."""
 
 import signal
+import traceback
 from typing import Literal
 
 from memlint.base import errors
@@ -28,6 +29,11 @@ _READ_NBYTES = 2**20
 def unreadable(error: Exception) -> WorkerError:
     """Give the error for a reply that makes no sense."""
     return WorkerError(f"the answer of the child process cannot be read: {error}", _OURS)
+
+
+def of_asking(error: Exception) -> WorkerError:
+    """Give the error for a mistake that was made with the answers of a child."""
+    return WorkerError("".join(traceback.format_exception_only(error)).strip(), _OURS)
 
 
 def stopped(broken: Limit, exchange: Exchange, limits: Limits, *, is_script: bool = False) -> WorkerError:

@@ -137,8 +137,6 @@ class Answer:
     stderr: str = ""
     out_of_memory: bool = False
     """Whether the error is that the host's memory did not suffice."""
-    dependencies: Dependencies | None = None
-    """What the result depends on besides the request, where that is known."""
     partial: AnyResult | None = None
     """With an error: what there was before it."""
 

@@ -9,22 +9,21 @@ from typing import NoReturn
 from memlint.base.own_process import die_with
 from memlint.worker.dependencies import Watch
 
-_NEEDED = ("memlint.session.child", "memlint.session.target", "memlint.worker.protocol")
-"""Named and not imported above: they need torch."""
 
+def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
+    """Import the modules of children that `arguments` name, and what these need, and serve process `parent`.
 
-def main(place: str, handle: str, parent: str, bytecode: str) -> NoReturn:
-    """Import what children need, and serve process `parent`.
-
-    It speaks on the descriptor `handle`, and ends without a word if its copies would not be whole. `bytecode` is as for
-    an ordinary child.
+    It speaks on the descriptor `handle`, and ends without a word if its copies would not be whole. The last argument is
+    `bytecode`, as for an ordinary child.
     """
+    *children, bytecode = arguments
     die_with(int(parent))
     os.set_inheritable(int(handle), False)
     watch = Watch(Path(place))
     sys.dont_write_bytecode = not bytecode
-    for module in _NEEDED:
-        importlib.import_module(module)
+    importlib.import_module("memlint.worker.protocol")
+    for child in children:
+        importlib.import_module(child).preload()
     watch.paused = True
     sys.dont_write_bytecode = True
     sys.stdout.flush()

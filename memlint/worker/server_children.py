@@ -101,10 +101,18 @@ def _become_child(
     os.dup2(stderr.fileno(), 2)
     _close_others(snapshot.descriptors)
     for name in sys.modules.keys() - snapshot.modules:
-        del sys.modules[name]
+        _forget(name)
     child = importlib.import_module(task.child)
     child.begin(exchange, parent, task.limits.nbytes, snapshot.watch, bytecode=snapshot.bytecode, ready=_renew)
     raise AssertionError("a child ends by itself")
+
+
+def _forget(name: str) -> None:
+    """Take out a module as if it had not been imported, also where its package has it."""
+    module = sys.modules.pop(name)
+    package, _, own = name.rpartition(".")
+    if package in sys.modules and getattr(sys.modules[package], own, None) is module:
+        delattr(sys.modules[package], own)
 
 
 def _renew() -> None:

@@ -40,7 +40,7 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
         terminations_raise(),
         ProcessTree() as tree,
         suppress(_GoneError),
-        _Server(Path(name)) as server,
+        _Server(Path(name), sorted({task.child for task in tasks})) as server,
     ):
         tree.grow_from(server.process)
         try:
@@ -74,13 +74,13 @@ class _GoneError(Exception):
 class _Server:
     """The process and the connection to it; as a context, it has ended its children after the block."""
 
-    def __init__(self, place: Path) -> None:
-        """Start it; all its files are in `place`."""
+    def __init__(self, place: Path, children: Sequence[str]) -> None:
+        """Start it, to import the modules `children`; all its files are in `place`."""
         self._ready = False
         self._connection, theirs = Pipe()
         with theirs, (place / STDOUT).open("w+b") as stdout, (place / STDERR).open("w+b") as stderr:
             handle = theirs.fileno()
-            arguments = (str(place), str(handle), str(os.getpid()))
+            arguments = (str(place), str(handle), str(os.getpid()), *children)
             self.process = start_python(
                 "memlint.worker.server", *arguments, stdout=stdout, stderr=stderr, pass_fds=(handle,)
             )

@@ -70,11 +70,11 @@ class Answered(NamedTuple):
         return self.capture
 
     def as_(self, model: type[_Model]) -> _Model:
-        """Give the record. Raises WorkerError where it is none of that kind."""
+        """Give the record. Raises EndedError where it is none of that kind: then nothing that the child says counts."""
         try:
             return model.model_validate(self.record)
         except ValidationError as error:
-            raise endings.unreadable(error) from error
+            raise EndedError(endings.unreadable(error)) from error
 
 
 class JobError(Exception):
@@ -225,6 +225,11 @@ class Session(AbstractContextManager["Session"]):
     has_tables = knows_variables
     """True if it can estimate other sizes."""
 
+    @property
+    def has_child(self) -> bool:
+        """True if a child was started."""
+        return self._child is not None
+
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
         key = repr(job)
@@ -246,7 +251,10 @@ class Session(AbstractContextManager["Session"]):
         content = None
         if reply.capture is not None:
             offset, nbytes = reply.capture
-            content = self._exchange.since(CAPTURES, offset, min(nbytes, MOST_NBYTES))
+            try:
+                content = self._exchange.since(CAPTURES, offset, min(nbytes, MOST_NBYTES))
+            except OSError as error:  # user code has written the reply: there is no such place
+                raise EndedError(endings.unreadable(error)) from error
         known = self._new[key] = Known(reply.answer, content)
         return Answered(known.record, None if content is None else self._decoded(known))
 

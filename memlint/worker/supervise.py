@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
 from memlint.base.errors import MemlintError, WorkerError
+from memlint.worker import endings
 from memlint.worker.capture_store import Store
 from memlint.worker.dependencies import child_environment
 from memlint.worker.endings import OutOfMemoryError
@@ -50,7 +53,10 @@ def carry_out(
 
 
 def answered(task: Task, session: Session) -> Answer:
-    """Give the Answer of a task whose Session is open. Raises Interrupted."""
+    """Give the Answer of a task whose Session is open.
+
+    Raises Interrupted, and what goes wrong before there is a child.
+    """
     try:
         result = task.ask(session)
         session.finish()
@@ -58,6 +64,13 @@ def answered(task: Task, session: Session) -> Answer:
         return _failed(session, ended.error, ended.traceback)
     except JobError as failed:
         return _failed(session, failed.error, failed.traceback)
+    except Exception as error:  # of this task: the others have their answers
+        if not session.has_child:  # nothing can be asked at all
+            raise
+        if isinstance(error, MemlintError):
+            return _failed(session, error)
+        answer = _failed(session, endings.of_asking(error))
+        return replace(answer, stderr=answer.stderr + "".join(traceback.format_exception(error)))
     except KeyboardInterrupt as error:
         raise Interrupted(_failed(session, session.interruption())) from error
     answer = Answer(result, None, (), *session.output)
@@ -66,11 +79,11 @@ def answered(task: Task, session: Session) -> Answer:
     return answer
 
 
-def _failed(session: Session, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:
+def _failed(session: Session, error: MemlintError, lines: tuple[str, ...] = ()) -> Answer:
     out_of_memory = isinstance(error, OutOfMemoryError)
     if out_of_memory:
         error = WorkerError(error.message, error.hint)
-    return Answer(None, error, traceback, *session.output, out_of_memory, partial=session.partial)
+    return Answer(None, error, lines, *session.output, out_of_memory, partial=session.partial)
 
 
 def start_python(

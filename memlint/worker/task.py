@@ -23,4 +23,4 @@ class Task(NamedTuple):
     cache: bool = False
     """True if answers of earlier children count, and new ones are kept for later."""
     child: str = CHILD
-    """The module whose `main` its child runs."""
+    """The module whose `main` its child runs, or `begin` after `preload` where that is a copy of a server."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -23,18 +25,16 @@ from memlint.base.version import install_command
 from memlint.cli import check, options, run
 from memlint.report.reading import parse_report, read_report
 from tests.report.sample import REPORT
+from tests.worker.conftest import fake_analyse
 
 if TYPE_CHECKING:
     from memlint.report.model import Report
 
-FAKE = """
-import os, runpy
-from memlint.worker.protocol import Result
-
-def analyse(request):
-    with open(os.environ["TEST_REQUESTS"], "a") as file:
-        file.write(request.model_dump_json() + "\\n")
-    return Result.model_validate(runpy.run_path(request.path).get("RESULT", {}) if request.path else {})
+FAKED = """
+import functools, sys, fake_asking, memlint.cli, memlint.cli.printing
+from memlint.commands.check import answers
+answers.analyse = fake_asking.ask_for_result
+answers.Task = functools.partial(answers.Task, child="fake_analyse")
 """
 FITS = {**REPORT.workloads[0].model_dump(mode="json"), "budget": None}
 OVER = REPORT.workloads[0].model_dump(mode="json")
@@ -59,7 +59,7 @@ class Project:
     def write(self, name: str, text: str = "", **result: object) -> None:
         file = self.directory / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(dedent(text) + (f"\nRESULT = {result!r}\n" if result else ""))
+        file.write_text(dedent(text) + (f"\nsaid = {result!r}\n" if result else ""))
 
     def memlint(self, *arguments: str, **options):
         if arguments[0] == "check":
@@ -78,12 +78,13 @@ class Project:
 def project(tmp_path, monkeypatch, copied_pythons):
     directory = tmp_path / "project"
     directory.mkdir()
-    (tmp_path / "fake_analyse.py").write_text(FAKE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    fake_analyse(tmp_path, monkeypatch)
     monkeypatch.setenv("TEST_REQUESTS", str(tmp_path / "requests"))
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(memlint.commands.check.answers, "ANALYSE", "fake_analyse:analyse")
+    answers = memlint.commands.check.answers
+    monkeypatch.setattr(answers, "analyse", importlib.import_module("fake_asking").ask_for_result)
+    monkeypatch.setattr(answers, "Task", functools.partial(answers.Task, child="fake_analyse"))
     monkeypatch.chdir(directory)
     return Project(directory)
 
@@ -278,7 +279,7 @@ with open(os.environ["TEST_REQUESTS"]) as file:
 if not asked:
     write_partial(Result.model_validate(PARTIAL))
     os.abort()
-RESULT = {"workloads": [LAST]}
+said = {"workloads": [LAST]}
 """
 
 
@@ -287,7 +288,7 @@ def test_a_model_at_which_the_child_ends_costs_the_others_of_its_file_nothing(pr
     partial = {
         "workloads": [first, {"name": second["name"], "target": "model.py::Second"}],
         "findings": [FINDING],
-        "detail": {"left": ["Last"]},
+        "left": ["Last"],
     }
     project.write("model.py", f"PARTIAL, LAST = {partial!r}, {last!r}\n" + dedent(ENDS_AT_THE_SECOND))
     report = project.report("model.py")
@@ -460,7 +461,7 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
 
     project.write("slow.py", "import time\ntime.sleep(1.5)\n", workloads=[FITS])
     project.write("quick.py", workloads=[FITS])
-    code = "import sys, memlint.commands.check.answers, memlint.cli, memlint.cli.printing\nmemlint.commands.check.answers.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.printing._PATIENCE = float(sys.argv.pop())\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
+    code = f"{FAKED}memlint.cli.printing._PATIENCE = float(sys.argv.pop())\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
     # On a busy machine a quick file takes more than a second too.
     for name, shown, patience in (("slow.py", True, "1.0"), ("quick.py", False, "600.0")):
         ours, theirs = pty.openpty()
@@ -515,7 +516,7 @@ def test_files_above_the_current_folder_are_written_from_there(project, monkeypa
 def test_a_terminal_without_unicode_is_no_trouble(project, output_format):
     strange = {**FITS, "target": "mod\u00e8le.py::\u6a21\u578b", "name": "\u6a21\u578b"}
     project.write("model.py", workloads=[strange])
-    code = "import sys, memlint.commands.check.answers, memlint.cli\nmemlint.commands.check.answers.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
+    code = f"{FAKED}memlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
     done = subprocess.run(
         [sys.executable, "-c", code, "model.py", "--output-format", output_format],
         capture_output=True,

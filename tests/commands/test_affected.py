@@ -18,8 +18,8 @@ from memlint.commands.affected import resolve_affected
 from memlint.commands.targets import resolve, together
 from memlint.source.imports import Import, ImportReader
 from memlint.source.program_files import Project
-from memlint.worker import capture_store as answers
-from memlint.worker.protocol import Answer, Dependencies, Result
+from memlint.worker.capture_store import Store
+from memlint.worker.protocol import Dependencies
 
 WORKLOAD = "def memlint_workload(batch): ...\n"
 LEAK = """
@@ -406,7 +406,7 @@ def test_files_that_an_earlier_analysis_has_read_are_parts_and_take_none_away(tr
     [targets] = resolve_affected(["one.py"], {})
     read = {str(tree.directory / "sizes.yaml"): None}
     known = Dependencies(files=read, packages={}, variables={})
-    answers.write(targets.requests[0], Answer(Result(), None, (), "", "", dependencies=known))
+    Store(targets.requests[0]).write({}, known, ("", ""))
     assert tree.affected("sizes.yaml") == ["one.py"]
     assert tree.affected("layers.py") == ["one.py"]
     assert tree.affected("other.yaml") == []
@@ -415,8 +415,11 @@ def test_files_that_an_earlier_analysis_has_read_are_parts_and_take_none_away(tr
 def test_a_cache_that_cannot_be_read_adds_nothing(tree):
     tree.write(**{"one.py": WORKLOAD, "sizes.yaml": ""})
     [targets] = resolve_affected(["one.py"], {})
-    subject = answers._subject(targets.requests[0])
-    cachedir.write(tree.directory, "workloads", subject, cachedir.key_of(), {"dependencies": [1]})
+    known = Dependencies(files={str(tree.directory / "sizes.yaml"): None}, packages={}, variables={})
+    Store(targets.requests[0]).write({}, known, ("", ""))
+    assert tree.affected("sizes.yaml") == ["one.py"]
+    (entry,) = (tree.directory / cachedir.NAME / "captures").glob("*.json")
+    entry.write_text(json.dumps({**json.loads(entry.read_text()), "dependencies": [1]}))
     assert tree.affected("sizes.yaml") == []
 
 

@@ -1,4 +1,4 @@
-"""What a child writes down while it analyses a file with several models."""
+"""What is kept on the way while a file with several models is analysed: it counts if that is stopped."""
 
 from __future__ import annotations
 
@@ -24,31 +24,79 @@ class Large(nn.Module):
 """
 
 
-def test_before_each_model_of_several_there_is_what_was_done_and_what_is_left(tmp_path, monkeypatch):
-    from memlint.session import target as child
-
-    (tmp_path / "two_models.py").write_text(TWO)
-    path, partial = str(tmp_path / "two_models.py"), []
-    monkeypatch.setattr(child, "write_partial", partial.append)
-    child.analyse(Request(target=path, path=path, root=str(tmp_path), settings=Settings(batch=2, select=["MEM003"])))
-    done = [[(each.name, each.estimate is not None) for each in result.workloads] for result in partial]
-    large, small = ("Large", True), ("Small", True)
-    assert done == [[("Large", False)], [large], [large, ("Small", False)], [large, small]]
-    assert [result.detail for result in partial] == [
-        {"left": ["Small"]},
-        {"left": ["Small"]},
-        {"left": []},
-        {"left": []},
-    ]
+class Stopped(BaseException):
+    """What stops the analysis."""
 
 
-def test_the_figure_is_there_before_the_rules_are_done(tmp_path, monkeypatch):
-    from memlint.session import target as child
+@pytest.fixture
+def asked(tmp_path):
+    """Sessions that note what is asked and kept, in order, and that stop before a job of some kind."""
+    from memlint.commands.analyse.analyse import analyse
+    from memlint.commands.analyse.look import Look
+    from tests.in_process import InProcess
 
-    (tmp_path / "one_model.py").write_text(TWO.partition("class Large")[0])
-    path, partial = str(tmp_path / "one_model.py"), []
-    monkeypatch.setattr(child, "write_partial", partial.append)
-    child.analyse(Request(target=path, path=path, root=str(tmp_path), settings=Settings(batch=2, select=["MEM003"])))
-    (result,) = partial
-    assert result.workloads[0].estimate is not None
-    assert "findings are missing" in result.skipped[0].reason
+    class Noting(InProcess):
+        def __init__(self, request, stop):
+            super().__init__(request)
+            self.stop, self.jobs, self.kept = stop, [], []
+
+        def ask(self, job):
+            self.jobs.append(repr(job))
+            if self.stop(job, self.jobs):
+                raise Stopped
+            return super().ask(job)
+
+        def keep(self, result):
+            super().keep(result)
+            self.kept.append(result)
+
+    def ask(text, stop=lambda _job, _jobs: False, **settings):
+        (tmp_path / "models_of_test.py").write_text(text)
+        path = str(tmp_path / "models_of_test.py")
+        session = Noting(
+            Request(target=path, path=path, root=str(tmp_path), settings=Settings(batch=2, **settings)), stop
+        )
+        if stop.__name__ == "<lambda>":
+            analyse(session, Look())
+        else:
+            with pytest.raises(Stopped):
+                analyse(session, Look())
+        return session
+
+    return ask
+
+
+def known(result):
+    return [(each.name, each.estimate is not None) for each in result.workloads]
+
+
+def test_before_each_model_of_several_there_is_what_was_done_and_what_is_left(asked):
+    session = asked(TWO, select=["MEM003"])
+    large = ("Large", True)
+    assert [known(result) for result in session.kept] == [[("Large", False)], [large, ("Small", False)]]
+    assert [result.left for result in session.kept] == [["Small"], []]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_stop_in_the_middle_of_a_trace_keeps_the_models_before_it(asked, number):
+    def at_the_trace(job, _jobs):
+        return repr(job) == f"TraceWorkload(workload={number})"
+
+    session = asked(TWO, at_the_trace, select=["MEM003"])
+    large, small = ("Large", number == 1), ("Small", False)
+    assert known(session.partial) == [large, small][: 1 + number]
+    assert session.partial.left == (["Small"] if number == 0 else [])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_stop_in_the_middle_of_rules_keeps_the_figure_and_says_that_findings_are_missing(asked, number):
+    def at_the_rules(job, jobs):
+        return "TraceWorkload" not in repr(job) and sum("TraceWorkload" in each for each in jobs) == 1 + number
+
+    session = asked(TWO, at_the_rules)
+    assert known(session.partial) == [("Large", True), ("Small", True)][: 1 + number]
+    assert session.partial.left == (["Small"] if number == 0 else [])
+    (skipped,) = session.partial.skipped
+    assert skipped.name == ["Large", "Small"][number]
+    assert "its rules were not finished" in skipped.reason
+    assert "findings are missing" in skipped.reason

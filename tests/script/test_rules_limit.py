@@ -44,6 +44,8 @@ class Slow(TraceRule):
         return ()
 """
 
+LINE_OF_SLEEP = SLOW_RULE[: SLOW_RULE.index("10 ** 6")].count("\n") + 1
+
 TRAINING = """
 import torch
 model = torch.nn.Linear({size}, {size}, device="cuda")
@@ -71,5 +73,9 @@ def test_rules_that_take_too_long_leave_the_verdict_with_its_status(tmp_path: Pa
     assert workload.timeline is not None
     assert exit_status(report) == status
     (skipped,) = report.skipped
-    assert skipped.reason.startswith("the rules were not through: it was stopped after 25 s")
+    own = "the rules were not through: the project's own rules took more than 25 s, at "
+    assert skipped.reason.startswith(own), skipped.reason
+    assert f"slow_rules.py:{LINE_OF_SLEEP} in check" in skipped.reason
+    assert skipped.reason.endswith("findings of rules may be missing")
+    assert [finding.code for finding in report.findings] == ["USR100"]
     assert "--time-limit" in skipped.hint

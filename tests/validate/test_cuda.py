@@ -14,14 +14,13 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.config import Settings
 from memlint.memory.records import Phase
 from memlint.session import measuring as run
 from memlint.session.real import cuda as module
 from memlint.session.real.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.session.real.real_run import watched_phases
-from memlint.validate.measurement import Measurement, MeasureRequest, Subject
-from memlint.worker.protocol import Request
+from memlint.validate.jobs import Measured
+from memlint.validate.measurement import MeasureRequest, Subject
 from tests.validate.fakes import GPU_NBYTES, FakeCuda, FakeNvml, FakeProgram
 
 MIB = 2**20
@@ -177,22 +176,20 @@ def test_operators_and_phases_are_read_from_pytorch_s_own_stacks() -> None:
     assert {row[2] for row in rows if "_foreach_" in row[0] or row[0].startswith("aten.add_")} == {"optimizer"}
 
 
-def request(**changes: object) -> Request:
+def order(**changes: object) -> MeasureRequest:
     subject = Subject(name="fake", family="none", table={"target": "x.py::y"})
-    asked = MeasureRequest(subject=subject, device="cuda", num_steps=2, num_warmup=1).model_copy(update=changes)
-    return Request(target="fake", path=None, root="/", settings=Settings(), detail=asked.model_dump(mode="json"))
+    return MeasureRequest(subject=subject, device="cuda", num_steps=2, num_warmup=1).model_copy(update=changes)
 
 
-def measured(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, program: object = None, **changes: object
-) -> dict[str, object]:
+def measured(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, program: object = None, **changes: object) -> Measured:
     monkeypatch.setattr(Subject, "workload", lambda *_: None)
     monkeypatch.setattr(run, "completed_program", lambda *_: program or FakeProgram(cuda))
-    return dict(run.measure(request(**changes)).detail)
+    return run.measure(Path("/"), order(**changes))
 
 
 def test_a_measurement_says_where_and_how_it_was_made(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Measurement.model_validate(measured(cuda, monkeypatch)["measurement"])
+    found = measured(cuda, monkeypatch).measurement
+    assert found is not None
     assert found.machine.gpu == "a100-80gb"
     assert found.machine.capability == (8, 0)
     assert found.machine.torch == torch.__version__
@@ -205,7 +202,8 @@ def test_the_history_is_written_where_it_was_asked_for(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "fake.history.json.gz"
-    found = Measurement.model_validate(measured(cuda, monkeypatch, history=str(file))["measurement"])
+    found = measured(cuda, monkeypatch, history=str(file)).measurement
+    assert found is not None
     assert found.history == file.name
     history = json.loads(gzip.decompress(file.read_bytes()))
     assert history["name"] == "fake"
@@ -213,9 +211,9 @@ def test_the_history_is_written_where_it_was_asked_for(
 
 
 def test_running_out_of_memory_is_a_named_skip(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert measured(cuda, monkeypatch, limit=40 * MIB) == {"skipped": "too big for this GPU"}
+    assert measured(cuda, monkeypatch, limit=40 * MIB) == Measured(skipped="too big for this GPU")
     cuda.__init__()  # type: ignore[misc]
-    assert "measurement" in measured(cuda, monkeypatch, limit=44 * MIB)
+    assert measured(cuda, monkeypatch, limit=44 * MIB).measurement is not None
 
 
 def test_a_missing_package_is_a_named_skip(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +221,8 @@ def test_a_missing_package_is_a_named_skip(cuda: FakeCuda, monkeypatch: pytest.M
         def setup(self) -> None:
             import a_package_nobody_has  # type: ignore[import-not-found]  # noqa: F401
 
-    assert measured(cuda, monkeypatch, Imports(cuda)) == {
-        "skipped": "the package a_package_nobody_has is not installed"
-    }
+    skipped = "the package a_package_nobody_has is not installed"
+    assert measured(cuda, monkeypatch, Imports(cuda)) == Measured(skipped=skipped)
 
 
 @pytest.mark.gpu

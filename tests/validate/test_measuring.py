@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.base.errors import TargetError, UsageError, WorkerError
+from memlint.base.errors import MemlintError, TargetError, UsageError, WorkerError
 from memlint.commands.validate import command
 from memlint.commands.validate import measuring as session
 from memlint.commands.validate.command import Options
 from memlint.commands.validate.measuring import Session
 from memlint.config import Settings
+from memlint.validate.jobs import DescribeMachine, Measured, MeasureSubject, Predictions, PredictSubjects
 from memlint.validate.measurement import Measurement
 from memlint.validate.store import Store, read_measurements
-from memlint.worker.protocol import Answer, Limits, Request, Result
+from memlint.worker.protocol import Answer, Limits
+from memlint.worker.session import Answered, JobError
 from tests.validate.samples import GPU, MACHINE, measurement, prediction, subject
+
+if TYPE_CHECKING:
+    from memlint.worker.task import Task
+    from memlint.report.model import Record
+    from memlint.worker.jobs import Job
 
 
 class FakeWorker:
-    """Answers as the child process would, by the function and the Subject it is asked for."""
+    """Stands for the Session of a child process: answers jobs by their kind and Subject."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -32,38 +40,55 @@ class FakeWorker:
         """Subjects whose estimate kills the process."""
         self.gpu = False
 
-    def __call__(self, request: Request, limits: Limits, *, analyse: str, environment: Any, on_wait: Any) -> Answer:
-        function, detail = analyse.rpartition(":")[2], request.detail
+    def __call__(
+        self, task: Task, *, environment: Mapping[str, str | None], on_wait: Callable[[float], None]
+    ) -> Answer:
         self.environments.append(dict(environment))
-        self.limits.append(limits)
-        if function == "describe":
-            return self.result(machine=(GPU if self.gpu else MACHINE).model_dump(mode="json"))
-        if function == "measure":
-            name = detail["subject"]["name"]  # type: ignore[index, call-overload]
-            self.asked.append(("measure", name, detail["limit"]))
-            answer = self.answers.get(name, measurement(name, gpu=self.gpu))
-            if isinstance(answer, Measurement):
-                return self.result(measurement=answer.model_dump(mode="json"))
-            return answer if isinstance(answer, Answer) else self.result(skipped=answer)
-        names = [value["name"] for value in detail["subjects"]]  # type: ignore[union-attr, index, call-overload]
-        self.asked.append(("predict", names, detail["gpu"]))
-        if self.deadly.intersection(names):
-            return self.error(WorkerError("the code crashed with a segmentation fault"))
-        return self.result(predictions=[prediction(name).model_dump(mode="json") for name in names])
+        self.limits.append(task.limits)
+        try:
+            return Answer(task.ask(self))  # type: ignore[arg-type]
+        except JobError as failed:
+            return self.error(failed.error, out_of_memory=isinstance(failed, _OutOfMemory))
+
+    def ask(self, job: Job) -> Answered:
+        answered = self.answer(job)
+        return Answered(answered.model_dump(mode="json"), None)
+
+    def answer(self, job: Job) -> Record:
+        match job:
+            case DescribeMachine():
+                return GPU if self.gpu else MACHINE
+            case MeasureSubject(order):
+                name = order.subject.name
+                self.asked.append(("measure", name, order.limit))
+                answer = self.answers.get(name, measurement(name, gpu=self.gpu))
+                if isinstance(answer, Measurement):
+                    return Measured(measurement=answer)
+                if isinstance(answer, Answer):
+                    assert answer.error is not None
+                    raise (_OutOfMemory if answer.out_of_memory else JobError)(answer.error, ())
+                return Measured(skipped=answer)
+            case PredictSubjects(order):
+                names = [subject.name for subject in order.subjects]
+                self.asked.append(("predict", names, order.gpu))
+                if self.deadly.intersection(names):
+                    raise JobError(WorkerError("the code crashed with a segmentation fault"), ())
+                return Predictions(predictions=[prediction(name) for name in names])
+        raise AssertionError(f"nobody asks for {job!r}")
 
     @staticmethod
-    def result(**detail: Any) -> Answer:
-        return Answer(Result(detail=detail), None, (), "", "")
-
-    @staticmethod
-    def error(error: WorkerError, *, out_of_memory: bool = False) -> Answer:
+    def error(error: MemlintError, *, out_of_memory: bool = False) -> Answer:
         return Answer(None, error, (), "", "", out_of_memory)
+
+
+class _OutOfMemory(JobError):
+    """The memory of the host did not suffice."""
 
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> FakeWorker:
     fake = FakeWorker()
-    monkeypatch.setattr(session, "ask", fake)
+    monkeypatch.setattr(session, "carry_out", fake)
     return fake
 
 

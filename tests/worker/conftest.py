@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import uuid
 from multiprocessing import resource_tracker
+from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from memlint.base import cache
 from memlint.config import Settings
-from memlint.worker import server_client
-from memlint.worker.protocol import Limits, Request, Task
-from memlint.worker.supervise import ask
+from memlint.worker import capture_store, server_client
+from memlint.worker.protocol import Dependencies, Limits, Request
+from memlint.worker.supervise import carry_out
+from memlint.worker.task import Task
 
-if TYPE_CHECKING:
-    from pathlib import Path
+FAKES = ("fake_analyse", "fake_asking")
 
-FAKE = """
-import json, os, runpy
-from memlint.report.model import Skipped
-from memlint.worker.protocol import Result
 
-def analyse(request):
-    said = runpy.run_path(request.path).get("said", "")
-    return Result(torch="0.0", skipped=[Skipped(reason=json.dumps(said))])
+def fake_analyse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the fake child into a folder, and that on the import path of this process and of its children.
 
-def nonsense(request):
-    return {"not": "a result"}
-"""
+    This process imports only who asks.
+    """
+    for name in FAKES:
+        (folder / f"{name}.py").write_text((Path(__file__).parent / f"{name}.py").read_text())
+    known = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(folder), *([known] if known else []))))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "fake_asking", raising=False)
+
+
+def fake_task(request: Request, limits: Limits, ask: str = "ask", *, cache: bool = False) -> Task:
+    """A task for the fake child, asked by a function beside it."""
+    return Task(request, limits, getattr(importlib.import_module("fake_asking"), ask), cache, "fake_analyse")
+
+
+def kept_dependencies(request: Request) -> Dependencies:
+    """What is kept of what the answers to a request depend on."""
+    subject, root = capture_store._subject(request), Path(request.root)
+    kept = cache.read(root, "captures", subject, cache.key_of(), lambda entry: entry["dependencies"])
+    return Dependencies.model_validate(kept)
 
 
 def copies_answer(tasks):
@@ -58,17 +72,16 @@ class Project:
         script.write_text(dedent(code))
         return Request(target=name, path=str(script), root=str(self.directory), settings=Settings())
 
-    def run(self, code: str, *, analyse: str = "fake_analyse:analyse", **limits: float):
-        request, asked = self.request(code), Limits(**{"seconds": 20, **limits})
-        if self.way == "copy":
-            return copies_answer([Task(request, asked, analyse)])[0]
-        return ask(request, asked, analyse=analyse)
+    def task(self, code: str, name: str = "model.py", *, ask: str = "ask", **limits: float) -> Task:
+        return fake_task(self.request(code, name), Limits(**{"seconds": 20, **limits}), ask)
+
+    def run(self, code: str, *, ask: str = "ask", **limits: float):
+        task = self.task(code, ask=ask, **limits)
+        return copies_answer([task])[0] if self.way == "copy" else carry_out(task)
 
     def copies(self, *codes: str, **limits: float):
         """The answers of copies of one server, two at a time."""
-        asked = Limits(**{"seconds": 20, **limits})
-        requests = [self.request(code, f"model{number}.py") for number, code in enumerate(codes)]
-        return copies_answer([Task(request, asked, "fake_analyse:analyse") for request in requests])
+        return copies_answer([self.task(code, f"model{number}.py", **limits) for number, code in enumerate(codes)])
 
     def left_behind(self) -> list[psutil.Process]:
         left = []
@@ -85,12 +98,11 @@ class Project:
 def project(tmp_path, monkeypatch):
     for name in ("fake", "project"):
         (tmp_path / name).mkdir()
-    (tmp_path / "fake" / "fake_analyse.py").write_text(FAKE)
     if sys.platform != "win32":
         resource_tracker.ensure_running()  # Python's own, without the mark
     mark = uuid.uuid4().hex
     monkeypatch.setenv("TEST_MARK", mark)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+    fake_analyse(tmp_path / "fake", monkeypatch)
     before = set(psutil.Process().children(recursive=True))
     project = Project(tmp_path / "project", mark)
     yield project

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from memlint.base import cache as cachedir
+from memlint.base.exchange import Exchange
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.worker import capture_store as answers
-from memlint.worker import parallel, server_client
-from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Answer, Dependencies, Limits, Request, Result, Task
-from memlint.worker.supervise import ask
+from memlint.worker import server_client
+from memlint.worker.capture_store import Known, Store
+from memlint.worker.child import JOBS
+from memlint.worker.dependencies import digest_of_path
+from memlint.worker.protocol import Answer, Dependencies, Limits, Request
+from memlint.worker.session import Session
+from memlint.worker.supervisor_pool import ask_child
+from tests.worker.conftest import fake_analyse, fake_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
-ANALYSE = """
-import json, os, runpy
-from memlint.report.model import Skipped
-from memlint.worker.protocol import Result
-
-def analyse(request):
-    said = runpy.run_path(request.path).get("said", "")
-    return Result(torch="0.0", skipped=[Skipped(reason=json.dumps(said))])
-"""
+NOTHING = Dependencies(files={}, packages={}, variables={})
 
 
 class Project:
@@ -46,7 +43,6 @@ class Project:
     def __init__(self, directory: Path, way: str) -> None:
         self.directory = directory
         self.way = way
-        (directory / "fake_analyse.py").write_text(ANALYSE)
         old = time.time_ns() - 10**10
         self.old = (old, old)
 
@@ -65,25 +61,30 @@ class Project:
     def answer(self, request: Request | None = None) -> tuple[object, bool]:
         """What the program says, and whether that was known without running it."""
         request = request or self.request()
-        known = answers.read(request)
-        answer = known or self._ask(request)
-        if known is None:
-            answers.write(request, answer)
+        started: list[Path] = []
+        with pytest.MonkeyPatch.context() as counting:
+            start = Session._start
+            counting.setattr(Session, "_start", lambda session: [started.append(self.directory), start(session)])
+            is_known = Store(request).is_valid
+            answer = self.ask(request)
         assert answer.error is None, answer.error
         assert answer.result is not None
-        return json.loads(answer.result.skipped[0].reason), known is not None
+        if self.way == "python":  # a copy is started elsewhere
+            assert bool(started) is not is_known
+        return json.loads(answer.result.skipped[0].reason), is_known
 
-    def _ask(self, request: Request) -> Answer:
-        task = Task(request, Limits(seconds=60), "fake_analyse:analyse")
+    def ask(self, request: Request | None = None) -> Answer:
+        """The Answer to a request, from what is kept or of a child."""
+        task = fake_task(request or self.request(), Limits(seconds=60), cache=True)
         if self.way == "copy":
             ((_number, answer),) = server_client.answers([task], 1, lambda _task, _seconds: None)
             return answer
-        return ask(task.request, task.limits, analyse=task.analyse)
+        return ask_child(task)
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Project:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")]))))
+    fake_analyse(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     return Project(tmp_path, getattr(request, "param", "python"))
 
@@ -109,9 +110,10 @@ def test_what_has_not_changed_is_not_run_again(project: Project) -> None:
     project.write("model.py", "print('hello')\nsaid = 1")
     assert project.answer() == (1, False)
     assert project.answer() == (1, True)
-    known = answers.read(project.request())
-    assert known is not None
-    assert known.stdout == "hello\n"
+    known = Store(project.request())
+    assert known.is_valid
+    assert known.output == ("hello\n", "")
+    assert project.ask().stdout == "hello\n"
 
 
 def test_another_request_is_another_answer(project: Project) -> None:
@@ -235,10 +237,9 @@ def test_a_file_that_changes_meanwhile_is_nothing_to_rely_on(project: Project, c
 
 def test_failures_are_not_kept(project: Project) -> None:
     project.write("model.py", "raise ValueError('no such width')")
-    answer = ask(project.request(), Limits(seconds=60), analyse="fake_analyse:analyse")
-    assert answer.error is not None
-    answers.write(project.request(), answer)
-    assert answers.read(project.request()) is None
+    assert project.ask().error is not None
+    assert not Store(project.request()).is_valid
+    assert not (project.directory / cachedir.NAME).exists()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,10 @@ def test_failures_are_not_kept(project: Project) -> None:
         lambda text: "",
         lambda text: text[: len(text) // 2],
         lambda text: "[]",
-        lambda text: json.dumps({**json.loads(text), "result": {"skipped": 3}}),
+        lambda text: json.dumps({**json.loads(text), "known": {"FindWorkloads()": 3}}),
+        lambda text: json.dumps({**json.loads(text), "known": []}),
+        lambda text: json.dumps({**json.loads(text), "checksum": 3}),
+        lambda text: json.dumps({**json.loads(text), "output": "x"}),
         lambda text: json.dumps({**json.loads(text), "dependencies": {}}),
         lambda text: "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
     ],
@@ -255,7 +259,7 @@ def test_failures_are_not_kept(project: Project) -> None:
 def test_a_damaged_entry_is_none(project: Project, damage) -> None:
     project.write("model.py", "said = 1")
     project.answer()
-    (entry,) = (project.directory / cachedir.NAME / "workloads").iterdir()
+    (entry,) = (project.directory / cachedir.NAME / "captures").glob("*.json")
     entry.write_text(damage(entry.read_text()), encoding="utf-8")
     assert project.answer() == (1, False)
     assert project.answer() == (1, True)
@@ -263,20 +267,21 @@ def test_a_damaged_entry_is_none(project: Project, damage) -> None:
 
 def test_ten_runs_at_the_same_time_corrupt_nothing(project: Project) -> None:
     project.write("model.py", "said = 1")
-    nothing = Dependencies(files={}, packages={}, variables={})
 
     def run(number: int) -> bool:
         for batch in range(1, 9):
-            request = project.request(batch=batch)
-            known = answers.read(request)
-            if known is not None and (known.result is None or known.result.torch != str(batch)):
+            store = Store(project.request(batch=batch))
+            known = store.known("FindWorkloads()")
+            if known is not None and (known.record != batch or bytes(known.capture or b"") != bytes([batch]) * 10_000):
                 return False
-            answers.write(request, Answer(Result(torch=str(batch)), None, (), "x" * 10_000, "", dependencies=nothing))
+            new = {"FindWorkloads()": Known(batch, bytes([batch]) * 10_000), f"{number}": Known(number, b"x" * number)}
+            store.write(new, NOTHING, ("x" * 10_000, ""))
         return True
 
     with ThreadPoolExecutor(10) as pool:
         assert all(pool.map(run, range(40)))
-    assert len(list((project.directory / cachedir.NAME / "workloads").iterdir())) == 8
+    files = list((project.directory / cachedir.NAME / "captures").iterdir())
+    assert sorted(file.suffix for file in files) == [".bin"] * 8 + [".json"] * 8
 
 
 def test_nothing_is_kept_where_nothing_can_be_written(project: Project) -> None:
@@ -292,7 +297,7 @@ def _no_permission(*_arguments: object, **_options: object) -> object:
 
 def _no_room(handle: int, *_arguments: object, **_options: object) -> object:
     os.close(handle)
-    return Path("/dev/full").open("w", encoding="utf-8")
+    return Path("/dev/full").open("wb")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is a device that has no room")
@@ -311,17 +316,17 @@ def test_a_cache_that_cannot_be_written_changes_no_report_and_keeps_what_it_has(
 ) -> None:
     project.write("model.py", "said = 1")
     project.answer()
-    answer = answers.read(project.request())
-    assert answer is not None
-    answer = replace(answer, dependencies=Dependencies(files={}, packages={}, variables={}))
+    other = {"FindWorkloads()": Known({"text": "1"}, b"capture")}
     with monkeypatch.context() as broken:
         broken.setattr(owner, name, failing)
-        answers.write(project.request(batch=2), answer)
-        assert answers.read(project.request(batch=2)) is None
-        assert project.answer() == (1, True)
-    assert [file.suffix for file in (project.directory / cachedir.NAME / "workloads").iterdir()] == [".json"]
-    answers.write(project.request(batch=2), answer)
-    assert answers.read(project.request(batch=2)) is not None
+        Store(project.request(batch=2)).write(other, NOTHING, ("", ""))
+        assert not Store(project.request(batch=2)).is_valid
+        assert Store(project.request()).is_valid
+    files = (project.directory / cachedir.NAME / "captures").iterdir()
+    assert sorted(file.suffix for file in files) == [".bin", ".json"]
+    assert project.answer() == (1, True)
+    Store(project.request(batch=2)).write(other, NOTHING, ("", ""))
+    assert Store(project.request(batch=2)).is_valid
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is a device that has no room")
@@ -343,7 +348,7 @@ def test_an_interruption_while_an_entry_is_written_leaves_nothing_half_done(
     def interrupt(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(json, "dump", interrupt)
+    monkeypatch.setattr(json, "dumps", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cachedir.write(project.directory, "things", "one", "key", {"size": 1})
     assert list((project.directory / cachedir.NAME / "things").iterdir()) == []
@@ -362,25 +367,129 @@ class Model(nn.Module):
 """
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Jobs that reached a child, and `start` for each child."""
+    reached: list[str] = []
+    start, say = Session._start, Exchange.say
+
+    def started(session: Session) -> None:
+        reached.append("start")
+        start(session)
+
+    def said(exchange: Exchange, name: str, message: bytes) -> None:
+        if name == JOBS:
+            reached.append(type(pickle.loads(base64.b64decode(message))).__name__)
+        say(exchange, name, message)
+
+    monkeypatch.setattr(Session, "_start", started)
+    monkeypatch.setattr(Exchange, "say", said)
+    return reached
+
+
+def checked(*options: str) -> str:
+    done = CliRunner().invoke(main, ["check", "model.py", "--no-sweep", *options])
+    assert done.exit_code in (0, 1), done.output
+    return done.stdout
+
+
+FIRST = ["start", "FindWorkloads", "TraceWorkload", "Finish"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
-def test_a_second_check_says_the_same_and_starts_no_process(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_check_says_the_same_and_starts_no_process(project: Project, asked: list[str]) -> None:
     project.write("model.py", MODEL)
-    started: list[str] = []
-
-    def counted(asked: Sequence[Task], **options: Any) -> Iterator[tuple[int, Answer]]:
-        started.extend(task.request.target for task in asked)
-        return answers_to(asked, **options)
-
-    monkeypatch.setattr(parallel, "answers_to", counted)
-    reports = [CliRunner().invoke(main, ["check", "model.py", "--no-sweep"]).stdout for _ in range(2)]
+    quiet = ("--select", "MEM0")
+    reports = [checked(*quiet) for _ in range(2)]
     assert reports[0] == reports[1]
     assert reports[0].startswith("model.py::Model needs ")
-    assert started == ["model.py"]
-    assert CliRunner().invoke(main, ["check", "model.py", "--no-sweep", "--no-cache"]).stdout == reports[0]
-    assert started == ["model.py"] * 2
+    assert asked == FIRST
+    assert checked(*quiet, "--no-cache") == reports[0]
+    assert asked[4:6] == FIRST[:2], "without the cache a child is asked"
+    del asked[:]
     project.write("model.py", MODEL.replace("64, 64", "64, 32"))
-    assert CliRunner().invoke(main, ["check", "model.py", "--no-sweep"]).stdout != reports[0]
-    assert started == ["model.py"] * 3
+    assert checked(*quiet) != reports[0]
+    assert asked == FIRST
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
+def test_other_looks_at_the_same_program_trace_nothing(project: Project, asked: list[str]) -> None:
+    project.write("model.py", MODEL)
+    checked("--select", "MEM0")
+    assert asked == FIRST
+    looks: list[tuple[str, ...]] = [
+        ("--select", "MEM0", "-v"),
+        ("--select", "MEM001,MEM003"),
+        ("--select", "MEM0", "--budget", "2MiB"),
+        ("--select", "MEM0", "--output-format", "json"),
+        ("--select", "MEM0", "--timeout", "77"),
+    ]
+    for look in looks:
+        assert checked(*look)
+        assert asked == FIRST, look
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
+def test_what_a_look_simulates_is_kept_for_the_next_one(project: Project, asked: list[str]) -> None:
+    project.write("model.py", MODEL)
+    checked("--select", "MEM0")
+    del asked[:]
+    first = checked()
+    assert asked[:1] in ([], ["start"])
+    assert "FindWorkloads" not in asked
+    assert "TraceWorkload" not in asked, "what is known is not asked for again"
+    del asked[:]
+    assert checked() == first
+    assert asked == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
+@pytest.mark.parametrize(
+    "damage",
+    [lambda content: b"", lambda content: content[: len(content) // 2], lambda content: content[:-1] + b"?", None],
+    ids=["empty", "half", "changed", "gone"],
+)
+def test_a_damaged_file_of_captures_is_made_anew(
+    project: Project, asked: list[str], damage: Callable[[bytes], bytes] | None
+) -> None:
+    project.write("model.py", MODEL)
+    first = checked("--select", "MEM0")
+    (file,) = (project.directory / cachedir.NAME / "captures").glob("*.bin")
+    file.unlink() if damage is None else file.write_bytes(damage(file.read_bytes()))
+    assert checked("--select", "MEM0") == first
+    assert asked == FIRST * 2
+    assert checked("--select", "MEM0") == first
+    assert asked == FIRST * 2
+
+
+def test_what_any_child_has_read_counts_for_all_that_is_kept(project: Project) -> None:
+    def child_read(name: str) -> Dependencies:
+        return Dependencies(files={str(project.directory / name): digest_of_path(name)}, packages={}, variables={})
+
+    for name in ("one.txt", "two.txt"):
+        project.write(name, "1")
+    Store(project.request()).write({"first": Known(1, b"1")}, child_read("one.txt"), ("", ""))
+    Store(project.request()).write({"second": Known(2, None)}, child_read("two.txt"), ("", ""))
+    both = Store(project.request())
+    assert (both.known("first"), both.known("second")) == ((1, b"1"), (2, None))
+    project.write("one.txt", "2")
+    assert not Store(project.request()).is_valid, "the second child has not read it, but the first one had"
+
+
+def test_what_is_known_goes_when_a_child_finds_that_it_no_longer_holds(project: Project) -> None:
+    project.write("one.txt", "1")
+    before = Dependencies(
+        files={str(project.directory / "one.txt"): digest_of_path("one.txt")}, packages={}, variables={}
+    )
+    Store(project.request()).write({"first": Known(1, b"1")}, before, ("", ""))
+    store = Store(project.request())
+    assert store.is_valid
+    project.write("one.txt", "2")  # meanwhile
+    after = before.model_copy(update={"files": {str(project.directory / "one.txt"): digest_of_path("one.txt")}})
+    store.write({"second": Known(2, None)}, after, ("", ""))
+    kept = Store(project.request())
+    assert kept.known("first") is None
+    assert kept.known("second") == (2, None)
 
 
 @pytest.mark.slow
@@ -405,7 +514,8 @@ def test_ten_checks_at_the_same_time_say_the_same_and_leave_a_cache_that_answers
     assert [workload["error"] for workload in report["workloads"]] == [None], report
     files = [file for file in (project.directory / cachedir.NAME).rglob("*") if file.is_file()]
     entries = [file for file in files if file.name not in (".gitignore", "CACHEDIR.TAG")]
-    assert {file.parent.name for file in entries} >= {"workloads"}
-    assert all(file.suffix == ".json" and json.loads(file.read_bytes()) for file in entries)
-    only_the_cache_can_answer = "from memlint.worker import parallel; parallel.answers_to = None; "
+    assert {file.parent.name for file in entries} >= {"captures"}
+    assert {file.suffix for file in entries} == {".bin", ".json"}
+    assert all(json.loads(file.read_bytes()) for file in entries if file.suffix == ".json")
+    only_the_cache_can_answer = "from memlint.worker.session import Session; Session._start = None; "
     assert check(only_the_cache_can_answer).stdout == done[0].stdout

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from memlint.base import cache
+from memlint.commands.analyse.analyse import analyse
+from memlint.commands.analyse.look import Look
 from memlint.worker import parallel, server_client
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Limits, Task
-from memlint.worker.supervise import ask
+from memlint.worker.protocol import Limits
+from memlint.worker.supervisor_pool import ask_child
+from memlint.worker.task import Task
+from tests.worker.conftest import copies_answer, kept_dependencies
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a server on Linux only")
 
-ANALYSE = "fake_analyse:analyse"
 WHICH = """
 import sys
 said = "copy" if "memlint.worker.server" in sys.orig_argv[3] else "python"
@@ -69,8 +74,7 @@ def said(answer):
 
 
 def asked(project, *codes: str, **limits: float) -> list[Task]:
-    made = Limits(**{"seconds": 20, **limits})
-    return [Task(project.request(code, f"model{n}.py"), made, ANALYSE) for n, code in enumerate(codes)]
+    return [project.task(code, f"model{n}.py", **limits) for n, code in enumerate(codes)]
 
 
 def ways(project, monkeypatch, *codes: str) -> list[str]:
@@ -81,30 +85,35 @@ def ways(project, monkeypatch, *codes: str) -> list[str]:
 
 
 def fake(project, begin: str) -> None:
-    """Let the module that is imported before the first copy is made begin with some code."""
+    """Let the module of the child, which is imported before the first copy is made, begin with some code."""
     module = project.directory.parent / "fake" / "fake_analyse.py"
-    module.write_text(dedent(begin) + module.read_text())
+    first = "from __future__ import annotations\n"
+    module.write_text(module.read_text().replace(first, first + dedent(begin)))
 
 
 def test_a_copy_finds_and_depends_on_what_a_python_of_its_own_does(project):
     fake(project, "import sys; print('imported'); print('with a warning', file=sys.stderr); open(__file__).close()\n")
-    (task,) = asked(project, SURROUNDINGS)
-    own = ask(task.request, task.limits, analyse=task.analyse)
-    copy = project.copies(SURROUNDINGS)[0]
+    task = project.task(SURROUNDINGS)._replace(cache=True)
+    own = ask_child(task)
+    of_own = kept_dependencies(task.request)
+    assert cache.clean(project.directory) is not None
+    copy = copies_answer([task])[0]
     assert said(copy) == said(own)
-    assert copy.dependencies == own.dependencies
+    assert kept_dependencies(task.request) == of_own
     assert (copy.stdout, copy.stderr) == (own.stdout, own.stderr) == ("imported\n", "with a warning\n")
 
 
 def test_a_copy_looks_at_what_it_looks_at_itself(project):
     (project.directory / "data.txt").write_text("here")
     seen = f"import os; open({str(project.directory / 'data.txt')!r}); said = os.environ.get('WIDTH')"
-    first, second = project.copies(seen, "import tempfile; said = tempfile.gettempdir()").values()
-    assert str(project.directory / "data.txt") in first.dependencies.files
-    assert "WIDTH" in first.dependencies.variables
-    assert str(project.directory / "data.txt") not in second.dependencies.files
-    assert "WIDTH" not in second.dependencies.variables
-    assert "TMPDIR" in second.dependencies.variables
+    tasks = [each._replace(cache=True) for each in asked(project, seen, "import tempfile; tempfile.gettempdir()")]
+    copies_answer(tasks)
+    first, second = (kept_dependencies(task.request) for task in tasks)
+    assert str(project.directory / "data.txt") in first.files
+    assert "WIDTH" in first.variables
+    assert str(project.directory / "data.txt") not in second.files
+    assert "WIDTH" not in second.variables
+    assert "TMPDIR" in second.variables
 
 
 def test_what_one_copy_changes_no_other_finds(project):
@@ -228,16 +237,17 @@ class Model(nn.Module):
 @pytest.mark.slow
 def test_copies_of_pytorch_answer_and_depend_as_ordinary_children_do(project):
     requests = [project.request(MODEL, name) for name in ("model.py", "other.py")]
-    copies = dict(
-        server_client.answers([Task(request, Limits()) for request in requests], 2, lambda _task, _seconds: None)
-    )
+    tasks = [Task(request, Limits(), partial(analyse, look=Look()), cache=True) for request in requests]
+    copies = dict(server_client.answers(tasks, 2, lambda _task, _seconds: None))
+    of_copies = [kept_dependencies(task.request) for task in tasks]
+    assert cache.clean(project.directory) is not None
     assert copies.keys() == {0, 1}, (
         "memlint.session.target starts threads, so that nobody can copy a process that has it"
     )
-    for number, request in enumerate(requests):
-        own = ask(request, Limits())
+    for number, task in enumerate(tasks):
+        own = ask_child(task)
         assert own.error is None
         assert (copies[number].stdout, own.stdout) == ("True True\n", "False True\n")
         assert copies[number].result == own.result
-        assert copies[number].dependencies == own.dependencies
+        assert of_copies[number] == kept_dependencies(task.request)
     assert copies[0].stderr != copies[1].stderr, "seeds"

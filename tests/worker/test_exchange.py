@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
 import pytest
 
+from memlint.base.errors import WorkerError
 from memlint.base.exchange import MOST_NBYTES, Exchange
-from memlint.worker.child import FILES, MARKS, PARTIAL, REASON, REPLY, SMALLER, STACK, STDERR, STDOUT
-from memlint.worker.endings import read_answer, stopped
-from memlint.worker.protocol import Limits, Reply, Result
+from memlint.worker.child import (
+    CAPTURES,
+    FILES,
+    HEARD,
+    JOBS,
+    PARTIAL,
+    REASON,
+    REPLY,
+    SMALLER,
+    STACK,
+    STDERR,
+    STDOUT,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="of files that are removed while they are open")
 
@@ -83,32 +95,97 @@ WRITTEN = {
     "no text": "open(file, 'wb').write(bytes(range(256)) + b'\\n')",
     "another answer": "open(file, 'w').write('[]\\n')",
 }
+SAYS = """
+import os, time
+from memlint.worker import child
+file = os.path.join(str(child.exchange_folder()), {name!r})
+{written}
+{end}
+"""
 
 
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
-@pytest.mark.parametrize("name", [REPLY, PARTIAL, SMALLER, STACK, REASON, MARKS])
-def test_what_code_writes_into_the_exchange_is_read_to_a_limit(tmp_path, name, written):
-    with Exchange(tmp_path, FILES, new=True) as exchange:
-        exec("import os\n" + written, {"file": str(tmp_path / name)})
-        limits = Limits()
-        for answer in (read_answer(exchange, 0, limits), stopped("seconds", exchange, limits)):
-            assert answer.result is None
-            assert answer.partial is None
-            assert answer.error is not None
-            assert len(answer.error.message) < 2000
+@pytest.mark.parametrize("name", [PARTIAL, SMALLER, STACK, REASON, HEARD, JOBS, CAPTURES])
+def test_what_code_writes_into_the_exchange_is_read_to_a_limit(project, name, written):
+    answer = project.run(SAYS.format(name=name, written=written, end="time.sleep(600)"), seconds=2)
+    assert answer.result is None
+    assert answer.partial is None
+    assert answer.error is not None
+    assert answer.error.message.startswith("no answer within 2 s")
+    assert len(answer.error.message) < 2000
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+def test_a_reply_that_code_has_written_is_none_and_that_is_said_once(project, written):
+    answer = project.run(SAYS.format(name=REPLY, written=written, end="time.sleep(600)"))
+    assert answer.result is None
+    assert answer.partial is None
+    assert isinstance(answer.error, WorkerError)
+    assert answer.error.message.startswith("the answer of the child process cannot be read")
+    assert "mistake in memlint" in answer.error.hint
+    assert len(answer.error.message) < 2000
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["{", "[]", "{}", '{"number": 1, "unknown": 1}', '{"number": 1, "answer": {"unknown": 1}}', '{"number": 1}'],
+)
+def test_an_answer_that_cannot_be_read_is_our_mistake(project, reply):
+    written = f"open(file, 'a').write({reply!r} + chr(10))"
+    answer = project.run(SAYS.format(name=REPLY, written=written, end="time.sleep(600)"))
+    assert answer.result is None
+    assert isinstance(answer.error, WorkerError)
+    assert answer.error.message.startswith("the answer of the child process cannot be read")
+    assert "mistake in memlint" in answer.error.hint
+
+
+CAPTURE_PLACES = {
+    "behind the end": [10**15, 10],
+    "before the beginning": [-5, 10],
+    "nothing": [0, 0],
+    "garbage": [0, 64],
+}
+
+
+@pytest.mark.parametrize("place", CAPTURE_PLACES.values(), ids=CAPTURE_PLACES)
+def test_a_capture_that_code_has_written_is_one_clear_error(project, place):
+    code = f"""
+        import json, os, time
+        from memlint.worker import child
+        folder = str(child.exchange_folder())
+        open(os.path.join(folder, "{CAPTURES}"), "wb").write(b"MEMLINT" + bytes(range(256)))
+        open(os.path.join(folder, "{REPLY}"), "a").write(json.dumps({{"number": 1, "capture": {place}}}) + chr(10))
+        time.sleep(600)
+        """
+    answer = project.run(code)
+    assert answer.result is None
+    assert isinstance(answer.error, WorkerError)
+    assert answer.error.message.startswith("the answer of the child process cannot be read")
+    assert "mistake in memlint" in answer.error.hint
+
+
+def test_replies_to_jobs_that_nobody_asked_for_are_read_over(project):
+    replies = "".join(json.dumps({"number": number, "answer": {"text": "no"}}) + "\n" for number in (0, 7, -1))
+    answer = project.run(SAYS.format(name=REPLY, written=f"open(file, 'a').write({replies!r})", end="said = 'done'"))
+    assert answer.error is None, answer.error
+    assert answer.result.skipped[0].reason == '"done"'
+
+
+def test_half_a_reply_that_code_has_written_spoils_the_one_behind_it_and_that_is_said(project):
+    half = "open(file, 'ab').write(b'{\"number\": 1, ')\ntime.sleep(0.3)"
+    answer = project.run(SAYS.format(name=REPLY, written=half, end="said = 'done'"))
+    assert "cannot be read" in answer.error.message
 
 
 def test_a_message_is_whole_or_not_there(tmp_path):
     with Exchange(tmp_path, FILES, new=True) as exchange:
         assert exchange.last(PARTIAL) is None
-        assert not exchange.is_said(REPLY)
+        assert not exchange.is_said(PARTIAL)
         (tmp_path / PARTIAL).write_bytes(b'{"torch": "1"}\n{"tor')  # a copy that was killed while it wrote
         assert exchange.last(PARTIAL) == b'{"torch": "1"}'
         exchange.say(PARTIAL, b'{"torch": "2"}')
         assert exchange.last(PARTIAL) == b'{"torch": "2"}'
-        exchange.say(REPLY, Reply(result=Result(torch="3")).model_dump_json().encode())
-        assert exchange.is_said(REPLY)
-        assert read_answer(exchange, 0, Limits()).result == Result(torch="3")
+        assert exchange.is_said(PARTIAL)
 
 
 def test_many_messages_do_not_fill_the_disk(tmp_path):

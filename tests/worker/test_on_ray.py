@@ -21,12 +21,16 @@ from click.testing import CliRunner
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import install_command
 from memlint.cli import main
-from memlint.worker.protocol import Answer, Limits, Task
+from memlint.worker.protocol import Answer, Limits
 from memlint.worker.ray import archive as packing
 from memlint.worker.ray import cluster as on_ray
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack, unpack
 from memlint.worker.ray.messages import moved, received, sent
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.worker.task import Task
 
 
 def packed(root: Path, **options) -> list[str]:
@@ -106,7 +110,7 @@ def test_only_the_project_is_moved(text, expected):
 
 
 def task_of(project, code: str) -> Task:
-    return Task(project.request(code), Limits(seconds=20), "fake_analyse:analyse")
+    return project.task(code)
 
 
 def away(task: Task, monkeypatch) -> Answer:

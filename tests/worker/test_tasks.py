@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import os
 import signal
@@ -21,11 +23,11 @@ from memlint.commands.check.targets import CheckOptions
 from memlint.worker import parallel, server_client, supervisor_pool
 from memlint.worker.child import write_partial
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Limits, Result, Task
+from memlint.worker.protocol import Result
+from memlint.worker.task import Task
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how processes die is told for Linux")
 
-ANALYSE = "fake_analyse:analyse"
 TELL = """
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Result
@@ -61,11 +63,7 @@ def place(tmp_path):
 
 def tasks_of(project, place, *codes: str, **limits: float) -> list[Task]:
     return [
-        Task(
-            project.request(WAIT.format(place=str(place)) + code, f"model{number}.py"),
-            Limits(**{"seconds": 20, **limits}),
-            ANALYSE,
-        )
+        project.task(WAIT.format(place=str(place)) + code, f"model{number}.py", **limits)
         for number, code in enumerate(codes)
     ]
 
@@ -157,7 +155,7 @@ def test_what_cannot_be_asked_at_all_is_raised(project, place, monkeypatch):
     asked = tasks_of(project, place, "said = 1", "said = 2")
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
     if supervisor_pool.may_fork():  # or else the setting does not travel
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(WorkerError, match="no temporary file can be written"):
             list(answers_to(asked))
 
 
@@ -227,7 +225,8 @@ def test_nobody_who_stops_listening_leaves_a_process(project, place):
 
 def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
     asked = tasks_of(project, place, "wait('b'); said = 'first'", "mark('b'); said = 'second'")
-    monkeypatch.setattr(answers, "ANALYSE", ANALYSE)
+    monkeypatch.setattr(answers, "analyse", importlib.import_module("fake_asking").ask)
+    monkeypatch.setattr(answers, "Task", functools.partial(Task, child="fake_analyse"))
     monkeypatch.chdir(project.directory)
     run = check([task.request.path for task in asked], {}, CheckOptions(cache=False))
     assert [workload.target.rpartition("/")[2] for workload in run.report.workloads] == ["model0.py", "model1.py"]
@@ -235,12 +234,14 @@ def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
 
 
 CHECK = """
-import sys, memlint.commands.check.answers, memlint.cli
+import functools, sys, fake_asking, memlint.cli
+from memlint.commands.check import answers
 from memlint.worker import parallel, server_client
 parallel.num_workers = lambda: 2
 if sys.argv.pop(1) == "python":
     server_client.answers = lambda *_arguments: iter(())
-memlint.commands.check.answers.ANALYSE = "fake_analyse:analyse"
+answers.analyse = fake_asking.ask
+answers.Task = functools.partial(answers.Task, child="fake_analyse")
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """
 ORPHAN = """

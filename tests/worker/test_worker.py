@@ -15,27 +15,28 @@ import pytest
 
 from memlint.base.errors import TargetError, WorkerError
 from memlint.base.exchange import Exchange
-from memlint.worker.child import FILES, REPLY, SMALLER, STACK
-from memlint.worker.endings import read_answer, stopped
+from memlint.worker.child import FILES, SMALLER, STACK
+from memlint.worker.endings import stopped
 from memlint.worker.protocol import Limits
-from memlint.worker.supervise import ask
+from memlint.worker.supervise import carry_out
 
 PARENTS = {
     "python": """
-import sys
-from memlint.worker.supervise import ask
-from memlint.worker.protocol import Request
-from memlint.worker.protocol import Limits
-ask(Request.model_validate_json(sys.argv[1]), Limits(), analyse="fake_analyse:analyse")
+import fake_asking, sys
+from memlint.worker.supervise import carry_out
+from memlint.worker.protocol import Limits, Request
+from memlint.worker.task import Task
+request = Request.model_validate_json(sys.argv[1])
+carry_out(Task(request, Limits(), fake_asking.ask, child="fake_analyse"))
 """,
     "copy": """
-import sys
+import fake_asking, sys
 from memlint.worker.server_client import answers
-from memlint.worker.protocol import Task
-from memlint.worker.protocol import Request
-from memlint.worker.protocol import Limits
+from memlint.worker.protocol import Limits, Request
+from memlint.worker.task import Task
 request = Request.model_validate_json(sys.argv[1])
-list(answers([Task(request, Limits(), "fake_analyse:analyse")], 1, lambda _task, _seconds: None))
+task = Task(request, Limits(), fake_asking.ask, child="fake_analyse")
+list(answers([task], 1, lambda _task, _seconds: None))
 """,
 }
 
@@ -140,24 +141,30 @@ def test_an_error_of_the_analysis_comes_back_as_what_it_is(project):
     assert (answer.error.message, answer.error.hint) == ("no such model", "Write it.")
 
 
-def test_a_result_of_the_wrong_kind_is_our_mistake(project):
-    answer = project.run("", analyse="fake_analyse:nonsense")
-    assert "mistake in memlint" in answer.error.hint
-
-
-def test_an_analysis_that_does_not_exist_is_our_mistake(project):
-    answer = project.run("", analyse="fake_analyse:missing")
-    assert "missing" in answer.error.message
-    assert "mistake in memlint" in answer.error.hint
-
-
-@pytest.mark.parametrize("reply", [b"{", b"\xff", b"[]", b'{"result": {"unknown": 1}}', b"{}"])
-def test_an_answer_that_cannot_be_read_is_our_mistake(tmp_path, reply):
-    with Exchange(tmp_path, FILES, new=True) as exchange:
-        exchange.say(REPLY, reply)
-        answer = read_answer(exchange, 0, Limits())
+def test_an_answer_of_another_kind_is_our_mistake(project):
+    answer = project.run("", ask="ask_for_another_kind")
+    assert answer.result is None
     assert isinstance(answer.error, WorkerError)
+    assert answer.error.message.startswith("the answer of the child process cannot be read")
     assert "mistake in memlint" in answer.error.hint
+
+
+def test_a_mistake_of_who_asks_is_the_error_of_the_one_task_with_its_traceback_in_what_was_written(project):
+    answer = project.run("print('seen')", ask="break_down")
+    assert answer.result is None
+    assert isinstance(answer.error, WorkerError)
+    assert "ValueError: a mistake" in answer.error.message
+    assert "mistake in memlint" in answer.error.hint
+    assert answer.stdout == "seen\n"
+    assert "in break_down" in answer.stderr, "the whole traceback is there for -v"
+
+
+def test_a_child_that_does_not_exist_is_an_error(project):
+    task = project.task("")._replace(child="missing_child")
+    answer = carry_out(task)
+    assert isinstance(answer.error, WorkerError)
+    assert "exit status 1" in answer.error.message
+    assert "No module named 'missing_child'" in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -182,11 +189,11 @@ def test_a_loop_in_a_step_is_told_from_one_at_import(tmp_path, function, hint):
     stack = f'  File "{tmp_path}/m.py", line 7 in scan\n  File "{tmp_path}/m.py", line 3 in {function}\n'
     with Exchange(tmp_path, FILES, new=True) as exchange:
         exchange.say(STACK, f"Current thread 0x1 (most recent call first):\n{stack}".encode())
-        error = stopped("seconds", exchange, Limits()).error
+        error = stopped("seconds", exchange, Limits())
         assert error.message.endswith("m.py:7 in scan")
         assert hint in error.hint
         exchange.say(SMALLER, b"memlint check m.py --dim seq=64")  # the step had begun
-        error = stopped("seconds", exchange, Limits()).error
+        error = stopped("seconds", exchange, Limits())
     assert "type memlint check m.py --dim seq=64, or allow more" in error.hint
 
 
@@ -303,12 +310,7 @@ def test_closed_streams_do_no_harm(project):
 
 def test_waiting_is_told(project):
     seconds = []
-    ask(
-        project.request("import time; time.sleep(0.5)"),
-        Limits(),
-        analyse="fake_analyse:analyse",
-        on_wait=seconds.append,
-    )
+    carry_out(project.task("import time; time.sleep(0.5)"), on_wait=seconds.append)
     assert len(seconds) >= 3
     assert seconds == sorted(seconds)
 

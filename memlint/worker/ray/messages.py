@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ class _Order(BaseModel):
     limits: Limits
     ask: str
     """The function of the task, pickled, as text."""
+    child: str
     directory: str
     """Where the command was typed."""
     variables: dict[str, str]
@@ -39,6 +39,7 @@ def sent(task: Task) -> str:
         request=task.request,
         limits=task.limits,
         ask=base64.b64encode(pickle.dumps(task.ask)).decode(),
+        child=task.child,
         directory=str(Path.cwd()),
         variables=variables,
     ).model_dump_json()
@@ -63,11 +64,11 @@ def carried_out(archive: bytes, order: str) -> str:
         with contextlib.chdir(here):
             try:
                 ask = pickle.loads(base64.b64decode(message.ask))
-                answer = carry_out(Task(request, message.limits, ask), environment=message.variables)
+                moved_task = Task(request, message.limits, ask, child=message.child)
+                answer = carry_out(moved_task, environment=message.variables)
             except Interrupted as error:
                 answer = error.answer
-        # What its result depends on is not known here.
-        returned = moved(answer_format().dump_python(replace(answer, dependencies=None), mode="json"), root, there)
+        returned = moved(answer_format().dump_python(answer, mode="json"), root, there)
     return json.dumps(returned)
 
 
