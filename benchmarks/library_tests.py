@@ -30,10 +30,11 @@ from tabulate import tabulate
 if not __package__:  # run as a command
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
+from memlint_libraries import pyg_lib, spconv, torch_cluster, torch_scatter, torch_sparse, transformer_engine
+
 from memlint.accelerator.device import is_virtual
 from memlint.accelerator.values import content
 from memlint.cuda.session import virtual_device
-from memlint.libraries import pyg_lib, spconv, torch_cluster, torch_scatter, torch_sparse, transformer_engine
 from memlint.libraries.finding import StandIn
 from memlint.libraries.installation import install
 from memlint.libraries.lacking import lacked

@@ -13,15 +13,16 @@ from pathlib import Path
 from memlint.base.temporary import SCRATCH_TEMPORARY
 
 _HERE = Path(__file__).parents[2]
-OURS = (_HERE / "memlint", *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
-"""Where memlint itself and the built-in rules are, installed or in a checkout."""
+_ENGINE = (_HERE / "memlint", *_HERE.glob("memlint_libraries"), *_HERE.glob("libraries/memlint_libraries"))
+OURS = (*_ENGINE, *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
+"""Where memlint itself, the stand-ins that it brings and the built-in rules are, installed or in a checkout."""
 
 
 def _prefixes(*folders: str | Path) -> tuple[str, ...]:
     return tuple({place + os.sep for folder in folders for place in (str(folder), os.path.realpath(folder))})
 
 
-_MEMLINT, _MEMLINT_AND_RULES = _prefixes(OURS[0]), _prefixes(*OURS)
+_MEMLINT, _MEMLINT_AND_RULES = _prefixes(*_ENGINE), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
 
@@ -43,6 +44,13 @@ _GENERATED = re.compile(rf"(?:{_temporary_folders()})[/\\][^/\\.]+\.[^/\\]+\.py$
 so that nobody else can import it."""
 
 
+def count_as_memlint(module: str) -> None:
+    """Let the file of a module, and of a package all files, be memlint's: it simulates what the program calls."""
+    global _MEMLINT  # noqa: PLW0603 -- of the process, which runs the program
+    folder, name = os.path.split(module)
+    _MEMLINT = (*_MEMLINT, *_prefixes(folder)) if name == "__init__.py" else (*_MEMLINT, module)
+
+
 def is_users(path: str) -> bool:
     """Whether the file belongs to the user, whose rules and those that memlint brings count too."""
     return not (path.startswith(("<", *_MEMLINT)) or is_installed(path))
@@ -59,5 +67,5 @@ def is_standard_library(path: str) -> bool:
 
 
 def is_memlint(path: str, *, rules: bool = False) -> bool:
-    """Whether the file belongs to memlint, or with `rules` to the rules that it brings."""
+    """Whether the file belongs to memlint, with all that simulates packages, or with `rules` to what memlint brings."""
     return path.startswith(_MEMLINT_AND_RULES if rules else _MEMLINT)

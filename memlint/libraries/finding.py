@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
@@ -19,9 +20,10 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from memlint.base.after_import import after_import
+from memlint.base.after_import import after_import, before_import
 from memlint.base.ownership import is_users
 from memlint.libraries.library import Library
+from memlint.libraries.plugins import PluginError, Plugins
 
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
 """Files of Python that import; `importlib.util.find_spec`, which only asks, is in another."""
@@ -69,8 +71,11 @@ class _Metadata(Distribution):
 class Finder(MetaPathFinder, Loader):
     """Finds libraries where nobody else does."""
 
-    def __init__(self, libraries: Iterable[Library]) -> None:
-        self._libraries = {library.name: library for library in libraries}
+    def __init__(self, libraries: Iterable[Library], plugins: Plugins | None = None) -> None:
+        self._given = tuple(libraries)
+        self._plugins = plugins or Plugins(())
+        self._libraries: dict[str, Library] = {}
+        self._extensions = _ExtensionFinder()
         self._used: set[str] = set()
         self.has_own_ops = False
         """Whether the program has declared ops of a namespace of `torch.ops`."""
@@ -78,20 +83,43 @@ class Finder(MetaPathFinder, Loader):
     def install(self) -> None:
         """Find them from now on, and replace what is known in those that are installed."""
         sys.meta_path.append(self)
-        for library in self._libraries.values():
-            for name, functions in library.modules.items():
-                after_import(name, _replacing(functions))
-            after_import(library.name, _entering(library))
+        for library in self._given:
+            self._enter(library)
+        for package in self._plugins.packages:
+            before_import(package, functools.partial(self._prepare, package))
+        sys.meta_path.insert(0, self._extensions)
+
+    def _enter(self, library: Library) -> None:
+        self._libraries[library.name] = library
+        self._extensions.enter(library)
+        for name, functions in library.modules.items():
+            after_import(name, _replacing(functions))
+        for name, patch in library.patches.items():
+            after_import(name, patch)
+        after_import(library.name, _entering(library))
+
+    def _load(self, package: str) -> None:
+        """Enter the Library that a plugin has for the package. Raises PluginError where the plugin is broken."""
+        library = self._plugins.load(package)
+        if library is not None and library is not self._libraries.get(library.name):
+            self._enter(library)
+
+    def _prepare(self, package: str) -> None:
+        """Do the same for a package that is installed: where the plugin is broken, it runs as it is."""
+        with suppress(PluginError):  # which stands under `Assumed`
+            self._load(package)
 
     def use(self, name: str) -> None:
         """Let everybody find the library, as the program wants it."""
         if find_spec(name) is None:
+            self._load(name)
             self._used.add(name)
 
     def declare(self, name: str, function: Any) -> None:
         """Let a function be known by its dotted name, in a library or in a module that is found nowhere else."""
         module, _, function_name = name.rpartition(".")
         top = module.partition(".")[0]
+        self._load(top)
         library = self._libraries.setdefault(top, Library(top, distribution=top, version="declared"))
         library.modules.setdefault(module, {})[function_name] = function
         after_import(module, lambda found: setattr(found, function_name, function))
@@ -99,12 +127,18 @@ class Finder(MetaPathFinder, Loader):
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         """Find a module of a library that is not installed, or the compiled part of one that is."""
         top, _, inner = fullname.partition(".")
-        if top not in self._libraries or (inner and not isinstance(sys.modules.get(top), StandIn)):
+        if not self._knows(top) or (inner and not isinstance(sys.modules.get(top), StandIn)):
             return None
         if top not in self._used and not _program_imports(top):
             return None
+        self._load(top)
+        if top not in self._libraries:  # the plugin is for what another package needs where this one is installed
+            return None
         self._used.add(top)
         return ModuleSpec(fullname, self, origin="memlint", is_package=True)
+
+    def _knows(self, package: str) -> bool:
+        return package in self._libraries or package in self._plugins.packages
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Make the stand-in."""
@@ -128,11 +162,15 @@ class Finder(MetaPathFinder, Loader):
                 yield _Metadata(library)
 
 
-class ExtensionFinder(MetaPathFinder, Loader):
+class _ExtensionFinder(MetaPathFinder, Loader):
     """Finds the compiled modules of libraries that are installed, so that these can be imported."""
 
-    def __init__(self, libraries: Iterable[Library]) -> None:
-        self._extensions = {name: library for library in libraries for name in library.extensions}
+    def __init__(self) -> None:
+        self._extensions: dict[str, Library] = {}
+
+    def enter(self, library: Library) -> None:
+        """Find those of this library from now on."""
+        self._extensions.update(dict.fromkeys(library.extensions, library))
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         """Find a compiled module of a library that is being imported."""

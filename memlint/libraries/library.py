@@ -12,6 +12,7 @@ allocates what it returns and drops what it takes for itself:
 """
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
@@ -75,6 +76,8 @@ class Library:
         """Compiled modules of it, which refuse to load where there is no GPU."""
         self.modules: dict[str, dict[str, Any]] = {}
         """What is known, by module and name."""
+        self.patches: dict[str, Callable[[ModuleType], None]] = {}
+        """Changes to modules of packages that are there, by module."""
         self.ops: dict[str, Callable[..., Any]] = {}
         """What is known of `torch.ops`, by names such as "pyg::knn"."""
         says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
@@ -88,6 +91,15 @@ class Library:
         def enter(function: F) -> F:
             for module in modules:
                 self.modules.setdefault(module, {})[function.__name__] = function
+            return function
+
+        return enter
+
+    def patch(self, *modules: str) -> Callable[[F], F]:
+        """Call the decorated function with each of these modules, of any package, once the program has imported it."""
+
+        def enter(function: F) -> F:
+            self.patches.update(dict.fromkeys(modules, function))
             return function
 
         return enter

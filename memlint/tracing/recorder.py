@@ -23,6 +23,7 @@ from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import doubts_of_version
 from memlint.cuda.workspaces import Workspaces
+from memlint.libraries import plugins
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import (
@@ -210,7 +211,7 @@ class Recorder:
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
-            assumptions=tuple(self.assumptions),
+            assumptions=(*self.assumptions, *(Assumption(text, None) for text in plugins.problems())),
             modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,

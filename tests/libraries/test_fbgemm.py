@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries import fbgemm
 
-from memlint.libraries import fbgemm
 from tests.libraries.events import simulated
 
 pytest.importorskip("fbgemm_gpu")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from memlint.base.errors import TraceError
-from memlint.libraries.finding import ExtensionFinder, Finder
+from memlint.libraries.finding import Finder
 from memlint.libraries.library import Library
 
 LIBRARY = Library("memlint_absent", distribution="memlint-absent", version="1.2.3", extensions=("memlint_absent_cuda",))
@@ -32,7 +32,7 @@ def product():
 @pytest.fixture
 def finder(monkeypatch):
     finder = Finder([LIBRARY])
-    monkeypatch.setattr(sys, "meta_path", [ExtensionFinder([LIBRARY]), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     finder.install()
     yield finder
     for name in [name for name in sys.modules if name.startswith("memlint_absent")]:

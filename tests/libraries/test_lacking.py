@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import pytest
 import torch
+from memlint_libraries.spconv import SparseConvTensor, library
 
 from memlint.base.errors import WorkloadError
 from memlint.libraries.installation import LIBRARIES
 from memlint.libraries.lacking import lacked
 from memlint.libraries.library import UnknownAttributeError
-from memlint.libraries.spconv import SparseConvTensor, library
+from memlint.libraries.plugins import BUILT_IN, GROUP
 from memlint.script.ending import ending_of
 from memlint.tracing.workload_errors import workload_errors
 from memlint.workloads.user_errors import reported
 
+BROUGHT = [each for each in entry_points(group=GROUP) if each.module.partition(".")[0] == BUILT_IN]
 MODULES = library.modules["spconv.pytorch"]
 
 
@@ -61,7 +65,7 @@ def test_who_asks_is_told_that_it_is_not_there():
 def test_classes_of_every_stand_in_are_found():
     known = [
         value
-        for each in LIBRARIES
+        for each in (*LIBRARIES, *(entry.load() for entry in BROUGHT))
         for values in each.modules.values()
         for value in values.values()
         if isinstance(value, type) and type(value).__name__ != "_Unknown"

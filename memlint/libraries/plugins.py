@@ -1,0 +1,81 @@
+"""Stand-ins that other distributions bring, found through the entry-point group `memlint.libraries`.
+
+The name of an entry is a package, its value the Library that memlint needs when a program imports this package. Nothing
+is loaded before: to read the list imports no module. Where several distributions name one package, those that memlint
+brings itself come last.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+
+from memlint.base.errors import MemlintError
+from memlint.base.frames import text_of
+from memlint.base.ownership import count_as_memlint
+from memlint.libraries.library import Library
+
+GROUP = "memlint.libraries"
+BUILT_IN = "memlint_libraries"
+
+
+class PluginError(MemlintError, ImportError):
+    """A package cannot be simulated since its plugin is broken: an ImportError to programs that do without it."""
+
+
+class Plugins:
+    """The entries that are installed, or those given."""
+
+    def __init__(self, entries: Iterable[EntryPoint] | None = None) -> None:
+        found = entry_points(group=GROUP) if entries is None else entries
+        self.packages: dict[str, list[EntryPoint]] = {}
+        """Entries by the name of the package that they are loaded for."""
+        for entry in sorted(found, key=lambda entry: (entry.module.partition(".")[0] == BUILT_IN, entry.value)):
+            self.packages.setdefault(entry.name, []).append(entry)
+
+    def load(self, package: str) -> Library | None:
+        """Load the Library for a package: the first that can be loaded, None where there is no entry.
+
+        Raises PluginError where none of the entries can be loaded.
+        """
+        errors = []
+        for entry in self.packages.get(package, ()):
+            try:
+                return _loaded(entry)
+            except (Exception, SystemExit) as error:
+                errors.append(_broken(entry, error))
+        if errors:
+            raise errors[0]
+        return None
+
+
+_problems: dict[str, None] = {}
+
+
+def problems() -> Iterable[str]:
+    """Say of each plugin that could not be loaded in this process why."""
+    return tuple(_problems)
+
+
+def _loaded(entry: EntryPoint) -> Library:
+    library = entry.load()
+    count_as_memlint(sys.modules[entry.module].__file__ or "")
+    if not isinstance(library, Library):
+        raise TypeError(f"{entry.value} is {library!r}, and no memlint.libraries.library.Library")
+    return library
+
+
+def _broken(entry: EntryPoint, error: BaseException) -> PluginError:
+    distribution = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = (
+        f"the stand-in for {entry.name} that {distribution} brings cannot be loaded: "
+        f"{type(error).__name__}: {text_of(error)} ({where.filename}:{where.lineno})"
+    )
+    _problems.setdefault(f"{text}; what {entry.name} takes of the GPU is not counted")
+    name = entry.dist.name if entry.dist else entry.value
+    broken = PluginError(text, f"Update or uninstall {name}, or tell its author.")
+    broken.__cause__ = error
+    return broken
