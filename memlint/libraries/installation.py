@@ -17,7 +17,7 @@ from memlint.libraries import (
     triton,
     xformers,
 )
-from memlint.libraries.finding import Finder
+from memlint.libraries.finders import Finder
 from memlint.libraries.plugins import Plugins
 
 LIBRARIES = (flash_attn_norms.library, flash_attn_3.library, apex.library, apex.extension)

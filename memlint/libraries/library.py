@@ -21,7 +21,7 @@ from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
 from memlint.accelerator.state import assume_once
 from memlint.base.errors import TraceError
-from memlint.libraries.skeleton import SKELETON
+from memlint.libraries.op_template import OP_TEMPLATE
 
 __all__ = ["Library", "UnknownFunctionError", "assume_once", "contiguous", "launch", "like", "temporary"]
 
@@ -31,15 +31,15 @@ temporary = scratch
 
 
 class UnknownFunctionError(TraceError):
-    """It is not known what a function takes."""
+    """A function is used that memlint does not model."""
 
     def __init__(self, name: str, message: str) -> None:
-        hint = f"Say what it gives, saves and takes: {SKELETON.format(name=name)}; see docs/libraries.md."
+        hint = f"Say what it gives, saves and takes: {OP_TEMPLATE.format(name=name)}; see docs/libraries.md."
         super().__init__(message, hint)
 
 
 class UnknownAttributeError(UnknownFunctionError):
-    """A program ends as a class that stands in for a library's lacks an attribute."""
+    """The program ended since a class of a stand-in lacks an attribute."""
 
     def __init__(self, package: str, message: str) -> None:
         super().__init__("", message)

@@ -12,7 +12,7 @@ import torch
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
-from memlint.libraries.lacking import lacked
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads.missing import absent, remedy
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -48,7 +48,7 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
     except MemlintError:
         raise
     except (Exception, SystemExit) as error:
-        unknown = lacked(error)
+        unknown = unknown_attribute(error)
         if unknown is not None:
             raise unknown from error
         raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error)) from error

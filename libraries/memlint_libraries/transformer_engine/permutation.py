@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from memlint.cuda.hidden import cub
-from memlint.libraries.kept import kept
 from memlint.libraries.library import launch
+from memlint.libraries.persistent_tensors import persistent_tensors
 from memlint.libraries.triton import tune_once
 from memlint_libraries.transformer_engine.recipes import library
 
@@ -112,7 +112,7 @@ def _workspace(x: Tensor, size: int) -> None:
         numbers = [_made(x, size, dtype=torch.int32) for _ in range(3)]
         return *numbers, _made(x, cub.radix_sort(size, 4, 4), dtype=torch.int8)
 
-    kept("transformer_engine permutation", make, size)
+    persistent_tensors("transformer_engine permutation", make, size)
 
 
 class _PermutedByIndex(torch.autograd.Function):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from memlint.cuda.simulated import simulated
-from memlint.libraries.kept import kept
 from memlint.libraries.library import launch, temporary
+from memlint.libraries.persistent_tensors import persistent_tensors
 from memlint_libraries.transformer_engine.quantized import Fp8, Fp8Weight
 from memlint_libraries.transformer_engine.recipes import (
     Float8BlockScaling,
@@ -110,7 +110,9 @@ def stands_for_gradient(weight: Any, *, is_shared: bool = True) -> Tensor | None
     def make() -> tuple[Tensor]:
         return (torch.empty(shape, dtype=weight.dtype, device=weight.device),)
 
-    return kept(("transformer_engine gradient", shape, weight.dtype), make)[0].detach() if is_shared else make()[0]
+    if not is_shared:
+        return make()[0]
+    return persistent_tensors(("transformer_engine gradient", shape, weight.dtype), make)[0].detach()
 
 
 def parts_of(*values: Any) -> list[Tensor | None]:

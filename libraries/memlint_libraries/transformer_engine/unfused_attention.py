@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from memlint.libraries.kept import kept
 from memlint.libraries.library import launch
+from memlint.libraries.persistent_tensors import persistent_tensors
 from memlint_libraries.transformer_engine.recipes import library
 
 Tensor = torch.Tensor
@@ -108,7 +108,7 @@ def _triangle(kind: str, queries: int, keys: int) -> Tensor:
     def make() -> tuple[Tensor]:
         return (torch.ones(queries, keys, dtype=torch.bool, device="cuda").triu(1),)
 
-    return kept(("transformer_engine triangle", kind, queries, keys), make)[0]
+    return persistent_tensors(("transformer_engine triangle", kind, queries, keys), make)[0]
 
 
 def _has_kernel(scores: Tensor, mask: Tensor, kind: str) -> bool:

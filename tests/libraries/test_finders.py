@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from memlint.base.errors import TraceError
-from memlint.libraries.finding import Finder
+from memlint.libraries.finders import Finder
 from memlint.libraries.library import Library
 
 LIBRARY = Library("memlint_absent", distribution="memlint-absent", version="1.2.3", extensions=("memlint_absent_cuda",))

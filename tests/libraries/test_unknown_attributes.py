@@ -10,9 +10,9 @@ from memlint_libraries.spconv import SparseConvTensor, library
 
 from memlint.base.errors import WorkloadError
 from memlint.libraries.installation import LIBRARIES
-from memlint.libraries.lacking import lacked
 from memlint.libraries.library import UnknownAttributeError
 from memlint.libraries.plugins import BUILT_IN, GROUP
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.ending import ending_of
 from memlint.tracing.workload_errors import workload_errors
 from memlint.workloads.user_errors import reported
@@ -48,13 +48,13 @@ def test_a_script_that_ends_of_it_is_told_what_is_known():
 
 
 def test_a_class_of_the_programs_own_may_have_made_the_mistake_itself():
-    error = lacked(_error_of(Mine(), "layer"))
+    error = unknown_attribute(_error_of(Mine(), "layer"))
     assert str(error) == (
         "'Mine' object has no attribute 'layer', and it is not known whether spconv.pytorch.SparseModule of spconv, "
         "its base, has it"
     )
-    assert lacked(_error_of(torch, "layer")) is None
-    assert lacked(ValueError("layer")) is None
+    assert unknown_attribute(_error_of(torch, "layer")) is None
+    assert unknown_attribute(ValueError("layer")) is None
 
 
 def test_who_asks_is_told_that_it_is_not_there():
@@ -72,4 +72,4 @@ def test_classes_of_every_stand_in_are_found():
     ]
     assert len(known) > 50
     for value in known:
-        assert str(lacked(_error_of(value, "not_there"))).endswith(" is used, and it is not known")
+        assert str(unknown_attribute(_error_of(value, "not_there"))).endswith(" is used, and it is not known")

@@ -1,7 +1,7 @@
-"""What classes that stand in for a library's lack.
+"""Attributes that a class of a stand-in lacks.
 
-A program that asks is told that it is not there, by hasattr or by an AttributeError that it catches. One that ends of
-it has used what is not known.
+Code that only probes, by hasattr or by catching an AttributeError, sees that the attribute is absent. If the
+AttributeError ends the program, memlint says that it does not model the attribute.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from memlint.libraries.library import Library, UnknownAttributeError
 
 
-def lacked(error: BaseException) -> UnknownAttributeError | None:
-    """What to say in place of an AttributeError of such a class, or of an object of one; None of any other error."""
+def unknown_attribute(error: BaseException) -> UnknownAttributeError | None:
+    """Give the error to report in place of an AttributeError of such a class or its objects; None for other errors."""
     if not isinstance(error, AttributeError) or isinstance(error, MemlintError) or not error.name:
         return None
     if "memlint.libraries.library" not in sys.modules:  # as where a real step is measured
