@@ -45,7 +45,7 @@ def test_imports_point_down_the_list_of_packages_and_no_module_needs_itself():
         ("memlint/base/units.py", "from memlint import config", "memlint.config"),
         ("rules/memlint_rules/mem010_over_budget.py", "from memlint.report import model", "memlint.report"),
         ("memlint/lint/registry.py", "import memlint_rules", "memlint_rules"),
-        ("memlint/libraries/finding.py", "import memlint_libraries.spconv", "memlint_libraries.spconv"),
+        ("memlint/libraries/finders.py", "import memlint_libraries.spconv", "memlint_libraries.spconv"),
         ("libraries/memlint_libraries/mamba.py", "from memlint.tracing import recorder", "memlint.tracing.recorder"),
     ],
 )

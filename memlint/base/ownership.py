@@ -44,11 +44,15 @@ _GENERATED = re.compile(rf"(?:{_temporary_folders()})[/\\][^/\\.]+\.[^/\\]+\.py$
 so that nobody else can import it."""
 
 
-def count_as_memlint(module: str) -> None:
-    """Let the file of a module, and of a package all files, be memlint's: it simulates what the program calls."""
+def count_as_memlint(file: str) -> str:
+    """Let a module be memlint's, as it simulates what the program calls; give how the paths of its files begin.
+
+    `file` is that of the module; of a package, `__init__.py`, all files are meant.
+    """
     global _MEMLINT  # noqa: PLW0603 -- of the process, which runs the program
-    folder, name = os.path.split(module)
-    _MEMLINT = (*_MEMLINT, *_prefixes(folder)) if name == "__init__.py" else (*_MEMLINT, module)
+    beginning = file.removesuffix("__init__.py")
+    _MEMLINT = (*_MEMLINT, beginning, os.path.realpath(beginning))
+    return beginning
 
 
 def is_users(path: str) -> bool:

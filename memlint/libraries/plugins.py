@@ -1,7 +1,7 @@
 """Stand-ins that other distributions bring, found through the entry-point group `memlint.libraries`.
 
 The name of an entry is a package, its value the Library that memlint needs when a program imports this package. Nothing
-is loaded before: to read the list imports no module. Where several distributions name one package, those that memlint
+is loaded before: reading the list imports no module. Where several distributions name one package, those that memlint
 brings itself come last.
 """
 
@@ -11,11 +11,14 @@ import sys
 import traceback
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from memlint.base.errors import MemlintError
 from memlint.base.frames import text_of
-from memlint.base.ownership import count_as_memlint
-from memlint.libraries.library import Library
+from memlint.base.ownership import count_as_memlint, is_users
+
+if TYPE_CHECKING:
+    from memlint.libraries.library import Library
 
 GROUP = "memlint.libraries"
 BUILT_IN = "memlint_libraries"
@@ -32,11 +35,11 @@ class Plugins:
         found = entry_points(group=GROUP) if entries is None else entries
         self.packages: dict[str, list[EntryPoint]] = {}
         """Entries by the name of the package that they are loaded for."""
-        for entry in sorted(found, key=lambda entry: (entry.module.partition(".")[0] == BUILT_IN, entry.value)):
+        for entry in sorted(found, key=lambda entry: (_is_built_in(entry), entry.value)):
             self.packages.setdefault(entry.name, []).append(entry)
 
     def load(self, package: str) -> Library | None:
-        """Load the Library for a package: the first that can be loaded, None where there is no entry.
+        """Give the Library for a package: of the first entry that can be loaded; None where there is no entry.
 
         Raises PluginError where none of the entries can be loaded.
         """
@@ -52,30 +55,55 @@ class Plugins:
 
 
 _problems: dict[str, None] = {}
+_loaded_from: dict[str, EntryPoint] = {}
+"""Entries of other distributions by the beginning of the paths of their files."""
 
 
-def problems() -> Iterable[str]:
+def problems() -> tuple[str, ...]:
     """Say of each plugin that could not be loaded in this process why."""
     return tuple(_problems)
 
 
+def hint_for(error: BaseException) -> str:
+    """Say what to do about an error that a function of a plugin raised; empty for all other errors."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        for place, entry in _loaded_from.items():
+            if frame.filename.startswith(place):
+                return (
+                    f"The stand-in for {entry.name} that {_distribution(entry)} brings raises it "
+                    f"({frame.filename}:{frame.lineno}). If the package itself would not, tell the stand-in's author."
+                )
+        if is_users(frame.filename):
+            break
+    return ""
+
+
 def _loaded(entry: EntryPoint) -> Library:
+    from memlint.libraries.library import Library  # noqa: PLC0415 -- it simulates; hints are for real steps as well
+
     library = entry.load()
-    count_as_memlint(sys.modules[entry.module].__file__ or "")
     if not isinstance(library, Library):
         raise TypeError(f"{entry.value} is {library!r}, and no memlint.libraries.library.Library")
+    if not _is_built_in(entry):
+        _loaded_from[count_as_memlint(sys.modules[entry.module].__file__ or "")] = entry
     return library
 
 
 def _broken(entry: EntryPoint, error: BaseException) -> PluginError:
-    distribution = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = (
-        f"the stand-in for {entry.name} that {distribution} brings cannot be loaded: "
+        f"the stand-in for {entry.name} that {_distribution(entry)} brings cannot be loaded: "
         f"{type(error).__name__}: {text_of(error)} ({where.filename}:{where.lineno})"
     )
     _problems.setdefault(f"{text}; what {entry.name} takes of the GPU is not counted")
-    name = entry.dist.name if entry.dist else entry.value
-    broken = PluginError(text, f"Update or uninstall {name}, or tell its author.")
+    broken = PluginError(text, f"Update or uninstall {entry.dist.name if entry.dist else entry.value}.")
     broken.__cause__ = error
     return broken
+
+
+def _is_built_in(entry: EntryPoint) -> bool:
+    return entry.module.partition(".")[0] == BUILT_IN
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value

@@ -8,6 +8,7 @@ from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import text_of, user_lines
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
@@ -62,5 +63,6 @@ def workload_errors() -> Iterator[None]:
         lines = user_lines(error)
         where = f" at {lines[-1]}" if lines else ""
         raise WorkloadError(
-            f"the step raised {type(error).__name__}{where}: {text_of(error).replace(NAME, 'cuda')}"
+            f"the step raised {type(error).__name__}{where}: {text_of(error).replace(NAME, 'cuda')}",
+            plugins.hint_for(error),
         ) from error

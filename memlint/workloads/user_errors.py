@@ -12,6 +12,7 @@ import torch
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
+from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads.missing import absent, remedy
 
@@ -58,6 +59,8 @@ def what_to_do(error: BaseException) -> str:
     """A hint, where the error itself shows what is missing; else empty."""
     if name := missing_package(error):
         return remedy(name, user_line(error).rpartition(":")[0])
+    if of_plugin := plugins.hint_for(error):
+        return of_plugin
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):
