@@ -54,10 +54,11 @@ def trace(
     sense and for targets with several workloads, WorkloadError for what the code raises, TraceError for what cannot be
     simulated.
     """
-    from memlint.commands.trace import step_module  # noqa: PLC0415 -- it imports torch
+    from memlint.commands.targets import requests_of  # noqa: PLC0415
+    from memlint.session.step_module import step_module  # noqa: PLC0415 -- it imports torch
 
     options = {"batch": batch, "dtype": dtype, "mode": mode, "optimizer": optimizer, "gpu": gpu}
-    return step_module(target, {**options, "dimensions": dimensions})
+    return step_module(target, {**options, "dimensions": dimensions}, requests_of)
 
 
 def op(

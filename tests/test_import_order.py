@@ -39,7 +39,7 @@ def test_imports_point_down_the_list_of_packages_and_no_module_needs_itself():
     [
         ("memlint/accelerator/kernel.py", "from memlint.cuda import devices", "memlint.cuda"),
         ("memlint/config.py", "from memlint.lint import selection", "memlint.lint"),
-        ("memlint/whatif/holders.py", "def holder():\n    from memlint.worker import protocol", "memlint.worker"),
+        ("memlint/session/holders.py", "def holder():\n    from memlint.worker import protocol", "memlint.worker"),
         ("memlint/report/model.py", "from memlint.commands.check import command", "memlint.commands"),
         ("memlint/lint/rule.py", "if TYPE_CHECKING:\n    from memlint.worker import protocol", "memlint.worker"),
         ("memlint/base/units.py", "from memlint import config", "memlint.config"),

@@ -7,6 +7,7 @@ may share a cache. A cache that cannot be read or written is none.
 
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from memlint.base.ownership import OURS
 from memlint.base.version import __version__
@@ -44,14 +45,36 @@ def write(root: Path, kind: str, subject: str, key: str, fields: Mapping[str, An
     file = _file(root, kind, subject)
     with suppress(OSError):
         _prepare(root / NAME, file.parent)
-        handle, written = tempfile.mkstemp(dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as opened:
-                json.dump({"key": key, **fields}, opened)
-            Path(written).replace(file)
-        except BaseException:
-            Path(written).unlink(missing_ok=True)
-            raise
+        _put(file, lambda opened: opened.write(json.dumps({"key": key, **fields}).encode()))
+
+
+def _put(file: Path, write_into: Callable[[IO[bytes]], object]) -> None:
+    """Replace a file at once. Raises OSError."""
+    handle, written = tempfile.mkstemp(dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            write_into(opened)
+        Path(written).replace(file)
+    except BaseException:
+        Path(written).unlink(missing_ok=True)
+        raise
+
+
+def read_bytes(root: Path, kind: str, subject: str) -> bytes | mmap.mmap | None:
+    """Give the bytes kept beside the entry of this `kind` about `subject`, mapped; None if there are none."""
+    with suppress(OSError, ValueError), _file(root, kind, subject).with_suffix(".bin").open("rb") as opened:
+        if not os.fstat(opened.fileno()).st_size:
+            return b""
+        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    return None
+
+
+def write_bytes(root: Path, kind: str, subject: str, content: bytes) -> None:
+    """Keep bytes beside an entry, which is written after them."""
+    file = _file(root, kind, subject)
+    with suppress(OSError):
+        _prepare(root / NAME, file.parent)
+        _put(file.with_suffix(".bin"), lambda opened: opened.write(content))
 
 
 def key_of(*parts: str | bytes) -> str:

@@ -70,13 +70,30 @@ class Exchange:
 
     def beginning(self, name: str, most: int) -> bytes:
         """Read not more than the first `most` bytes."""
+        return self.since(name, 0, most)
+
+    def since(self, name: str, offset: int, most: int | None = None) -> bytes:
+        """Read what stands behind the first `offset` bytes, or `most` of it. Raises ValueError for far too much."""
+        nbytes = self.nbytes(name) - offset
+        if most is None and nbytes > MOST_NBYTES:
+            raise ValueError(f"it has {nbytes:,} bytes")
         handle = self._handle(name)
+        left = nbytes if most is None else min(most, nbytes)
         parts: list[bytes] = []
-        position = 0
-        while position < most and (part := _read_at(handle, min(most - position, 2**20), position)):
+        while left > 0 and (part := _read_at(handle, min(left, 2**24), offset)):
             parts.append(part)
-            position += len(part)
+            offset += len(part)
+            left -= len(part)
         return b"".join(parts)
+
+    def append(self, name: str, content: bytes) -> int:
+        """Add bytes that are no message; give where they begin. Raises OSError."""
+        handle = self._handle(name)
+        offset = _fstat(handle).st_size
+        left = memoryview(content)
+        while left:
+            left = left[_write(handle, left) :]
+        return offset
 
     def is_said(self, name: str) -> bool:
         """Say whether there is a whole message, and nothing half behind it."""
@@ -91,7 +108,7 @@ class Exchange:
         nbytes = self.nbytes(name)
         if nbytes > MOST_NBYTES:
             raise ValueError(f"it has {nbytes:,} bytes")
-        whole, _, _ = self.beginning(name, nbytes).rpartition(b"\n")
+        whole, _, _ = self.since(name, 0).rpartition(b"\n")
         return whole.rpartition(b"\n")[2] or None
 
     def say(self, name: str, message: bytes) -> None:

@@ -17,7 +17,7 @@ from memlint.source.program_files import Project
 from memlint.targets.script import Script
 from memlint.targets.target import SEPARATOR
 from memlint.targets.workload_tables import workloads_from_tables
-from memlint.worker import answer_cache as answers
+from memlint.worker.capture_store import Store
 from memlint.worker.protocol import Request
 
 _CONFIGURATION = ("memlint.toml", "pyproject.toml")
@@ -91,7 +91,7 @@ def _affected_by(changed: Iterable[Path], root: Path, settings: Settings, *, cac
     project = Project(root, cache=cache)
 
     def is_affected(request: Request) -> bool:
-        if cache and files & {_real(file) for file in answers.files_read(request)}:
+        if cache and files & {_real(file) for file in Store(request).files_read}:
             return True
         if request.script is not None and files & set(_of_arguments(request.script, root)):
             return True

@@ -3,10 +3,13 @@
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from memlint.base.errors import RuleError, UsageError
+from memlint.commands.analyse.analyse import analyse
+from memlint.commands.analyse.look import Look
 from memlint.config import Settings
 from memlint.lint import rule as lint
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
@@ -17,8 +20,8 @@ from memlint.lint.runner import check_source
 from memlint.report.model import RunFinding
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-from memlint.worker.protocol import Request
-from memlint.worker.supervise import ask
+from memlint.worker.protocol import Request, Result, Task
+from memlint.worker.supervise import carry_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +156,8 @@ def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[Run
     """What the rule finds in the Workload that a case declares, traced in a process of its own."""
     with TemporaryDirectory(prefix="memlint-case-") as folder:
         request = request_of(rule, case, Path(folder), paths)
-        answer = ask(request, request.limits())
-    if answer.result is None:
+        answer = carry_out(Task(request, request.limits(), partial(analyse, look=Look())))
+    if not isinstance(answer.result, Result):
         raise _NotRunError(f"the case cannot be run: {answer.error}")
     for workload in answer.result.workloads:
         if workload.error is not None:

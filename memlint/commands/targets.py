@@ -209,6 +209,11 @@ def _is_single(*targets: Targets) -> bool:
     return any(request.qualname for target in targets for request in target.requests)
 
 
+def requests_of(text: str, settings: Mapping[str, object]) -> tuple[Request, ...]:
+    """Give the requests of one argument. Raises MemlintError."""
+    return resolve(text, settings).requests
+
+
 def passed_over(targets: Iterable[Targets]) -> Iterator[Skipped]:
     """Arguments and Workloads that are left out, one line for each reason."""
     excluded = [str(place) for target in targets for place in target.excluded]

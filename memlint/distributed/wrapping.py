@@ -16,7 +16,7 @@ from memlint.distributed.group import become
 from memlint.distributed.mailbox import Mailbox  # noqa: TC001 -- programs make one
 from memlint.distributed.rank import Rank
 from memlint.distributed.tensor_plans import cut_layers
-from memlint.tracing.repeated_modules import is_inside, repeated
+from memlint.memory.repeated_modules import is_inside, repeated
 
 if TYPE_CHECKING:
     from memlint.targets.strategy import Strategy

@@ -209,14 +209,23 @@ class Case:
 class Context(Protocol):
     """What a rule may ask about the Workload that was traced."""
 
-    workload: Workload
-    device: Device
-    trace: Trace
     timeline: Timeline
     estimate: Estimate
     budget: int | None
     thorough: bool
     """Whether to simulate alternatives to what a finding proposes, for a detailed report."""
+
+    @property
+    def workload(self) -> Workload:
+        """As it was analysed."""
+
+    @property
+    def device(self) -> Device:
+        """Its GPU, or the host."""
+
+    @property
+    def trace(self) -> Trace:
+        """Its steps."""
 
     @property
     def assumed(self) -> frozenset[str]:

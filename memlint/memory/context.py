@@ -38,6 +38,8 @@ _ALL_OF_OLDEST = 3.0, 5.0, 5.7
 
 def loads_everything(device: Device) -> bool:
     """Whether all modules are on the GPU, by its PyTorch and by the environment as it is now."""
+    if device.loads_everything is not None:
+        return device.loads_everything
     torch = device.torch or installed_torch()
     asked = os.environ.get(VARIABLE, "LAZY")
     return torch < _ASKED_FOR_SINCE or asked == "EAGER" or (asked != "LAZY" and torch < _BY_ITSELF_SINCE)

@@ -68,6 +68,8 @@ class Device:
     """Major and minor version of PyTorch there; None is the one that runs here."""
     context_is_measured: bool = False
     """True if the context was measured there."""
+    loads_everything: bool | None = None
+    """True if every module of PyTorch's libraries is loaded there; None: as its PyTorch and the environment say."""
 
     @property
     def is_cuda(self) -> bool:

@@ -129,6 +129,16 @@ class Peaks(NamedTuple):
     on_larger: int
 
 
+class SizePeaks(NamedTuple):
+    """The peaks at one size, or why there are none."""
+
+    batch: int
+    peaks: Peaks | None
+    evidence: Literal["traced", "computed"] = "traced"
+    """Whether a step of this size was run, or its peaks follow from steps of others."""
+    error: str | None = None
+
+
 def peaks(
     sizes: Sizes,
     events: Events,

@@ -30,7 +30,11 @@ def fitting_gpus(
     sizes = [buffer.nbytes for buffer in timeline.buffers]
     most = most_device(sizes, timeline.events, timeline.doubts, device, settings, timeline.streams)
     besides_context = most - with_context(alone).context_high
-    others = (with_context(replace(each, torch=device.torch)) for each in CATALOGUE.values() if each.is_cuda)
+    others = (
+        with_context(replace(each, torch=device.torch, loads_everything=device.loads_everything))
+        for each in CATALOGUE.values()
+        if each.is_cuda
+    )
     fitting = [each for each in others if besides_context + each.context_high <= each.total_nbytes]
     fitting.sort(key=lambda each: (each.name not in price_of, price_of.get(each.name, 0), each.total_nbytes))
     return [FittingGpu(each, price_of.get(each.name)) for each in fitting]

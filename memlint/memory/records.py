@@ -232,6 +232,10 @@ class Trace:
     """Buffers of parameters that have had a gradient, which may lie in one Buffer with others."""
     switches: tuple[tuple[str, str], ...] = ()
     """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
+    seeded: frozenset[str] = frozenset()
+    """Of `Node.op` those that draw random numbers."""
+    without_overload: frozenset[str] = frozenset()
+    """Of `Node.op` those that are no overload of an operator of PyTorch."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """The Buffers that tensors lie in, each once; host tensors lie in none."""

@@ -1,10 +1,11 @@
 """From a Trace, its Timeline and simulated Changes to the records of the Report."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from memlint.memory.estimate import Estimate
+from memlint.memory.flops import node_flops
 from memlint.memory.liveness import Origin
 from memlint.memory.records import Buffer, Frame, Geometry, Node, Phase, Trace, data_flow
 from memlint.memory.timeline import Timeline, live, peak_event
@@ -85,8 +86,8 @@ def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
     )
 
 
-def graph_of(trace: Trace, flops: Callable[[Node], int]) -> report.Graph:
-    """Describe the last step of a Trace; `flops` counts the floating-point operations of a Node.
+def graph_of(trace: Trace) -> report.Graph:
+    """Describe the last step of a Trace.
 
     Left out are Buffers of the host, and those that live through the step unused.
     """
@@ -117,7 +118,7 @@ def graph_of(trace: Trace, flops: Callable[[Node], int]) -> report.Graph:
                 **place_of(node.frame),
                 function=_function(node.frame),
                 module=node.module,
-                flops=flops(node),
+                flops=node_flops(node),
                 read=nbytes(node.inputs),
                 written=nbytes(node.outputs),
                 opened=opened[node.index],

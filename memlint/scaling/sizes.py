@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
@@ -11,7 +11,7 @@ from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.session import virtual_device
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.devices import Device
-from memlint.memory.estimate import Peaks, most_device, peaks
+from memlint.memory.estimate import SizePeaks, most_device, peaks
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import TooLongError, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
@@ -30,16 +30,6 @@ _NEIGHBOURS = 32
 
 class FixedInputsError(WorkloadError):
     """There is nothing to compare."""
-
-
-class SizePeaks(NamedTuple):
-    """The peaks at one size, or why there are none."""
-
-    batch: int
-    peaks: Peaks | None
-    evidence: Literal["traced", "computed"] = "traced"
-    """Whether a step of this size was run, or its peaks follow from steps of others."""
-    error: str | None = None
 
 
 @dataclass

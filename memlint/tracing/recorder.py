@@ -43,6 +43,7 @@ from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.checkpoint_switches import switch_of
 from memlint.tracing.graph import build_graph
+from memlint.tracing.overloads import facts_of
 from memlint.tracing.turns import in_turns
 from memlint.tracing.updates import with_updates
 
@@ -222,6 +223,7 @@ class Recorder:
             trained=tuple(map(frozenset, self.roles.trained.values())),
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
+            **facts_of({node.op for node in nodes}),
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from memlint.base.grouping import grouped
 from memlint.memory.records import Buffer, Category, Phase, Trace
-from memlint.tracing.repeated_modules import children_of, is_inside, repeated
+from memlint.memory.repeated_modules import children_of, is_inside, repeated
 
 NEARLY = 0.8
 _PART = 0.15

@@ -1,22 +1,16 @@
 """What Changes would do to one program: asked once each, answered by another trace or by an edit of one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError
-from memlint.memory.allocator.reference import AllocatorSettings
-from memlint.memory.devices import Device
+from memlint.capture.capture import Capture
+from memlint.capture.looks import estimate_of, settings_of
 from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.flops import step_flops
 from memlint.memory.records import Trace
 from memlint.memory.timeline import Timeline
-from memlint.tracing.recorder import Program
-from memlint.tracing.workload_errors import trace_of_workload
-from memlint.whatif.change import Change, ChangedProgram, Effect, NotApplicableError
-from memlint.whatif.flops import step_flops
+from memlint.whatif.change import Change, Effect, NotApplicableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +40,22 @@ class Simulation:
 
     def __init__(
         self,
-        rebuild: Callable[[], Program] | None,
-        device: Device,
-        settings: AllocatorSettings,
-        *,
-        program: Program | None,
-        trace: Trace,
-        estimate: Estimate,
-        rerun: Callable[[Sequence[Change]], Trace | None] = lambda _changes: None,
+        capture: Capture,
+        retrace: Callable[[tuple[Change, ...]], Capture | None],
+        known: Estimate | None = None,
     ) -> None:
-        """`rebuild` makes the program anew; `program`, `trace` and `estimate` are unchanged.
+        """`capture` is of the unchanged program, with its Estimate if that is `known`.
 
-        A script cannot be made anew: `rerun` gives its Trace with Changes, or None.
+        `retrace` gives the Capture of the program with Changes; None where one means nothing for it.
         """
-        self.estimate = estimate
-        self.step_flops = step_flops(trace)
-        self._rebuild = rebuild
-        self._rerun = rerun
-        self._device = device
-        self.settings = settings
-        self._inputs = _shapes(program)
+        self.estimate = estimate_of(capture) if known is None else known
+        self.step_flops = step_flops(capture.trace)
+        self._retrace = retrace
+        self._device = capture.device
+        self._allocator = capture.workload.allocator
         self.num_traces = 0
         """How many Changes, or combinations of them, were traced."""
-        self._traces: dict[tuple[Change, ...], Trace] = {(): trace}
+        self._captures: dict[tuple[Change, ...], Capture] = {(): capture}
         self._answers: dict[tuple[Change, ...], WhatIf | None] = {}
 
     @property
@@ -86,46 +73,34 @@ class Simulation:
         return self._answers[changes]
 
     def trace(self, *changes: Change) -> Trace:
-        """The Trace of the program with these Changes, edits left out.
+        """The Trace of the program with these Changes, edits left out. Raises NotApplicableError."""
+        return self.capture(*changes).trace
 
-        Raises NotApplicableError, or MemlintError for what the program raises.
-        """
+    def capture(self, *changes: Change) -> Capture:
+        """The Capture of the program with these Changes, edits left out. Raises NotApplicableError."""
         changes = tuple(change for change in changes if not change.is_edit)
-        if changes not in self._traces:
+        if changes not in self._captures:
             self.num_traces += 1
-            trace = self._traced(changes)
-            # A Trace takes much memory: only those that are asked for next are kept.
-            self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), changes: trace}
-        return self._traces[changes]
-
-    def _traced(self, changes: tuple[Change, ...]) -> Trace:
-        if self._rebuild is None:
-            rerun = self._rerun(changes) if all(each.is_made_after_setup for each in changes) else None
-            if rerun is None:
+            capture = self._retrace(changes)
+            if capture is None:
                 raise NotApplicableError
-            return rerun
-        program = self._rebuild()
-        trace = trace_of_workload(ChangedProgram(program, *changes), self._device, self.settings)
-        if any(each.sets_batch for each in changes) and _shapes(program) == self._inputs:
-            raise NotApplicableError  # the target makes its inputs as it likes
-        return trace
+            if capture.workload.allocator != self._allocator:
+                capture = capture.with_allocator(self._allocator)
+            # A Capture takes much memory: only those that are asked for next are kept.
+            self._captures = {(): self._captures[()], **dict(list(self._captures.items())[-2:]), changes: capture}
+        return self._captures[changes]
 
     def _simulated(self, changes: tuple[Change, ...]) -> WhatIf:
-        trace = self.trace(*changes)
-        timeline = Timeline.of(trace)
+        capture = self.capture(*changes)
+        timeline = Timeline.of(capture.trace)
         for change in changes:
-            timeline = change.edit(timeline, trace)
-        after = estimate(timeline, self._device, trace.nodes, self.settings)
+            timeline = change.edit(timeline, capture.trace)
+        after = estimate(timeline, self._device, capture.trace.nodes, settings_of(capture))
         return WhatIf(
             changes=changes,
             estimate=after,
             peak_change=after.requested.estimate - self.estimate.requested.estimate,
-            recompute_flops=max(0, step_flops(trace) - self.step_flops),
+            recompute_flops=max(0, step_flops(capture.trace) - self.step_flops),
             step_flops=self.step_flops,
             effect=max((change.effect for change in changes), key=lambda effect: effect.severity, default=Effect.EXACT),
         )
-
-
-def _shapes(program: Any) -> list[tuple[int, ...]]:
-    leaves = tree_leaves(getattr(program, "inputs", None))
-    return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""The process in which user code runs: reads one request, writes one reply, ends.
+"""The process in which user code runs: it reads a request, then does one job after the other until it is ended.
 
 It talks through files in a directory of its parent, opened before the user's code runs, never through stdout, which
 belongs to that.
@@ -6,16 +6,20 @@ belongs to that.
 
 from __future__ import annotations
 
+import base64
 import faulthandler
-import importlib
+import json
 import os
+import pickle
 import signal
 import sys
+import time
 import traceback
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
@@ -26,20 +30,24 @@ from memlint.worker.dependencies import Watch
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from memlint.worker.protocol import Failure, Reply, Request, Result
+    from memlint.capture.capture import Capture
+    from memlint.worker.jobs import Job
+    from memlint.worker.protocol import Request
 
-REQUEST, REPLY, PARTIAL, SMALLER = "request.json", "reply.json", "partial.json", "smaller.txt"
+REQUEST, JOBS, REPLY, CAPTURES = "request.json", "jobs.txt", "reply.json", "captures"
+PARTIAL, SMALLER = "partial.json", "smaller.txt"
 STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
-REASON, MARKS = "ending.txt", "marks.txt"
-FILES = (REPLY, PARTIAL, SMALLER, STACK, STDOUT, STDERR, REASON, MARKS)
+REASON, HEARD = "ending.txt", "heard.txt"
+FILES = (JOBS, REPLY, CAPTURES, PARTIAL, SMALLER, STACK, STDOUT, STDERR, REASON, HEARD)
 """Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1), `REASON`
-why the parent asks a script to end, and `MARKS` how far the child is, as lines of these:"""
-HEARD, RULES = "heard", "rules"
-"""A script was reached by the request to end; the program is over, and rules look at what it did."""
+why the parent asks a script to end, and `HEARD` is written to once the script was reached."""
+_IDLE_SECONDS = 0.001, 0.02
+"""Between two looks for a job: at first, and after a while."""
 _REASON_NBYTES = 2**16
 
-_exit = os._exit
-"""Not what a script that runs here makes of it."""
+_exit, _sleep = os._exit, time.sleep
+"""The original functions; scripts may replace them."""
+_watch: Watch | None = None
 _exchange: tuple[Exchange, int] | None = None
 """The exchange and the process that may write there, once `main` has begun."""
 
@@ -50,12 +58,19 @@ def exchange_folder() -> Path:
     return _exchange[0].folder
 
 
-def write_partial(result: Result) -> None:
-    """Write what there is so far, in place of the last partial result: it counts if this process is stopped or fails.
+def write_partial(answer: BaseModel) -> None:
+    """Write what there is so far, in place of the last partial answer: it counts if this process is stopped or fails.
 
     Outside of a child nothing happens.
     """
-    _write(PARTIAL, result)
+    _say(PARTIAL, _json(answer))
+
+
+def write_partial_capture(capture: Capture) -> None:
+    """Write what was seen so far of a script, as `write_partial` does with a record."""
+    from memlint.capture.codec import encode  # noqa: PLC0415  (limits first)
+
+    _say(PARTIAL, base64.b64encode(zlib.compress(encode(capture), 1)).decode())
 
 
 def write_smaller(command: str) -> None:
@@ -66,18 +81,13 @@ def write_smaller(command: str) -> None:
     _say(SMALLER, command)
 
 
-def rules_begin() -> None:
-    """Say that the program is over: from here on the time limit is that of the rules."""
-    _say(MARKS, RULES)
-
-
 def reason_to_end() -> str:
     """Read why the parent asks a script to end, which tells the parent that it was heard; empty where it did not say.
 
     The first line is the reason, the second one what to do, if anything.
     """
     assert _exchange is not None, "only a child is asked"
-    _exchange[0].say(MARKS, HEARD.encode())
+    _exchange[0].say(HEARD, b"heard")
     with suppress(OSError):
         return _exchange[0].beginning(REASON, _REASON_NBYTES).decode(errors="replace").strip()
     return ""
@@ -90,29 +100,24 @@ def write_here() -> None:
     _exchange = (_exchange[0], os.getpid())
 
 
-def main(exchange: str, parent: str, memory_limit: str, analyse: str, bytecode: str) -> NoReturn:
-    """Carry out the request in the directory `exchange` with the function `analyse`, named as `module:function`.
-
-    `parent` is the process to die with, `memory_limit` in bytes; with `bytecode` the compiled modules of memlint and
-    PyTorch are kept, as Python does, but never those of user code.
-    """
-    run(Path(exchange), int(parent), int(memory_limit), analyse, bytecode=bool(bytecode))
-
-
 def run(
     directory: Path,
     parent: int,
     nbytes: int,
-    analyse: str,
+    serve: Callable[[Request], NoReturn],
     watch: Watch | None = None,
     *,
     bytecode: bool,
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """As `main`. A copy of another process has a `watch`, and calls `ready` within its limits."""
+    """Be the child of `parent` that takes at most `nbytes` and speaks through `directory`: `serve` its request.
+
+    With `bytecode` the compiled modules of memlint and PyTorch are kept, as Python does, but never those of user code.
+    A copy of another process has a `watch`, and calls `ready` within its limits.
+    """
     die_with(parent)
     limit_memory(nbytes)
-    global _exchange  # noqa: PLW0603 -- a process is a child once and for all
+    global _exchange, _watch  # noqa: PLW0603 -- a process is a child once and for all
     exchange = Exchange(directory, FILES, new=False)
     _exchange = (exchange, os.getpid())
     stack = os.fdopen(exchange.duplicate(STACK), "ab", buffering=0)
@@ -124,38 +129,133 @@ def run(
     watch.paused = False
     sys.dont_write_bytecode = not bytecode
     ready()
-    _answer(_reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, watch))
+    from memlint.worker.protocol import Request  # noqa: PLC0415  (limits first)
+
+    _watch = watch
+    request = Request.model_validate_json((directory / REQUEST).read_text(encoding="utf-8"))
+    try:
+        sys.dont_write_bytecode = True
+        _enter_project(request)
+        serve(request)
+    except BaseException as error:
+        fail_now(error)
 
 
-def answer_now(result: Result) -> NoReturn:
-    """Answer with `result` and end the process, from wherever this is called."""
-    from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
+def answer_jobs(answer: Callable[[Job], BaseModel | Capture | None]) -> NoReturn:
+    """Answer every job that the parent asks for, until it ends this process."""
+    from memlint.worker.jobs import Finish  # noqa: PLC0415  (limits first)
 
-    _answer(Reply(result=result))
+    while True:
+        message = _next_job()
+        try:
+            job = _unpickled(message)
+            if isinstance(job, Finish):
+                assert _watch is not None, "a child has one"
+                _say_reply(dependencies=_watch.dependencies())
+                _exit(0)  # threads and exit handlers of user code could hold the process up for ever
+            _reply_with(answer(job))
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            text = f": {error.code}" if isinstance(error.code, str) else ""
+            _reply_with_failure("SystemExit", f"sys.exit({code}){text}", user_lines(error))
+        except BaseException as error:
+            _reply_with_error(error)
 
 
 def fail_now(error: BaseException) -> NoReturn:
-    """Answer with what has gone wrong, as `answer_now` does with a result."""
-    from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
+    """Answer the job that is asked for, and all others, with what has gone wrong, from wherever this is called."""
 
-    _answer(Reply(failure=_failure(error)))
+    def fail(_job: Job) -> NoReturn:
+        raise error
+
+    answer_jobs(fail)
 
 
-def _answer(reply: Reply) -> NoReturn:
-    _write(REPLY, reply)
+class _Jobs:
+    """How many jobs were taken up, and where the next one begins; module state of a child."""
+
+    number = 0
+    offset = 0
+
+
+def _next_job() -> bytes:
+    """Wait for a job."""
+    assert _exchange is not None
+    if _exchange[1] != os.getpid():
+        _exit(0)  # user code has forked, and goes on in both
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with suppress(BaseException):  # user code may have closed it, or put anything in its place
             stream.flush()  # type: ignore[union-attr]
-    _exit(0)  # threads and exit handlers of user code could hold the process up for ever
+    seconds, most = _IDLE_SECONDS
+    while True:
+        content = _exchange[0].since(JOBS, _Jobs.offset)
+        line, end, _ = content.partition(b"\n")
+        if end:
+            _Jobs.number += 1
+            _Jobs.offset += len(line) + 1
+            return line
+        _sleep(seconds)
+        seconds = min(most, 1.2 * seconds)
 
 
-def _write(name: str, message: BaseModel) -> None:
-    """Put a message into the exchange at once. User code that forks and runs on comes here twice: the first writes."""
-    if _exchange is not None:
-        _say(name, _json(message))
+def _unpickled(message: bytes) -> Job:
+    content = base64.b64decode(message)
+    try:
+        job: Job = pickle.loads(content)
+    except ModuleNotFoundError:  # a Change of the project's own rules
+        from memlint.lint.registry import project_rules  # noqa: PLC0415  (limits first)
+        from memlint.worker.protocol import Request  # noqa: PLC0415  (limits first)
+
+        assert _exchange is not None
+        request = Request.model_validate_json((_exchange[0].folder / REQUEST).read_text(encoding="utf-8"))
+        project_rules(request.settings, Path(request.root))
+        job = pickle.loads(content)
+    return job
+
+
+def _reply_with(answered: Any) -> None:
+    from pydantic import BaseModel  # noqa: PLC0415  (limits first)
+
+    from memlint.capture.capture import Capture  # noqa: PLC0415  (limits first)
+    from memlint.capture.codec import encode  # noqa: PLC0415  (limits first)
+
+    record: Any = None
+    capture = None
+    for each in answered if isinstance(answered, tuple) else (answered,):
+        if isinstance(each, Capture):
+            content = encode(each)
+            if _exchange is not None and _exchange[1] == os.getpid():
+                capture = _exchange[0].append(CAPTURES, content), len(content)
+        elif isinstance(each, BaseModel):
+            record = json.loads(_json(each))
+    _say_reply(answer=record, capture=capture)
+
+
+def _reply_with_error(error: BaseException) -> None:
+    with suppress(Exception):  # stderr may be closed
+        traceback.print_exception(error)
+    memory = is_out_of_host_memory(error)
+    if isinstance(error, MemlintError):
+        message, hint = error.message, error.hint
+    else:
+        message, hint = "".join(traceback.format_exception_only(error)).strip(), ""
+    _reply_with_failure(type(error).__name__, message, user_lines(error), hint, memory=memory)
+
+
+def _reply_with_failure(kind: str, message: str, lines: list[str], hint: str = "", *, memory: bool = False) -> None:
+    from memlint.worker.protocol import Failure  # noqa: PLC0415  (limits first)
+
+    _say_reply(failure=Failure(kind=kind, message=message, hint=hint, traceback=lines, memory=memory))
+
+
+def _say_reply(**fields: Any) -> None:
+    from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
+
+    _say(REPLY, _json(Reply(number=_Jobs.number, **fields)))
 
 
 def _say(name: str, text: str) -> None:
+    """Put a message into the exchange at once. User code that forks and runs on comes here twice: the first writes."""
     if _exchange is not None and _exchange[1] == os.getpid():
         _exchange[0].say(name, text.encode())
 
@@ -177,37 +277,6 @@ def _as_text(value: object) -> object:
     if isinstance(value, dict):
         return {_as_text(key): _as_text(item) for key, item in value.items()}
     return [_as_text(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _reply(request: str, analyse: str, watch: Watch) -> Reply:
-    from memlint.worker.protocol import Failure, Reply, Request  # noqa: PLC0415  (limits first)
-
-    module, _, name = analyse.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-        sys.dont_write_bytecode = True
-        parsed = Request.model_validate_json(request)
-        _enter_project(parsed)
-        return Reply(result=function(parsed), dependencies=watch.dependencies())
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        text = f": {error.code}" if isinstance(error.code, str) else ""
-        return Reply(failure=Failure(kind="SystemExit", message=f"sys.exit({code}){text}", traceback=user_lines(error)))
-    except BaseException as error:
-        return Reply(failure=_failure(error))
-
-
-def _failure(error: BaseException) -> Failure:
-    from memlint.worker.protocol import Failure  # noqa: PLC0415  (limits first)
-
-    with suppress(Exception):  # stderr may be closed
-        traceback.print_exception(error)
-    memory = is_out_of_host_memory(error)
-    if isinstance(error, MemlintError):
-        message, hint = error.message, error.hint
-    else:
-        message, hint = "".join(traceback.format_exception_only(error)).strip(), ""
-    return Failure(kind=type(error).__name__, message=message, hint=hint, traceback=user_lines(error), memory=memory)
 
 
 def _enter_project(request: Request) -> None:

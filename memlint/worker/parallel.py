@@ -10,9 +10,9 @@ import psutil
 from memlint.base.errors import WorkerError
 from memlint.base.own_process import terminations_raise
 from memlint.worker import server_client
-from memlint.worker.child_exit import unanswered
+from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child
+from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child, store_of
 
 WORKER_NBYTES = 2**30
 """Host memory for one child: PyTorch, and the Trace of a model of a few billion parameters."""
@@ -34,16 +34,32 @@ def answers_to(
             "Mount it, as with: mount -t proc proc /proc. Without running models: memlint check --no-exec.",
         )
     left = dict(enumerate(tasks))
+    known = {number: task for number, task in left.items() if len(left) > 1 and _is_known(task)}
+    for number in known:
+        del left[number]
+    try:
+        yield from _one_by_one(known, on_wait)
+    except KeyboardInterrupt:
+        yield from ((number, unanswered()) for number in left)
+        raise
     if len(left) > 1 and sys.platform == "linux":
-        for number, answer in server_client.answers(tasks, min(num_workers(), len(left)), on_wait):
-            del left[number]
-            yield number, answer
+        numbers = list(left)
+        served = [tasks[number] for number in numbers]
+        for place, answer in server_client.answers(served, min(num_workers(), len(left)), on_wait):
+            del left[numbers[place]]
+            yield numbers[place], answer
     num = min(num_workers(), len(left))
     if num <= 1:
         yield from _one_by_one(left, on_wait)
     else:
         with terminations_raise(), SupervisorPool(left.items(), num) as supervisors:
             yield from supervisors.answers(lambda number, seconds: on_wait(tasks[number], seconds))
+
+
+def _is_known(task: Task) -> bool:
+    """Say whether it can be answered without a child, as far as that is known."""
+    store = store_of(task)
+    return store is not None and store.is_valid
 
 
 def num_workers() -> int:

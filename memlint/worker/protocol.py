@@ -1,46 +1,31 @@
-"""What the parent asks of its child, within which limits, and what the child answers."""
+"""What the parent asks of its child, within which limits, and what comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
-from pydantic import JsonValue, PlainSerializer, PlainValidator, TypeAdapter, model_validator
+from pydantic import JsonValue, PlainSerializer, PlainValidator, TypeAdapter
 
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
 from memlint.report.model import Record, RunFinding, Skipped, Workload
 from memlint.targets.script import Script
+from memlint.worker.jobs import FitsSoFar, Sweeps
 
-ANALYSE = "memlint.commands.analyse.child:analyse"
-"""The function that answers a Request where no other is named."""
-
-LEFT = "left"
-"""In the detail of a partial Result: Workloads of the target that nobody has begun with, as they are asked for."""
+if TYPE_CHECKING:
+    from memlint.worker.session import Session
 
 
-class Extent(Record):
-    """How far an analysis goes."""
-
-    init: bool = False
-    """Whether to write the declarations that make the assumptions explicit."""
-    plan: bool = False
-    """Whether to find the changes that bring every Workload below its budget, or into its GPU."""
-    allow_dynamics: bool = False
-    """Whether a plan may change the dynamics of training."""
-    thorough: bool = False
-    """Whether rules are to simulate alternatives that only a detailed report shows."""
-    timeline: bool = False
-    """Whether the Report is to hold the lifetime of every Buffer."""
-    graph: bool = False
-    """Whether the Report is to hold the last step as a graph."""
+CHILD = "memlint.session.child"
+"""Named and not imported: it needs torch."""
 
 
-class Request(Extent):
-    """Analyse the Workloads of one target."""
+class Request(Record):
+    """A target, and the settings under which a child answers about it."""
 
     target: str
     """As it was typed or configured."""
@@ -60,8 +45,6 @@ class Request(Extent):
     """Configuration with the command line's options on top."""
     script: Script | None = None
     """Run this instead."""
-    detail: dict[str, JsonValue] = {}
-    """What other functions than `analyse` are asked for; each says what it holds."""
 
     def limits(self, patience: float = 1) -> Limits:
         """What its settings allow a child, and `patience` times as many seconds."""
@@ -69,7 +52,7 @@ class Request(Extent):
 
 
 class Result(Record):
-    """The answer; paths in it are absolute, and no comment has taken a finding away."""
+    """What there is to say of a target; paths in it are absolute, and no comment has taken a finding away."""
 
     torch: str | None = None
     workloads: list[Workload] = []
@@ -79,8 +62,12 @@ class Result(Record):
     """With `init`: TOML or Python text for each Workload."""
     traced_lines: dict[str, list[int]] = {}
     """By file: the lines that the rules of traced steps have seen at work."""
-    detail: dict[str, JsonValue] = {}
-    """What other functions than `analyse` answer; each says what it holds."""
+    left: list[str] = []
+    """In a partial Result: Workloads of the target that nobody has begun with, as they are asked for."""
+
+
+AnyResult: TypeAlias = Result | Sweeps | FitsSoFar | Record
+"""What the command of a task makes of a child's answers."""
 
 
 class Dependencies(Record):
@@ -95,7 +82,7 @@ class Dependencies(Record):
 
 
 class Failure(Record):
-    """An exception that ended the analysis. `kind` is the name of its class."""
+    """An exception that ended a job. `kind` is the name of its class."""
 
     kind: str
     message: str
@@ -107,18 +94,16 @@ class Failure(Record):
 
 
 class Reply(Record):
-    """Exactly one of both."""
+    """The answer to one job: a record, a Capture, both, or a failure; nothing where a Change means nothing."""
 
-    result: Result | None = None
+    number: int
+    """Of the job, from 1."""
+    answer: JsonValue = None
+    capture: tuple[int, int] | None = None
+    """Where it stands in the file of Captures: offset and bytes."""
     failure: Failure | None = None
     dependencies: Dependencies | None = None
-    """Of the result; None if it is not known what it depends on."""
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        if (self.result is None) == (self.failure is None):
-            raise ValueError("a reply is a result or a failure")
-        return self
+    """Of all that was answered so far; only where the parent asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +136,7 @@ Error = Annotated[
 class Answer:
     """Either `result` or `error` is set; `stdout` and `stderr` are what user code wrote, at most the first MiB each."""
 
-    result: Result | None = None
+    result: AnyResult | None = None
     error: Error | None = None
     traceback: tuple[str, ...] = ()
     """With an error: `path:line in function` of the user's lines, outermost first."""
@@ -161,16 +146,21 @@ class Answer:
     """Whether the error is that the host's memory did not suffice."""
     dependencies: Dependencies | None = None
     """What the result depends on besides the request, where that is known."""
-    partial: Result | None = None
-    """With an error: the last partial result that the child wrote before it."""
+    partial: AnyResult | None = None
+    """With an error: what there was before it."""
 
 
 class Task(NamedTuple):
-    """A Request, what its child may take, and the function that answers it."""
+    """A Request, what its child may take, and who asks the child."""
 
     request: Request
     limits: Limits
-    analyse: str = ANALYSE
+    ask: Callable[[Session], AnyResult]
+    """Picklable: it may be called in another process."""
+    cache: bool = False
+    """True if answers of earlier children count, and new ones are kept for later."""
+    child: str = CHILD
+    """The module whose `main` its child runs."""
 
 
 @cache

@@ -9,19 +9,21 @@ from typing import NoReturn
 from memlint.base.own_process import die_with
 from memlint.worker.dependencies import Watch
 
+_NEEDED = ("memlint.session.child", "memlint.session.target", "memlint.worker.protocol")
+"""Named and not imported above: they need torch."""
 
-def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
-    """Import the modules that `arguments` name, those of the functions that will answer, and serve process `parent`.
 
-    It speaks on the descriptor `handle`, and ends without a word if its copies would not be whole. The last argument is
-    `bytecode`, as for an ordinary child.
+def main(place: str, handle: str, parent: str, bytecode: str) -> NoReturn:
+    """Import what children need, and serve process `parent`.
+
+    It speaks on the descriptor `handle`, and ends without a word if its copies would not be whole. `bytecode` is as for
+    an ordinary child.
     """
-    *modules, bytecode = arguments
     die_with(int(parent))
     os.set_inheritable(int(handle), False)
     watch = Watch(Path(place))
     sys.dont_write_bytecode = not bytecode
-    for module in ("memlint.worker.child", "memlint.worker.protocol", *modules):
+    for module in _NEEDED:
         importlib.import_module(module)
     watch.paused = True
     sys.dont_write_bytecode = True

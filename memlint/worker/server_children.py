@@ -1,5 +1,6 @@
 """What a server does: for each task it starts a supervisor, whose child is one more copy of the server."""
 
+import importlib
 import os
 import signal
 import sys
@@ -9,13 +10,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
-from memlint.base.temporary import exchange_folder
-from memlint.worker import child
 from memlint.worker.dependencies import Watch
 from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.supervise import supervise
-from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor
+from memlint.worker.session import Session
+from memlint.worker.supervise import answered
+from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor, store_of
 
 _STANDARD = frozenset((0, 1, 2))
 
@@ -84,14 +84,14 @@ def _ask(task: Task, snapshot: Snapshot) -> Answer:
         return Fork(lambda: _become_child(exchange, parent, stdout, stderr, task, snapshot))
 
     # With a place given, nobody asks for that of temporary files, which the child may do and is to be seen doing.
-    with exchange_folder(snapshot.place) as name:
-        return supervise(Path(name), task.request, task.limits, start)
+    with Session(task.request, task.limits, start, place=snapshot.place, store=store_of(task)) as session:
+        return answered(task, session)
 
 
 def _become_child(
     exchange: Path, parent: int, stdout: IO[bytes], stderr: IO[bytes], task: Task, snapshot: Snapshot
 ) -> NoReturn:
-    """Restore what `memlint.worker.child.main` finds in a new Python, and go on as it does."""
+    """Restore what `memlint.session.child.main` finds in a new Python, and go on as it does."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -101,9 +101,9 @@ def _become_child(
     _close_others(snapshot.descriptors)
     for name in sys.modules.keys() - snapshot.modules:
         del sys.modules[name]
-    child.run(
-        exchange, parent, task.limits.nbytes, task.analyse, snapshot.watch, bytecode=snapshot.bytecode, ready=_renew
-    )
+    child = importlib.import_module(task.child)
+    child.begin(exchange, parent, task.limits.nbytes, snapshot.watch, bytecode=snapshot.bytecode, ready=_renew)
+    raise AssertionError("a child ends by itself")
 
 
 def _renew() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from memlint.base.own_process import signals_wait, terminations_raise
 from memlint.base.temporary import exchange_folder
 from memlint.worker.child import STDERR, STDOUT
-from memlint.worker.child_exit import unanswered
+from memlint.worker.endings import unanswered
 from memlint.worker.processes import ProcessTree
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.supervise import start_python
@@ -39,7 +39,7 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
         terminations_raise(),
         ProcessTree() as tree,
         suppress(_GoneError),
-        _Server(Path(name), sorted({task.analyse.partition(":")[0] for task in tasks})) as server,
+        _Server(Path(name)) as server,
     ):
         tree.grow_from(server.process)
         try:
@@ -73,13 +73,13 @@ class _GoneError(Exception):
 class _Server:
     """The process and the connection to it; as a context, it has ended its children after the block."""
 
-    def __init__(self, place: Path, modules: Sequence[str]) -> None:
-        """Start it, to import `modules`; all its files are in `place`."""
+    def __init__(self, place: Path) -> None:
+        """Start it; all its files are in `place`."""
         self._ready = False
         self._connection, theirs = Pipe()
         with theirs, (place / STDOUT).open("w+b") as stdout, (place / STDERR).open("w+b") as stderr:
             handle = theirs.fileno()
-            arguments = (str(place), str(handle), str(os.getpid()), *modules)
+            arguments = (str(place), str(handle), str(os.getpid()))
             self.process = start_python(
                 "memlint.worker.server", *arguments, stdout=stdout, stderr=stderr, pass_fds=(handle,)
             )

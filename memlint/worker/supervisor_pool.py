@@ -13,10 +13,11 @@ from typing import NamedTuple, NoReturn, Self
 
 from memlint.base.errors import WorkerError
 from memlint.base.own_process import ENDING, die_with, signals_wait
-from memlint.worker.child_exit import unanswered
+from memlint.worker.capture_store import Store
+from memlint.worker.endings import unanswered
 from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.supervise import Interrupted, ask
+from memlint.worker.supervise import Interrupted, carry_out
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
 PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more than a ProcessTree takes at most
@@ -24,7 +25,12 @@ PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more
 
 def ask_child(task: Task, on_wait: Callable[[float], None] = lambda _seconds: None) -> Answer:
     """The Answer of a child that is a new Python."""
-    return ask(task.request, task.limits, analyse=task.analyse, on_wait=on_wait)
+    return carry_out(task, store=store_of(task), on_wait=on_wait)
+
+
+def store_of(task: Task) -> Store | None:
+    """Give what is kept of earlier answers, where the task takes and leaves some."""
+    return Store(task.request) if task.cache else None
 
 
 def answer_of(error: KeyboardInterrupt) -> Answer:

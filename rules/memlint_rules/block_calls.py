@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from memlint.memory.records import Frame, Trace
+from memlint.memory.repeated_modules import CONTAINERS
 from memlint.source.text import dotted_name, source_at
-from memlint.tracing.repeated_modules import CONTAINERS
 
 
 def call_of_blocks(trace: Trace, blocks: Sequence[str]) -> Frame | None:

@@ -1,8 +1,8 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.records import Phase, Trace
+from memlint.memory.repeated_modules import MIN_BLOCKS, is_inside
 from memlint.memory.timeline import alive_at, peak_event
-from memlint.tracing.repeated_modules import MIN_BLOCKS, is_inside
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections
 from memlint_rules.block_calls import call_of_blocks

@@ -4,8 +4,8 @@ from typing import NamedTuple, TypeAlias
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.records import Frame, Node, Phase, Trace
+from memlint.memory.repeated_modules import repeated
 from memlint.memory.timeline import alive_at, peak_event
-from memlint.tracing.repeated_modules import repeated
 from memlint.whatif.changes import CheckpointInstead
 from memlint_rules.flow import grouped
 

@@ -9,9 +9,9 @@ import torch
 
 from memlint.base.errors import MemlintError
 from memlint.base.frames import user_lines
-from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described
 from memlint.workloads.discover import find_workloads
+from tests.in_process import analysed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ def error_of(call: str, folder: Path) -> MemlintError:
     path.write_text(MODEL.format(call=call))
     (workload,) = find_workloads(f"{path}::Model", folder, [], {}).workloads
     with pytest.raises(MemlintError) as caught:
-        Analysis.of(workload, folder)
+        analysed(workload, folder)
     return caught.value
 
 
@@ -101,5 +101,5 @@ def test_what_onednn_takes_on_the_host_is_said_not_to_be_counted(
     path = tmp_path / "model.py"
     path.write_text(MODEL.format(call=call))
     (workload,) = find_workloads(f"{path}::Model", tmp_path, [], {"gpu": gpu}).workloads
-    texts = [each.text for each in described(Analysis.of(workload, tmp_path), None).assumptions]
+    texts = [each.text for each in described(analysed(workload, tmp_path), None).assumptions]
     assert [said in text for text in texts if "not counted" in text] == ([True] if said else [])

@@ -18,7 +18,7 @@ from memlint.commands.affected import resolve_affected
 from memlint.commands.targets import resolve, together
 from memlint.source.imports import Import, ImportReader
 from memlint.source.program_files import Project
-from memlint.worker import answer_cache as answers
+from memlint.worker import capture_store as answers
 from memlint.worker.protocol import Answer, Dependencies, Result
 
 WORKLOAD = "def memlint_workload(batch): ...\n"

@@ -25,7 +25,7 @@ class Large(nn.Module):
 
 
 def test_before_each_model_of_several_there_is_what_was_done_and_what_is_left(tmp_path, monkeypatch):
-    from memlint.commands.analyse import child
+    from memlint.session import target as child
 
     (tmp_path / "two_models.py").write_text(TWO)
     path, partial = str(tmp_path / "two_models.py"), []
@@ -43,7 +43,7 @@ def test_before_each_model_of_several_there_is_what_was_done_and_what_is_left(tm
 
 
 def test_the_figure_is_there_before_the_rules_are_done(tmp_path, monkeypatch):
-    from memlint.commands.analyse import child
+    from memlint.session import target as child
 
     (tmp_path / "one_model.py").write_text(TWO.partition("class Large")[0])
     path, partial = str(tmp_path / "one_model.py"), []

@@ -11,8 +11,8 @@ from torch import nn
 
 from memlint.cuda.session import virtual_device
 from memlint.memory.devices import device_named
+from memlint.session.real.cpu import measure_cpu_step
 from memlint.tracing.recorder import trace_program
-from memlint.validate.cpu import measure_cpu_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.commands.analyse.child import Analysis
 from memlint.workloads.discover import find_workloads
+from tests.in_process import analysed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +43,6 @@ def test_peaks_that_the_program_reads_are_those_of_its_report(settings: str, tmp
     file = tmp_path / f"reads_{abs(hash(settings))}.py"
     file.write_text(SOURCE.format(settings=settings))
     (workload,) = find_workloads(str(file), tmp_path).workloads
-    analysis = Analysis.of(workload, tmp_path)
+    analysis = analysed(workload, tmp_path)
     peaks = analysis.program.own_step.__globals__["PEAKS"]
     assert peaks[-1] == (analysis.estimate.allocated.estimate, analysis.estimate.reserved.estimate)

@@ -36,7 +36,7 @@ def run_rank(rank: int, world: int, port: int, names: list[str], results: Any) -
     import torch.distributed as dist
     import torch.distributed._functional_collectives as functional_collectives
 
-    from memlint.validate.cpu import measure_cpu_step
+    from memlint.session.real.cpu import measure_cpu_step
     from tests.distributed.strategies import STRATEGIES
 
     torch.set_num_threads(1)

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.commands.fit.child import fit
 from memlint.commands.sweep.command import spread_of
-from memlint.commands.sweep.tables import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.memory.devices import device_named
@@ -15,8 +13,11 @@ from memlint.memory.estimate import estimate
 from memlint.memory.records import Category, Trace
 from memlint.memory.timeline import Timeline
 from memlint.report.model import SweepRow
+from memlint.report.tables import Fit, FitOrder, Fits, Way
 from memlint.report.text_style import TextStyle
 from memlint.scaling.sizes import Sizes
+from memlint.session.fits import fit
+from memlint.session.target import Target
 from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
@@ -186,9 +187,8 @@ def test_ranks_that_are_fitted_together_are_as_each_alone(file: Path) -> None:
             qualname="plain",
             root=str(file.parent),
             settings=settings,
-            detail={"strategy": "fsdp", "world_sizes": list(world_sizes)},
         )
-        return list(fit(request).detail["fits"])
+        return list(fit(Target(request), FitOrder(strategy="fsdp", world_sizes=world_sizes)).fits)
 
     together = fitted(2, 8, 64)
     assert together == [*fitted(2), *fitted(8), *fitted(64)]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from memlint.commands.analyse.analysis import Analysis
 from memlint.workloads.discover import find_workloads
+from tests.in_process import analysed
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "fixtures" / "golden" / "estimates.json"
@@ -33,7 +33,7 @@ SETTINGS = {
 
 def estimates(name: str) -> dict[str, int]:
     (workload,) = find_workloads(str(ROOT / "fixtures" / "models" / f"{name}.py"), ROOT).workloads
-    estimate = Analysis.of(replace(workload, **SETTINGS[name]), ROOT).estimate
+    estimate = analysed(replace(workload, **SETTINGS[name]), ROOT).estimate
     peaks = {n: getattr(estimate, n) for n in ("requested", "allocated", "reserved")}
     return {f"{n}.{bound}": getattr(p, bound) for n, p in peaks.items() for bound in ("low", "estimate", "high")}
 

@@ -74,7 +74,7 @@ def peak(report: dict[str, Any]) -> int:
 
 def peak_of(file: Path, code: str) -> int:
     """The peak of the file with the corrections for one rule, traced in this process, which takes no start."""
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     file.write_text(corrected(code))
     settings = Settings.model_validate({"select": ["MEM010"]})

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from memlint.libraries import installation
 from memlint.memory.devices import device_named
 from memlint.memory.estimate import peaks
+from memlint.session.real.cpu import measure_cpu_step
 from memlint.tracing.recorder import trace_program
-from memlint.validate.cpu import measure_cpu_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
+from memlint.session.real.cpu import CpuMeasurement, MemoryEvent, measure_cpu_step
 from memlint.tracing.recorder import Program
-from memlint.validate.cpu import CpuMeasurement, MemoryEvent, measure_cpu_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,8 +23,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from memlint.memory.devices import device_named
 from memlint.memory.estimate import peaks
+from memlint.session.real.cpu import measure_cpu_step
 from memlint.tracing.recorder import trace_program
-from memlint.validate.cpu import measure_cpu_step
 from tests.oracles.random_layers import ANY, OF_IMAGES, OF_ROWS, OF_SEQUENCES
 from tests.oracles.single_ops import Difference
 

@@ -18,8 +18,8 @@ import torch
 
 from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, peaks
+from memlint.session.real.cpu import measure_cpu_step
 from memlint.tracing.recorder import trace_program
-from memlint.validate.cpu import measure_cpu_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

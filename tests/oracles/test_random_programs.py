@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from memlint.memory.devices import device_named
 from memlint.memory.estimate import Interval, peaks
+from memlint.session.real.cpu import measure_cpu_step
 from memlint.tracing.recorder import trace_program
-from memlint.validate.cpu import measure_cpu_step
 from tests.oracles.random_layers import Apply, Heads, Square
 from tests.oracles.random_programs import NUM_STEPS, answer, known
 from tests.oracles.single_ops import TOLERANCE

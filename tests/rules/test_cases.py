@@ -20,7 +20,7 @@ CASES = [
 
 
 def analysed(folder, rule, case):
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     folder.mkdir(exist_ok=True)
     result = analyse(request_of(rule, case, folder))

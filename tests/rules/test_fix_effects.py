@@ -45,7 +45,7 @@ def corrected(rule, text):
 
 
 def estimate(directory, text, call, num_batches=3):
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     directory = Path(tempfile.mkdtemp(dir=directory))  # a module that was imported once is not imported again
     file = directory / "case.py"

@@ -8,12 +8,12 @@ from memlint_rules.growth import FAR_AWAY
 from memlint_rules.mem407_kept_between_steps import KeptBetweenSteps
 from memlint_rules.mem409_batch_too_large import BatchTooLarge
 
-from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.worker.protocol import Request
 from memlint.workloads.discover import build_program, find_workloads
+from tests.in_process import analyse
 from tests.rules.test_cases import analysed, peak
 
 SOURCE = """\

@@ -26,7 +26,7 @@ TOUCHED = 64 * 32 * (64 * 4 + 8)
 
 
 def test_a_table_is_not_charged_for_another_of_its_shape(tmp_path):
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     file = tmp_path / "model.py"
     file.write_text(TABLES)

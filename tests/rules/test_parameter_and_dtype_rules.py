@@ -22,7 +22,7 @@ from memlint import Declaration
 @pytest.fixture
 def analysed(tmp_path):
     """Analyse a program with one rule: its findings and the requested peak."""
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     def run(source, code, name="model", **settings):
         file = tmp_path / f"{name}.py"

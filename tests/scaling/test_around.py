@@ -37,11 +37,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def around(folder: Path, **options: object) -> list[Sweep]:
-    from memlint.commands.sweep.child import around
+    from memlint.session.tables import around
+    from memlint.session.target import Target
 
     settings = Settings.model_validate({"select": ["MEM010"], **options})
     request = Request(target="model.py", path=str(folder / "model.py"), root=str(folder), settings=settings)
-    return [Sweep.model_validate(each) for each in around(request).detail["sweeps"]]
+    target = Target(request)
+    return [sweep for number in range(len(target.workloads)) for sweep in around(target, number).sweeps]
 
 
 def test_half_twice_and_four_times_the_batch_with_its_dtype_and_another(folder: Path) -> None:
@@ -73,7 +75,7 @@ def test_on_the_host_there_is_no_limit_and_no_table(folder: Path) -> None:
 
 
 def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlint.commands.sweep.child.MOST_CALLS", 10)
+    monkeypatch.setattr("memlint.session.tables.MOST_CALLS", 10)
     (own,) = around(folder)
     assert "too many" in (own.error or "")
     assert own.rows == []
@@ -84,7 +86,7 @@ def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, mon
 def test_a_step_of_many_kernels_has_its_own_column_and_not_the_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memlint.commands.sweep.child.MOST_CALLS_OF_OTHER", 10)
+    monkeypatch.setattr("memlint.session.tables.MOST_CALLS_OF_OTHER", 10)
     own, other = around(folder)
     assert (own.dtype, own.error, len(own.rows)) == ("float32", None, 4)
     assert (other.dtype, other.rows) == ("bf16-amp", [])

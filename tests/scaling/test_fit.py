@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.cli import main
-from memlint.commands.sweep.tables import BatchParts, Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.report.model import Interval, SweepRow
+from memlint.report.tables import BatchParts, Fit, FitOrder, Fits, Way
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
@@ -87,14 +87,15 @@ def request(folder: Path, name: str, **options: object) -> Request:
 
 
 def fitted(folder: Path, name: str, **options: object) -> Fit:
-    from memlint.commands.fit.child import fit
+    from memlint.session.fits import fit
+    from memlint.session.target import Target
 
-    (found,) = fit(request(folder, name, **options)).detail["fits"]
-    return Fit.model_validate(found)
+    (found,) = fit(Target(request(folder, name, **options)), FitOrder()).fits
+    return found
 
 
 def outcome(folder: Path, name: str, batch: int) -> str:
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     (workload,) = analyse(request(folder, name, batch=batch)).workloads
     assert workload.verdict is not None
@@ -117,7 +118,7 @@ def test_with_changes_the_largest_batch_is_that_of_the_program_changed_by_hand(f
 
 
 def test_parts_are_the_fewest_that_fit_and_keep_the_batch(folder: Path) -> None:
-    from memlint.commands.fit.child import _Search
+    from memlint.session.fits import _Search
     from memlint.whatif.change import Effect
     from memlint.workloads.discover import complete, find_workloads
 

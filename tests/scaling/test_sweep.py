@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from memlint.base.errors import UsageError
 from memlint.cli import main
 from memlint.commands.sweep.command import order_of, sizes_of
-from memlint.commands.sweep.tables import Order, Tables
 from memlint.commands.sweep.tables_text import render
 from memlint.config import Settings
 from memlint.report.model import Interval, Sweep, SweepRow
+from memlint.report.tables import Order, Tables
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
@@ -73,7 +73,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def swept(folder: Path, name: str, *batches: int, **asked: object):
-    from memlint.commands.sweep.child import sweep
+    from memlint.session.tables import sweep
+    from memlint.session.target import Target
 
     order = Order.model_validate({"batches": batches, "dtypes": (), "gpus": (), **asked})
     request = Request(
@@ -82,14 +83,12 @@ def swept(folder: Path, name: str, *batches: int, **asked: object):
         qualname=name,
         root=str(folder),
         settings=Settings(),
-        detail=order.model_dump(mode="json"),
     )
-    sweeps = sweep(request).detail["sweeps"]
-    return [Sweep.model_validate(each) for each in sweeps]
+    return sweep(Target(request), order).sweeps
 
 
 def checked(folder: Path, name: str, batch: int, **options: object):
-    from memlint.commands.analyse.child import analyse
+    from tests.in_process import analyse
 
     settings = Settings.model_validate({"select": ["MEM010"], "batch": batch, **options})
     path = str(folder / "model.py")

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.commands.validate import child as run
 from memlint.config import Settings
 from memlint.memory.records import Phase
-from memlint.validate import cuda as module
-from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
+from memlint.session import measuring as run
+from memlint.session.real import cuda as module
+from memlint.session.real.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
+from memlint.session.real.real_run import watched_phases
 from memlint.validate.measurement import Measurement, MeasureRequest, Subject
-from memlint.validate.real_run import watched_phases
 from memlint.worker.protocol import Request
 from tests.validate.fakes import GPU_NBYTES, FakeCuda, FakeNvml, FakeProgram
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from memlint.memory.repeated_modules import repeated
 from memlint.memory.timeline import Timeline, alive_at, peak_event
-from memlint.tracing.repeated_modules import repeated
 from memlint.whatif.change import ChangedProgram
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections

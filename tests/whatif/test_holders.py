@@ -14,8 +14,8 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, peak_event
+from memlint.session.holders import find_holders
 from memlint.tracing.recorder import trace_program
-from memlint.whatif.holders import find_holders
 
 A100 = device_named("a100-80gb")
 SIZE = 1 << 16

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.liveness import origin
 from memlint.whatif.changes import CheckpointModules, DropReference
 from memlint.whatif.changes.drop_reference import dead_references
 from memlint.workloads.discover import find_workloads
+from tests import in_process
+
+if TYPE_CHECKING:
+    from memlint.commands.analyse.analysis import Analysis
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
@@ -56,7 +60,7 @@ def analysed(folder: Path, forward: str, model: str) -> Analysis:
     file = folder / "model.py"
     file.write_text(SOURCE.format(forward=forward, model=model))
     (workload,) = find_workloads(str(file), folder, (), {"batch": 4}).workloads
-    return Analysis.of(workload, folder)
+    return in_process.analysed(workload, folder)
 
 
 @pytest.fixture(scope="module", autouse=True)

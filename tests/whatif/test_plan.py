@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.memory.estimate import CACHE_SPREAD
 from memlint.worker.protocol import Request
 from memlint.workloads.discover import find_workloads
+from tests.in_process import analyse, analysed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +23,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from memlint.targets.declare import Declaration
+from tests.in_process import analyse, analysed
 
 
 class Block(nn.Module):
@@ -100,10 +100,8 @@ def planned(folder: Path, budget: int, source: str, *, dynamics: bool = False, b
     chosen = Settings.model_validate(
         {"batch": batch, "budget": {"*": {"max": budget}}, "select": ["MEM010"], **settings}
     )
-    request = Request(
-        target=str(file), path=str(file), root=str(folder), settings=chosen, plan=True, allow_dynamics=dynamics
-    )
-    (workload,) = analyse(request).workloads
+    request = Request(target=str(file), path=str(file), root=str(folder), settings=chosen)
+    (workload,) = analyse(request, plan=True, allow_dynamics=dynamics).workloads
     assert workload.error is None
     return workload
 
@@ -112,7 +110,7 @@ def estimate(folder: Path, source: str, **overrides: Any) -> Any:
     file = folder / f"by_hand_{len(list(folder.iterdir()))}.py"  # a file is imported once
     file.write_text(source)
     (workload,) = find_workloads(str(file), folder, (), {"batch": 16, **overrides}).workloads
-    return Analysis.of(workload, folder).estimate
+    return analysed(workload, folder).estimate
 
 
 @pytest.fixture(scope="module")

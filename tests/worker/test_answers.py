@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from memlint.base import cache as cachedir
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.worker import answer_cache as answers
+from memlint.worker import capture_store as answers
 from memlint.worker import parallel, server_client
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Answer, Dependencies, Limits, Request, Result, Task

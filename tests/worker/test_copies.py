@@ -232,7 +232,7 @@ def test_copies_of_pytorch_answer_and_depend_as_ordinary_children_do(project):
         server_client.answers([Task(request, Limits()) for request in requests], 2, lambda _task, _seconds: None)
     )
     assert copies.keys() == {0, 1}, (
-        "memlint.commands.analyse.child starts threads, so that nobody can copy a process that has it"
+        "memlint.session.target starts threads, so that nobody can copy a process that has it"
     )
     for number, request in enumerate(requests):
         own = ask(request, Limits())

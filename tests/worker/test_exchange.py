@@ -9,7 +9,7 @@ import pytest
 
 from memlint.base.exchange import MOST_NBYTES, Exchange
 from memlint.worker.child import FILES, MARKS, PARTIAL, REASON, REPLY, SMALLER, STACK, STDERR, STDOUT
-from memlint.worker.child_exit import read_answer, stopped
+from memlint.worker.endings import read_answer, stopped
 from memlint.worker.protocol import Limits, Reply, Result
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="of files that are removed while they are open")

@@ -16,7 +16,7 @@ import pytest
 from memlint.base.errors import TargetError, WorkerError
 from memlint.base.exchange import Exchange
 from memlint.worker.child import FILES, REPLY, SMALLER, STACK
-from memlint.worker.child_exit import read_answer, stopped
+from memlint.worker.endings import read_answer, stopped
 from memlint.worker.protocol import Limits
 from memlint.worker.supervise import ask
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from memlint.base.errors import WorkloadError
-from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.records import Category
 from memlint.workloads.build.construct import build
 from memlint.workloads.loading import prepare_imports
+from tests.in_process import analysed
 from tests.workloads.tables import read_workloads
 
 prepare_imports()
@@ -42,7 +42,7 @@ def parameter_nbytes(analysis):
 
 
 def test_an_adapter_alone_is_trained(tmp_path):
-    analysis = Analysis.of(workload(f"{{ r = {RANK} }}", tmp_path), tmp_path)
+    analysis = analysed(workload(f"{{ r = {RANK} }}", tmp_path), tmp_path)
     assert parameter_nbytes(analysis) == 4 * (LINEAR + OTHERS + ADAPTER)
     assert analysis.estimate.categories[Category.OPTIMIZER_STATE] == 8 * ADAPTER
     assert [spec.name for spec in analysis.workload.inputs] == ["input_ids", "labels"]
@@ -50,7 +50,7 @@ def test_an_adapter_alone_is_trained(tmp_path):
 
 def test_quantized_weights_take_half_a_byte_and_their_scales(tmp_path):
     pytest.importorskip("bitsandbytes")
-    analysis = Analysis.of(workload(f'{{ r = {RANK}, quantize = "nf4" }}', tmp_path), tmp_path)
+    analysis = analysed(workload(f'{{ r = {RANK}, quantize = "nf4" }}', tmp_path), tmp_path)
     whole = LINEAR // 2 + 4 * (OTHERS + ADAPTER)
     scales = LINEAR // 64
     assert whole + scales < parameter_nbytes(analysis) < whole + 2 * scales + 7 * LAYERS * 1536
@@ -66,7 +66,7 @@ def test_a_config_with_weights_of_4_bits_says_what_their_scales_take(double, nby
     path.write_text(path.read_text().replace("128 }", f"128, quantization_config = {quantization} }}"))
     (declared,) = read_workloads(path)
     whole, scales = LINEAR // 2 + 4 * (OTHERS + ADAPTER), nbytes * LINEAR // 64
-    rest = parameter_nbytes(Analysis.of(declared, tmp_path)) - whole - scales
+    rest = parameter_nbytes(analysed(declared, tmp_path)) - whole - scales
     assert 0 <= rest <= 7 * LAYERS * 1536  # tables of 16 or 256 values, and of scales of scales, of each layer
 
 

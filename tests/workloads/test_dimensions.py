@@ -17,16 +17,16 @@ from click.testing import CliRunner
 import memlint.commands.check.command
 from memlint import cli
 from memlint.base.errors import UsageError, WorkloadError
-from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import find_requested
 from memlint.commands.check.command import Checked
 from memlint.config import Settings, override
 from memlint.report.model import Report
+from memlint.session.target import find_requested
 from memlint.targets.workload_tables import render_declaration
 from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build, completed_program
 from memlint.workloads.build.dimensions import resized
 from memlint.workloads.discover import build_program, complete, find_workloads
+from tests.in_process import analysed
 from tests.workloads.tables import read_workloads
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def shapes(workload: Workload) -> dict[str, tuple[int, ...]]:
 
 def lives(workload: Workload, root: Path) -> tuple[object, ...]:
     """Everything a trace says about bytes: kernels and Buffers in order, and the peaks."""
-    analysis = Analysis.of(workload, root)
+    analysis = analysed(workload, root)
     kernels = [(node.op, node.step, node.phase) for node in analysis.trace.nodes]
     buffers = [(each.nbytes, each.shape, each.dtype, each.category) for each in analysis.trace.buffers]
     peaks = [getattr(analysis.estimate, name) for name in ("requested", "allocated", "reserved", "device")]
@@ -302,7 +302,7 @@ def test_a_length_the_model_rejects_is_its_error(tmp_path):
         complete(found(path, dimensions={"seq": 512}))
     longer = resized(complete(found(path))[0], {"seq": 512})
     with pytest.raises(WorkloadError, match="the step failed"):
-        Analysis.of(longer, tmp_path)
+        analysed(longer, tmp_path)
 
 
 def test_models_without_text_have_no_length(tmp_path):
@@ -426,5 +426,5 @@ def test_a_step_that_takes_too_long_is_asked_for_with_an_eighth_of_its_longest_d
         settings = Settings.model_validate(options)
         request = Request(target="model.py", path=str(path), root=str(tmp_path), settings=settings)
         (workload,) = find_requested(request).workloads
-        Analysis.of(workload, tmp_path)
+        analysed(workload, tmp_path)
     assert commands == ["memlint check model.py --dim seq=64", "memlint check model.py --batch 1"]

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.base.errors import UsageError, WorkloadError
-from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described
 from memlint.memory.records import Phase
 from memlint.workloads.discover import find_workloads
+from tests.in_process import analysed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from memlint.commands.analyse.analysis import Analysis
 
 SOURCE = """
 import torch
@@ -41,7 +43,7 @@ def analysis(folder: Path, *, parts: int = 2, settings: str = ', gpu="cpu"', ste
     file = folder / f"own_step_{folder.name}.py"
     file.write_text(SOURCE.format(parts=parts, settings=settings, step=step))
     (workload,) = find_workloads(str(file), folder).workloads
-    return Analysis.of(workload, folder)
+    return analysed(workload, folder)
 
 
 def test_the_loop_body_of_the_declaration_is_the_step(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_an_optimizer_that_never_steps_is_not_named(tmp_path: Path) -> None:
     file = tmp_path / "stepping" / "own_step_without.py"
     file.write_text(SOURCE.format(parts=2, settings="", step="step").replace("optimizer.step()", "pass"))
     (workload,) = find_workloads(str(file), tmp_path).workloads
-    assert described(Analysis.of(workload, tmp_path), None).optimizer is None
+    assert described(analysed(workload, tmp_path), None).optimizer is None
 
 
 def test_an_optimizer_that_is_declared_is_the_one_that_is_named(tmp_path: Path) -> None:
@@ -103,4 +105,4 @@ def test_an_optimizer_that_is_declared_is_the_one_that_is_named(tmp_path: Path) 
     assert "step=step)" in text
     file.write_text(text.replace("step=step)", "step=step, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))"))
     (workload,) = find_workloads(str(file), tmp_path).workloads
-    assert described(Analysis.of(workload, tmp_path), None).optimizer == "sgd"
+    assert described(analysed(workload, tmp_path), None).optimizer == "sgd"

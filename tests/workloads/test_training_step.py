@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from torch import nn
 
-from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described
 from memlint.workloads.build.training_step import calls_training_step
 from memlint.workloads.discover import find_workloads
+from tests.in_process import analysed
 from tests.script.isolated import needs
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_a_lightning_module_without_forward_takes_its_own_step_and_optimizer(tmp
     file = tmp_path / f"classifier_of_{package}.py"
     file.write_text(CLASSIFIER.format(package=package))
     (workload,) = find_workloads(str(file), tmp_path).workloads
-    analysis = Analysis.of(workload, tmp_path)
+    analysis = analysed(workload, tmp_path)
     reported = described(analysis, None)
     assert reported.optimizer == "sgd"
     assert analysis.estimate.categories["optimizer_state"] == 4 * NUM_PARAMETERS  # the momentum

@@ -6,6 +6,7 @@ from typing import Any
 
 from memlint.base.grouping import grouped
 from memlint.base.units import format_count, outcome
+from memlint.capture.capture import ScriptFacts
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
 from memlint.memory.allocator.reference import AllocatorSettings
@@ -15,16 +16,17 @@ from memlint.memory.devices import Device
 from memlint.memory.estimate import Cause, stream_peaks
 from memlint.memory.fitting import fitting_gpus
 from memlint.memory.liveness import dead_at, least_peak
-from memlint.memory.records import Buffer, Category, Trace
+from memlint.memory.records import Buffer, Category, Phase, Trace
+from memlint.memory.timeline import live
 from memlint.memory.traffic import traffic
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, moment_of, place_of, plan_of, what_ifs_of
-from memlint.source.values import shown_arguments
 from memlint.targets.workload import Workload
 from memlint.whatif.plan import Planner
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""
+_AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
 _NOT_BY_LINE = tuple(map(Category, report.NOT_BY_LINE))
 
 
@@ -40,15 +42,11 @@ def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
 
 def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
     """The Workload with its Estimate, its assumptions and whether it fits."""
-    fields = identity(analysis.workload, budget)
-    program = analysis.program
-    if program is not None and program.own_step is not None and not analysis.steps_an_optimizer:
-        fields["optimizer"] = None
-    elif program is not None and program.declares_optimizer and program.optimizer is not None:
-        fields["optimizer"] = type(program.optimizer).__name__.lower()
-    return report.Workload(
+    capture = analysis.capture
+    fields = {**identity(analysis.workload, budget), "optimizer": capture.optimizer}
+    known = report.Workload(
         **fields,
-        guessed=shown_arguments(analysis.workload.guessed),
+        guessed=capture.guessed,
         assumptions=[
             report.Assumption(text=each.text, found=each.found, **place_of(each.frame)) for each in analysis.assumptions
         ],
@@ -57,6 +55,45 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
         verdict=_gpu_verdict(analysis),
         budget=_budget_verdict(analysis, budget),
         what_ifs=what_ifs_of(analysis.simulation.answers, analysis.trace),
+    )
+    return known if capture.script is None else known.model_copy(update=_of_script(capture.script, analysis))
+
+
+def _of_script(facts: ScriptFacts, analysis: Analysis) -> dict[str, object]:
+    """The fields that a Workload has because it is a script."""
+    fields: dict[str, object] = {"script": _script(facts, analysis)}
+    if facts.error is not None:
+        message, hint, traceback = facts.error
+        fields["error"] = report.Error(kind="workload", message=message, hint=hint, traceback=list(traceback))
+    if not analysis.trace.events:
+        fields |= {"estimate": None, "verdict": None, "budget": None}
+    return fields
+
+
+def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
+    """What the Report says of the run itself."""
+    nodes = analysis.trace.nodes
+    seen = {node.phase for node in nodes}
+    by_step: dict[int, int] = {}
+    for index, nbytes in zip(analysis.timeline.event_nodes, live(analysis.timeline), strict=True):
+        step = nodes[index].step if index >= 0 else -1
+        by_step[step] = max(by_step.get(step, 0), nbytes)
+    return report.Script(
+        command=facts.command,
+        steps=facts.num_steps,
+        step_peaks=[by_step[step] for step in sorted(by_step) if step >= 0],
+        step_seconds=[round(seconds, 3) for seconds in facts.seconds],
+        ending=facts.ending,
+        not_reached=[phase.value for phase in _AFTER_TRAINING if facts.goes_on and phase not in seen],
+        evaluations=facts.evaluations,
+        remembered=facts.remembered,
+        writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in facts.writes],
+        connections=[report.Connection(host=each.host, **place_of(each.frame)) for each in facts.connections],
+        programs=[
+            report.Program(command=each.command, is_offline=each.is_offline, **place_of(each.frame))
+            for each in facts.programs
+        ],
+        not_guarded=list(facts.not_guarded),
     )
 
 
@@ -191,7 +228,7 @@ def _ranks(analysis: Analysis) -> report.Ranks | None:
             report.Traffic(kind=kind, ranks=size, within_node=within, calls=calls, nbytes=nbytes, sent=sent)
             for kind, size, within, calls, nbytes, sent in traffic(trace)
         ],
-        outside=list(_outside(analysis.workload.device, trace)),
+        outside=list(_outside(analysis.capture.own_device, trace)),
         others=others if trace.world.size > 1 else "",
     )
 
@@ -200,7 +237,7 @@ def fitting_of(analysis: Analysis, prices: Mapping[str, float]) -> list[report.F
     """GPUs that the step would fit into; None on the host, and where nothing was taken."""
     if not analysis.device.is_cuda or not analysis.timeline.events:
         return None
-    settings, alone = AllocatorSettings.parse(analysis.workload.allocator), analysis.workload.device
+    settings, alone = AllocatorSettings.parse(analysis.workload.allocator), analysis.capture.own_device
     return [
         report.FittingGpu(name=gpu.name, title=gpu.title, total_nbytes=gpu.total_nbytes, price=price)
         for gpu, price in fitting_gpus(analysis.timeline, analysis.device, settings, alone, prices)

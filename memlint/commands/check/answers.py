@@ -4,26 +4,25 @@ import importlib.util
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.base.version import install_command
+from memlint.commands.analyse.analyse import analyse
+from memlint.commands.analyse.look import Look
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
 from memlint.report.escaping import visible
-from memlint.report.model import RunFinding, Skipped, Sweep, Workload
+from memlint.report.model import RunFinding, Skipped, Workload
 from memlint.report.workloads import moved
 from memlint.targets.script import Script
-from memlint.worker import answer_cache
-from memlint.worker.protocol import ANALYSE, LEFT, Answer, Extent, Request, Result, Task
+from memlint.worker.protocol import Answer, Request, Result, Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
-_SWEEP = "memlint.commands.sweep.child:around"
-_SCRIPT = "memlint.commands.run.child:analyse"
-_AROUND = {"detail": {"around": True}, **Extent().model_dump()}
 
 
 class Output(NamedTuple):
@@ -82,37 +81,28 @@ def answers_of_workers(
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
     workloads += [_unspeakable(request) for request, _ in requests if not _is_text(request)]
     requests = [(request, rules) for request, rules in requests if _is_text(request)]
-    extent = options.model_dump(include=set(Extent.model_fields))
-    own = [request.model_copy(update=extent) for request, _ in requests]
-    around = [
-        request.model_copy(update=_AROUND)
-        for request in own
-        if options.sweep and request.settings.sweep and request.script is None
-    ]
-    all_answers = _answers([*own, *around], on_wait, cache=options.cache)
-    answers = all_answers[: len(own)]
+    look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
+    own = [request for request, _ in requests]
+    answers = _answers(own, look, on_wait, cache=options.cache)
     left = [
         (each, rules) for (_, rules), r, answer in zip(requests, own, answers, strict=True) for each in _left(r, answer)
     ]
     requests += left
     own += [request for request, _ in left]
-    answers += _answers([request for request, _ in left], on_wait, cache=options.cache)
-    sweeps = _sweeps(around, all_answers[len(own) :])
+    answers += _answers([request for request, _ in left], look, on_wait, cache=options.cache)
     torch = None
     traced: list[RunFinding] = []
     findings: list[RunFinding] = []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     empty, declarations = [], []
     for (request, rules), answer in zip(requests, answers, strict=True):
-        result = answer.result or answer.partial or Result()
+        result = _result_of(answer)
         torch = result.torch or torch
         here = [moved(finding, len(workloads)) for finding in result.findings]
         traced += here
         findings += rules.unignored(unsuppressed(here))
         ended = [_with_output(workload, answer) for workload in result.workloads]
-        for workload in ended if answer.error is None else _failed(request, answer.error, answer):
-            sweep = {"sweep": sweeps.get((request.target, workload.name), [])}
-            workloads.append(workload.model_copy(update=sweep))
+        workloads += ended if answer.error is None else _failed(request, answer.error, answer)
         for path, lines in result.traced_lines.items():
             traced_lines[path].update(lines)
         declarations += result.declarations
@@ -158,7 +148,7 @@ def _failed(request: Request, error: MemlintError, answer: Answer) -> list[Workl
     Of several the ones that were done with keep their answers.
     """
     failed = failure(request.target, error, answer.traceback)
-    partial = answer.partial.workloads if answer.partial is not None else []
+    partial = _result_of(answer).workloads
     return [
         each
         if each.estimate is not None and request.script is None
@@ -169,8 +159,14 @@ def _failed(request: Request, error: MemlintError, answer: Answer) -> list[Workl
 
 def _left(request: Request, answer: Answer) -> list[Request]:
     """Requests for the Workloads that were behind one at which the child was stopped."""
-    names: Any = answer.partial.detail.get(LEFT, []) if answer.error is not None and answer.partial is not None else []
+    names = _result_of(answer).left if answer.error is not None else []
     return [request.model_copy(update={"target": f"{request.target}::{name}", "qualname": name}) for name in names]
+
+
+def _result_of(answer: Answer) -> Result:
+    """What there is, the whole or a part."""
+    result = answer.result or answer.partial
+    return result if isinstance(result, Result) else Result()
 
 
 def _with_output(workload: Workload, answer: Answer) -> Workload:
@@ -182,36 +178,19 @@ def _with_output(workload: Workload, answer: Answer) -> Workload:
     return workload.model_copy(update={"error": error.model_copy(update={"hint": f"It wrote: {last}"})})
 
 
-def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool) -> list[Answer]:
-    """The Answer to each request: those that are kept, and those of workers, several of which may run at a time."""
-    answers = {n: answer_cache.read(request) if cache else None for n, request in enumerate(requests)}
-    missing = [number for number, answer in answers.items() if answer is None]
-    if missing:
-        from memlint.worker.parallel import answers_to  # noqa: PLC0415
+def _answers(
+    requests: Sequence[Request], look: Look, on_wait: Callable[[str, float], None], *, cache: bool
+) -> list[Answer]:
+    """The Answer to each request: from what is kept, and of children, several of which may run at a time."""
+    from memlint.worker.parallel import answers_to  # noqa: PLC0415
 
-        tasks = [_task(requests[n]) for n in missing]
-        try:
-            for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
-                answers[missing[place]] = answer
-                if cache:
-                    answer_cache.write(requests[missing[place]], answer)
-        except KeyboardInterrupt:  # scripts say what was seen until then
-            if any(answer is None or answer.result is None for answer in answers.values()):
-                raise
+    ask = partial(analyse, look=look)
+    tasks = [Task(r, r.limits(_PATIENCE_FOR_PLANS if look.plan else 1), ask, cache and not r.script) for r in requests]
+    answers: dict[int, Answer | None] = dict.fromkeys(range(len(tasks)))
+    try:
+        for number, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+            answers[number] = answer  # noqa: PERF403 -- what there is when it is interrupted
+    except KeyboardInterrupt:  # scripts say what was seen until then
+        if any(answer is None or answer.result is None for answer in answers.values()):
+            raise
     return [answer for answer in answers.values() if answer is not None]
-
-
-def _task(request: Request) -> Task:
-    analyse = _SCRIPT if request.script is not None else _SWEEP if request.detail else ANALYSE
-    return Task(request, request.limits(_PATIENCE_FOR_PLANS if request.plan else 1), analyse)
-
-
-def _sweeps(requests: Iterable[Request], answers: Iterable[Answer]) -> dict[tuple[str, str], list[Sweep]]:
-    """By target as typed and name of the Workload; what could not be made is left out."""
-    sweeps = defaultdict(list)
-    for request, answer in zip(requests, answers, strict=True):
-        result = answer.result or answer.partial
-        records: Any = result.detail["sweeps"] if result else []
-        for sweep in map(Sweep.model_validate, records):
-            sweeps[request.target, sweep.name].append(sweep)
-    return sweeps

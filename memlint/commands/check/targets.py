@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memlint.base.errors import MemlintError, TargetError
+from memlint.commands.analyse.look import Look
 from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
 from memlint.report.from_rules import error_of, failed_target
 from memlint.report.model import Skipped, Workload
 from memlint.targets.target import SEPARATOR
-from memlint.worker.protocol import Extent
 
 
-class CheckOptions(Extent):
+class CheckOptions(Look):
     """How to check, beside what stands in Settings."""
 
     execute: bool = True
@@ -23,8 +23,6 @@ class CheckOptions(Extent):
     """The arguments are files that were changed: run the Workloads of their projects that one of them is a part of."""
     force_exclude: bool = False
     """Leave out what the configuration excludes even if it is named."""
-    sweep: bool = False
-    """Estimate batch sizes around that of each Workload, unless its configuration says no."""
     baseline: Path | None = None
     """Leave out the findings in this file."""
     statistics: bool = False

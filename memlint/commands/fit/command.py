@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memlint.base.grouping import grouped
 from memlint.commands.sweep.command import gpus_of
-from memlint.commands.sweep.gather import Gathered, gather
-from memlint.commands.sweep.tables import Fit, Fits, Spread
+from memlint.commands.sweep.gather import Gathered, asked, gather
+from memlint.report.tables import Fit, FitOrder, Fits, Spread
+from memlint.worker.jobs import FitsSoFar, FitWorkloads
 from memlint.worker.protocol import Request, Task
+from memlint.worker.session import Session
 
-_FIT = "memlint.commands.fit.child:fit"
 _PATIENCE = 10
 """Many programs are traced: it may take this many times the time limit of one analysis."""
 
@@ -39,7 +40,9 @@ def _tasks(gpus: Sequence[str], spread: Spread, request: Request) -> Iterator[Ta
     world_sizes = grouped(spread)
     for gpu, strategy in itertools.product(gpus or (None,), world_sizes):
         sizes = [size for size in world_sizes[strategy] if size is not None]
-        asked = {"gpu": gpu, "strategy": strategy, "world_sizes": sizes or None}
-        detail = {key: value for key, value in asked.items() if value is not None}
-        limits = request.limits(_PATIENCE * max(1, len(sizes)))
-        yield Task(request.model_copy(update={"detail": detail}), limits, _FIT)
+        order = FitOrder(gpu=gpu, strategy=strategy, world_sizes=tuple(sizes))
+        yield Task(request, request.limits(_PATIENCE * max(1, len(sizes))), functools.partial(_ask, order=order))
+
+
+def _ask(session: Session, order: FitOrder) -> FitsSoFar:
+    return asked(session, FitWorkloads(order), FitsSoFar)

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memlint.base.errors import UsageError
 from memlint.base.units import DTYPES, LARGEST_SIZE, dtype_named
-from memlint.commands.sweep.gather import Executor, Gathered, gather
-from memlint.commands.sweep.tables import Order, Spread, Tables, on_ranks
+from memlint.commands.sweep.gather import Executor, Gathered, asked, gather
 from memlint.memory.devices import device_named
 from memlint.report.model import Sweep
+from memlint.report.tables import Order, Spread, Tables, on_ranks
 from memlint.targets.strategy import Strategy
+from memlint.worker.jobs import Sweeps, SweepSizes
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Request, Task
+from memlint.worker.session import Session
 
-_SWEEP = "memlint.commands.sweep.child:sweep"
 _PATIENCE = 3
 """Each table traces several steps: it may take this many times the time limit of one analysis."""
 _RANGE = re.compile(r"(\d+):(\d+)")
@@ -158,4 +159,8 @@ def _tasks(order: Order, request: Request) -> Iterator[Task]:
     for gpu, dtype, pair in itertools.product(order.gpus or (None,), order.dtypes or (None,), order.spread):
         update = {"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else (), "spread": (pair,)}
         one = order.model_copy(update=update)
-        yield Task(request.model_copy(update={"detail": one.model_dump(mode="json")}), limits, _SWEEP)
+        yield Task(request, limits, functools.partial(_ask, order=one))
+
+
+def _ask(session: Session, order: Order) -> Sweeps:
+    return asked(session, SweepSizes(order), Sweeps)

@@ -12,8 +12,10 @@ from memlint.base.errors import NO_MODULE_FOUND, TargetError
 from memlint.base.version import __version__, install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
+from memlint.worker.jobs import FitsSoFar, Job, Sweeps
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Answer, Request, Task
+from memlint.worker.session import EndedError, JobError, Session
 
 
 class Executor(Protocol):
@@ -26,6 +28,7 @@ class Executor(Protocol):
 
 
 Document = TypeVar("Document", bound=BaseModel)
+_Tables = TypeVar("_Tables", Sweeps, FitsSoFar)
 
 
 class Missing(NamedTuple):
@@ -50,6 +53,17 @@ class Gathered(Generic[Document]):
         return 130 if self.interrupted else 2 if self.missing else 0
 
 
+def asked(session: Session, job: Job, model: type[_Tables]) -> _Tables:
+    """Give the answer to a job that grows; what there is of it counts if the child is stopped or fails."""
+    try:
+        return session.ask(job).as_(model)
+    except (EndedError, JobError, KeyboardInterrupt):
+        so_far = session.last_record(model)
+        if so_far is not None:
+            session.keep(so_far)
+        raise
+
+
 def gather(
     targets: Sequence[str],
     options: dict[str, object],
@@ -63,7 +77,7 @@ def gather(
 ) -> Gathered[Document]:
     """Run the tasks of every target, and put their answers, with relative paths, into a `document`.
 
-    `key` is the field of `document` and of `Result.detail` where they are, and `name` says what one is about that has
+    `key` is the field of `document` and of the answers where they are, and `name` says what one is about that has
     an error. A task that is stopped gives what it had so far. Raises MemlintError for arguments and configuration that
     make no sense; `options` are those of Settings.
     """
@@ -82,8 +96,8 @@ def gather(
     parts: list[Any] = []
     torch = None
     for task, answer in ((tasks[number], answers[number]) for number in sorted(answers)):
-        result = answer.result or answer.partial
-        answered: Any = relative(result.detail[key], Path.cwd()) if result else []
+        result: Any = answer.result or answer.partial
+        answered: Any = relative(result.model_dump(mode="json")[key], Path.cwd()) if result else []
         torch = result.torch if result else torch
         parts += answered
         if answer.error is not None:

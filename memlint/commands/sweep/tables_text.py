@@ -10,10 +10,10 @@ from typing import Any
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.commands.sweep.tables import Fit, Fits, Tables, Way, on_ranks
 from memlint.report.escaping import for_log
 from memlint.report.model import Sweep, SweepRow
 from memlint.report.phrases import MEASURES, bounds
+from memlint.report.tables import Fit, Fits, Tables, Way, on_ranks
 from memlint.report.text_style import EFFECT_COLORS, OUTCOME_COLORS, TextStyle, table
 
 _BOUNDS = ("low", "estimate", "high")

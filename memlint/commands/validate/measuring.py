@@ -5,18 +5,32 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.base.version import install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.config import Settings
 from memlint.memory.allocator.settings import VARIABLES
+from memlint.report.model import Record
 from memlint.validate.comparison import Cap, Comparison, Prediction
+from memlint.validate.jobs import (
+    DescribeMachine,
+    FindSubjects,
+    FoundSubjects,
+    Measured,
+    MeasureSubject,
+    Predictions,
+    PredictOrder,
+    PredictSubjects,
+)
 from memlint.validate.measurement import DeviceKind, Machine, Measurement, MeasureRequest, Subject, known_gpu
 from memlint.validate.store import Store
-from memlint.worker.protocol import Answer, Limits, Request
-from memlint.worker.supervise import ask
+from memlint.worker.jobs import Job
+from memlint.worker.protocol import Answer, Limits, Request, Task
+from memlint.worker.supervise import carry_out
+
+_Model = TypeVar("_Model", bound=Record)
 
 NUM_STEPS = 2
 _TOGETHER = 8  # Subjects estimated by one process
@@ -65,8 +79,8 @@ class Session:
     def machine(self) -> Machine:
         """Where it is measured. Raises UsageError where there is no such device."""
         if self._machine is None:
-            answer = self._ask("describe", {"device": self.device}, self.device)
-            self._machine = Machine.model_validate(_detail(answer)["machine"])
+            answer = self._ask(DescribeMachine(self.device), Machine, self.device)
+            self._machine = _result(answer, Machine)
         return self._machine
 
     def measure(self, subject: Subject, *, limit: int | None = None, history: bool = False) -> Outcome:
@@ -89,15 +103,15 @@ class Session:
             limit=limit,
             allocations=self.allocations,
         )
-        answer = self._ask("measure", request.model_dump(mode="json"), subject.name, subject.allocator)
+        answer = self._ask(MeasureSubject(request), Measured, subject.name, subject.allocator)
         if answer.out_of_memory:
             return Outcome(subject.name, skipped="too big for the host's memory")
         if answer.error is not None:
             return Outcome(subject.name, error=answer.error)
-        detail = _detail(answer)
-        if "skipped" in detail:
-            return Outcome(subject.name, skipped=str(detail["skipped"]))
-        measurement = Measurement.model_validate(detail["measurement"])
+        measured = _result(answer, Measured)
+        measurement = measured.measurement
+        if measurement is None:
+            return Outcome(subject.name, skipped=measured.skipped)
         if kept is not None:
             kept.put(measurement)
         return Outcome(subject.name, measurement)
@@ -151,29 +165,28 @@ class Session:
 
     def _predicted(self, subjects: Sequence[Subject], gpu: str) -> list[Prediction]:
         """Made by one process, or by one each where that dies: it takes nobody else's Prediction with it."""
-        dumped = [subject.model_dump(mode="json") for subject in subjects]
-        detail = {"subjects": dumped, "gpu": gpu, "allocations": self.allocations}
+        order = PredictOrder(subjects=list(subjects), gpu=gpu, allocations=self.allocations)
         name = f"the estimate of {subjects[0].name}" + (f" and {len(subjects) - 1} more" if len(subjects) > 1 else "")
-        answer = self._ask("predict", detail, name, times=len(subjects))
+        answer = self._ask(PredictSubjects(order), Predictions, name, times=len(subjects))
         if answer.error is None:
-            return [Prediction.model_validate(value) for value in _detail(answer)["predictions"]]
+            return _result(answer, Predictions).predictions
         if len(subjects) > 1:
             return [prediction for subject in subjects for prediction in self._predicted([subject], gpu)]
         return [Prediction(name=subjects[0].name, error="the process that made it died")]
 
-    def _ask(self, function: str, detail: Mapping[str, Any], name: str, allocator: str = "", times: int = 1) -> Answer:
-        on_gpu = self.device == "cuda" and function in ("measure", "describe")
+    def _ask(self, job: Job, model: type[Record], name: str, allocator: str = "", times: int = 1) -> Answer:
+        measures = isinstance(job, MeasureSubject)
+        on_gpu = self.device == "cuda" and (measures or isinstance(job, DescribeMachine))
         environment: dict[str, str | None] = dict(_CUDA_ENVIRONMENT) if on_gpu else {}
         if on_gpu and allocator:
             environment |= dict.fromkeys(VARIABLES, allocator)
         limits = Limits(
-            seconds=times * max(self.settings.timeout, _SECONDS if function == "measure" else 0.0),
+            seconds=times * max(self.settings.timeout, _SECONDS if measures else 0.0),
             nbytes=_UNLIMITED if on_gpu else self.settings.memory_limit,
         )
-        return ask(
-            Request(target=name, path=None, root=str(self.root), settings=self.settings, detail=dict(detail)),
-            limits,
-            analyse=f"memlint.commands.validate.{'predict' if function == 'predict' else 'child'}:{function}",
+        request = Request(target=name, path=None, root=str(self.root), settings=self.settings)
+        return carry_out(
+            Task(request, limits, lambda session: session.ask(job).as_(model)),
             environment=environment,
             on_wait=lambda seconds: self.on_wait(name, seconds),
         )
@@ -202,36 +215,34 @@ def find_subjects(
     for targets in distinct([resolve(argument, options) for argument in arguments]):
         outcomes += [Outcome(name, error=error) for name, error in targets.lost]
         for request in targets.requests:
-            answer = ask(
-                request.model_copy(update={"detail": {"device": device}}),
-                request.limits(),
-                analyse="memlint.commands.validate.predict:find",
+            job = FindSubjects(is_on_host=device == "cpu")
+            answer = carry_out(
+                Task(request, request.limits(), lambda session, job=job: session.ask(job).as_(FoundSubjects)),  # type: ignore[misc]
                 on_wait=lambda seconds, name=request.target: on_wait(name, seconds),  # type: ignore[misc]
             )
             if answer.error is not None:
                 outcomes.append(Outcome(request.target, error=answer.error))
                 continue
-            detail = _detail(answer)
-            for value in detail["subjects"]:
-                subject = Subject.model_validate(value)
+            found = _result(answer, FoundSubjects)
+            for subject in found.subjects:
                 if allocator and not subject.allocator:
-                    subject = subject.model_copy(update={"table": {**subject.table, "allocator": allocator}})
-                subjects.append((request, subject))
-            outcomes += [
-                Outcome(entry["name"], error=WorkerError(entry["message"], entry["hint"])) for entry in detail["failed"]
-            ]
-            if request.named and not detail["subjects"] and not detail["failed"]:
+                    table = {**subject.table, "allocator": allocator}
+                    subjects.append((request, subject.model_copy(update={"table": table})))
+                else:
+                    subjects.append((request, subject))
+            outcomes += [Outcome(each.name, error=WorkerError(each.message, each.hint)) for each in found.failed]
+            if request.named and not found.subjects and not found.failed:
                 hint = "Name the class or function that gives the model, as in model.py::build."
                 outcomes.append(Outcome(request.target, error=UsageError("no model found in it", hint)))
     return subjects, outcomes
 
 
-def _detail(answer: Answer) -> dict[str, Any]:
+def _result(answer: Answer, model: type[_Model]) -> _Model:
     """What the child answered. Raises its error."""
     if answer.error is not None:
         raise answer.error
-    assert answer.result is not None
-    return dict(answer.result.detail)
+    assert isinstance(answer.result, model)
+    return answer.result
 
 
 def _key(subject: Subject) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from memlint.base.patching import patched
 from memlint.memory.estimate import Estimate
 from memlint.memory.records import Trace
-from memlint.tracing.repeated_modules import is_inside
+from memlint.memory.repeated_modules import is_inside
 from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at, run_within
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities

@@ -6,22 +6,19 @@ operator and by the shape of its weight. So the operators that look the same to 
 `memlint.memory.recompute`.
 """
 
-import functools
-import operator
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import networkx as nx
-import torch
 
 from memlint.base.grouping import grouped
+from memlint.memory.flops import node_flops, step_flops
 from memlint.memory.recompute import Value, trade_off
 from memlint.memory.records import Buffer, Category, Node, Phase, Trace
-from memlint.tracing.repeated_modules import is_inside
+from memlint.memory.repeated_modules import is_inside
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
-from memlint.whatif.flops import node_flops, step_flops
 from memlint.whatif.repeated_blocks import Blocks, selections
 
 _NEGLIGIBLE = 0.002
@@ -101,7 +98,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
         for node in nodes:
             number = role_of[node.index]
             members[number].append((path, node))
-            if _is_random(node.op):
+            if node.op in trace.seeded:
                 # One that runs again must find the generator where it found it in forward.
                 drawn_before[number] |= drawn
                 drawn.add(number)
@@ -130,7 +127,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
             flops=sum(node_flops(node) for node in nodes if node.index in repeated),
             inputs=tuple({role_of[index] for index in makers if index in role_of}),
             is_needed=any(node.index in repeated for node in nodes),
-            can_be_kept=_overload(nodes[0].op) is not None
+            can_be_kept=nodes[0].op not in trace.without_overload
             and all(buffer.id not in written for _, buffer in made)
             and not any(_written(trace, node) for node in nodes),
             can_be_recomputed=not any(_updates_statistics(trace, node) for node in nodes),
@@ -210,18 +207,3 @@ def _weight(trace: Trace, node: Node) -> tuple[int, ...] | None:
         sources = trace.buffers_of(trace.nodes[buffer.node].inputs)
     is_parameter = {source.category for source in sources} == {Category.PARAMETER}
     return node.inputs[position].shape if is_parameter else None
-
-
-@functools.cache
-def _overload(op: str) -> torch._ops.OpOverload | None:
-    """What a policy sees of an operator; None for kernels that are no operator of PyTorch."""
-    try:
-        overload = operator.attrgetter(op)(torch.ops)
-    except AttributeError:
-        return None
-    return overload if isinstance(overload, torch._ops.OpOverload) else None
-
-
-def _is_random(op: str) -> bool:
-    overload = _overload(op)
-    return overload is not None and torch.Tag.nondeterministic_seeded in overload.tags

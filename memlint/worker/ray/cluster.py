@@ -19,7 +19,7 @@ from typing import IO, Any
 from memlint.base.errors import UsageError, WorkerError
 from memlint.base.own_process import terminations_raise
 from memlint.base.version import install_command
-from memlint.worker.child_exit import unanswered
+from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack

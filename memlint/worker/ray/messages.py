@@ -1,8 +1,10 @@
 """A Task for another machine, as JSON beside the files of its project, and its Answer as JSON."""
 
+import base64
 import contextlib
 import json
 import os
+import pickle
 import re
 import tempfile
 from dataclasses import replace
@@ -11,16 +13,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memlint.worker.protocol import Answer, Request, Task, answer_format
+from memlint.worker.protocol import Answer, Limits, Request, Task, answer_format
 from memlint.worker.ray.archive import unpack
-from memlint.worker.supervise import Interrupted, ask
+from memlint.worker.supervise import Interrupted, carry_out
 
 _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "CUDA_MODULE_LOADING")
 """Environment variables that change what a step takes; all others are those of the other machine."""
 
 
 class _Order(BaseModel):
-    task: Task
+    request: Request
+    limits: Limits
+    ask: str
+    """The function of the task, pickled, as text."""
     directory: str
     """Where the command was typed."""
     variables: dict[str, str]
@@ -29,7 +34,13 @@ class _Order(BaseModel):
 def sent(task: Task) -> str:
     """JSON of `task`, with paths of this machine."""
     variables = {name: os.environ.get(name, "") for name in _VARIABLES}
-    return _Order(task=task, directory=str(Path.cwd()), variables=variables).model_dump_json()
+    return _Order(
+        request=task.request,
+        limits=task.limits,
+        ask=base64.b64encode(pickle.dumps(task.ask)).decode(),
+        directory=str(Path.cwd()),
+        variables=variables,
+    ).model_dump_json()
 
 
 def carried_out(archive: bytes, order: str) -> str:
@@ -39,19 +50,19 @@ def carried_out(archive: bytes, order: str) -> str:
     KeyboardInterrupt, where it comes while the child runs, becomes the Answer with the child's partial result.
     """
     message = _Order.model_validate_json(order)
-    task = message.task
-    there = Path(task.request.root)
+    there = Path(message.request.root)
     with tempfile.TemporaryDirectory(prefix="memlint-") as name:
         root = Path(name).resolve() / (there.name or "project")
         unpack(archive, root)
-        request = Request.model_validate(moved(task.request.model_dump(mode="json"), there, root))
+        request = Request.model_validate(moved(message.request.model_dump(mode="json"), there, root))
         here = Path(moved(message.directory, there, root))
         if not here.is_relative_to(root):
             here = root
         here.mkdir(parents=True, exist_ok=True)
         with contextlib.chdir(here):
             try:
-                answer = ask(request, task.limits, analyse=task.analyse, environment=message.variables)
+                ask = pickle.loads(base64.b64decode(message.ask))
+                answer = carry_out(Task(request, message.limits, ask), environment=message.variables)
             except Interrupted as error:
                 answer = error.answer
         # What its result depends on is not known here.

@@ -56,8 +56,8 @@ def read_by_graphviz(dot: bytes) -> tuple[int, int]:
 def gpt2() -> tuple[Trace, Workload]:
     pytest.importorskip("torch")
     from memlint.memory.devices import device_named
+    from memlint.memory.flops import node_flops
     from memlint.tracing.recorder import trace_program
-    from memlint.whatif.flops import node_flops
     from memlint.workloads.discover import build_program, find_workloads
 
     (found,) = find_workloads(str(MODELS / "gpt2.py"), MODELS, overrides={"batch": 2}).workloads

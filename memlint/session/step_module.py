@@ -1,48 +1,54 @@
-"""What `memlint.trace` does: from a target to the graph of its step, in this process."""
+"""From a target to the graph of its step, in this process, for `memlint.trace`."""
 
 import contextlib
 import copy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule
 
 from memlint.base.errors import UsageError
 from memlint.base.patching import patched
-from memlint.commands.analyse.child import find_requested
-from memlint.commands.targets import resolve
 from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.session.target import find_requested
 from memlint.targets.declare import declared_workloads
 from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.workload_errors import workload_errors
+from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build_program
+
+Resolve: TypeAlias = "Callable[[str, Mapping[str, Any]], Iterable[Request]]"
 
 _MODULE, _NAME = "memlint_traced", "target"
 """Where an object that was handed over is found, as if it were in an installed module."""
 
 
-def step_module(target: object, options: Mapping[str, Any]) -> GraphModule:
-    """Trace two steps of the Workload of `target`, and give the second; the rest is as in `memlint.trace`."""
+def step_module(target: object, options: Mapping[str, Any], resolve: Resolve) -> GraphModule:
+    """Trace two steps of the Workload of `target`, and give the second; the rest is as in `memlint.trace`.
+
+    `resolve` gives the requests of what could be typed.
+    """
     options = {name: value for name, value in options.items() if value is not None}
     # While a target is imported and run `torch.compile` does nothing.
     with _importable(target), patched([(torch, "compile", torch.compile)]):
         is_text = isinstance(target, str | Path)
-        workload, root = _typed(str(target), options) if is_text else (_handed_over(target, options), Path())
+        workload, root = (
+            _typed(str(target), resolve(str(target), options)) if is_text else (_handed_over(target, options), Path())
+        )
         program = build_program(workload, root)
         with workload_errors():
             allocator = AllocatorSettings.parse(workload.allocator)
             return trace_program(program, workload.device, allocator).step_module()
 
 
-def _typed(text: str, options: Mapping[str, Any]) -> tuple[Workload, Path]:
+def _typed(text: str, requests: Iterable[Request]) -> tuple[Workload, Path]:
     """The only Workload of what could be typed after `memlint check`, and the folder of its project."""
-    requests = resolve(text, options).requests
     workloads = [(each, Path(request.root)) for request in requests for each in find_requested(request).workloads]
     if len(workloads) != 1:
         names = ", ".join(workload.target for workload, _root in workloads)

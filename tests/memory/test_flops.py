@@ -8,9 +8,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 import tests.oracles.programs as oracles
+from memlint.memory.flops import step_flops
 from memlint.whatif.change import ChangedProgram
 from memlint.whatif.changes import CheckpointModules
-from memlint.whatif.flops import step_flops
 from tests.whatif.programs import program, traced
 
 ON_THE_HOST = {  # which PyTorch leaves out

@@ -21,8 +21,8 @@ from memlint.base.variables import variables_of
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.retention import Holder
+from memlint.session.variables import attributes_of, entries_of, frame_of_code, tensors_in
 from memlint.tracing.recorder import Program, trace_program
-from memlint.whatif.variables import attributes_of, entries_of, frame_of_code, tensors_in
 
 _DEPTH = 3
 """How far into containers and objects a variable is searched."""

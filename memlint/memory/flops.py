@@ -1,13 +1,12 @@
 """Floating-point operations of a step, by the shapes that its kernels saw.
 
-Counted are the kernels that make up almost all of a network's work: matrix products, convolutions and attention, with
-the formulas of `torch.utils.flop_counter`. All others, recurrent layers of cuDNN among them, count nothing.
+Counted are the kernels that make up almost all of a network's work: matrix products, convolutions and attention, as
+`torch.utils.flop_counter` counts them (tests/memory/test_flops.py holds them against it). All others, recurrent layers
+of cuDNN among them, count nothing.
 """
 
 from collections.abc import Callable
 from math import prod
-
-from torch.utils.flop_counter import conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
 from memlint.memory.records import Node, Trace
 
@@ -48,22 +47,24 @@ def _of_convolution(x: Shape, weight: Shape, out: Shape) -> int:
     # A Node does not say whether it is transposed: then the weight begins with the channels that come in, and the
     # output is the larger side.
     transposed = weight[0] != out[1] or (weight[0] == x[1] and prod(out[2:]) > prod(x[2:]))
-    return int(conv_flop_count(list(x), list(weight), list(out), transposed))
+    return 2 * x[0] * prod((x if transposed else out)[2:]) * prod(weight)
 
 
 def _attention(node: Node) -> int:
     query, key, value = (geometry.shape for geometry in node.inputs[:3])
-    return int(sdpa_flop_count(query, _heads_of(query, key), _heads_of(query, value)))
+    return _scores(query, key) + _scores(query, value)
 
 
 def _attention_backward(node: Node) -> int:
-    grad, query, key, value = (geometry.shape for geometry in node.inputs[:4])
-    return int(sdpa_backward_flop_count(grad, query, _heads_of(query, key), _heads_of(query, value)))
+    """The scores again, their gradient and that of the values, then those of queries and keys."""
+    _grad, query, key, value = (geometry.shape for geometry in node.inputs[:4])
+    return 3 * _scores(query, key) + 2 * _scores(query, value)
 
 
-def _heads_of(query: Shape, shared: Shape) -> Shape:
-    """The shape of keys or values with a head for each of the queries, where fewer are shared."""
-    return (*shared[:1], query[1], *shared[2:])
+def _scores(query: Shape, other: Shape) -> int:
+    """Product of (batch, heads, queries, keys) with the last dimension of keys or values, or what gives the former."""
+    batch, heads, num_queries, _ = query
+    return 2 * batch * heads * num_queries * other[-2] * other[-1]
 
 
 _FORMULAS: dict[str, Callable[[Node], int]] = {

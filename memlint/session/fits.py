@@ -1,32 +1,36 @@
-"""What happens in the child process of `memlint fit`: the largest batch as it is, and with changes made together."""
+"""The largest batch that fits: as a Workload is, and with changes made together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
-from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import find_requested
-from memlint.commands.sweep.child import answered
-from memlint.commands.sweep.tables import BatchParts, Fit, Way, row_of, subject
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
-from memlint.memory.records import Trace
 from memlint.report.model import Interval
+from memlint.report.tables import BatchParts, Fit, FitOrder, Way, row_of, subject
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
+from memlint.session.tables import gathered
+from memlint.session.target import Target, Traced
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
-from memlint.worker.protocol import Request, Result
+from memlint.whatif.simulation import Simulation
+from memlint.worker.jobs import FitsSoFar
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
+
+if TYPE_CHECKING:
+    from memlint.memory.records import Trace
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""
@@ -34,14 +38,16 @@ _MOST_TRIES = 4
 """Numbers of parts that are tried."""
 
 
-def fit(request: Request) -> Result:
-    """What fits of every Workload of the target, with what `request.detail` says: GPU, strategy, numbers of ranks."""
-    detail: dict[str, Any] = dict(request.detail)
-    sizes = detail.pop("world_sizes", None)
-    settings = [{**detail, "world_size": size} for size in sizes] if sizes else [detail]
-    workloads = find_requested(request).workloads
-    everywhere = ([replace(workload, **each) for each in settings] for workload in workloads)
-    return answered("fits", (_on_ranks(here, Path(request.root)) for here in everywhere))
+def fit(target: Target, order: FitOrder) -> FitsSoFar:
+    """What fits of every Workload of the target, with the GPU, the strategy and the numbers of ranks of `order`."""
+    given = {name: value for name in ("gpu", "strategy") if (value := getattr(order, name)) is not None}
+    settings = [{**given, "world_size": size} for size in order.world_sizes] or [given]
+    everywhere = ([replace(workload, **each) for each in settings] for workload in target.workloads)
+    fits = gathered(
+        (_on_ranks(here, target.root) for here in everywhere),
+        lambda fits: FitsSoFar(torch=torch.__version__, fits=fits),
+    )
+    return FitsSoFar(torch=torch.__version__, fits=fits)
 
 
 def _on_ranks(workloads: Sequence[Workload], root: Path) -> Iterator[list[Fit]]:
@@ -126,13 +132,13 @@ class _Search:
             yield from self.chosen
             return
         self.planned = batch
-        analysis = Analysis.of(replace(self.workload, batch=batch), self._root)
+        traced = Traced.of(replace(self.workload, batch=batch), self._root)
+        simulation = Simulation(traced.capture, traced.retraced)
         limit = self.device.total_nbytes
         seen: set[frozenset[Change]] = {frozenset()}
         for exact in (True, False):
             # Variables that hold something are no Changes for a program with any batch.
-            workload, simulation = analysis.workload, analysis.simulation
-            planner = Planner(workload, simulation, lambda *_: {}, limit, at_any_batch=True, exact=exact)
+            planner = Planner(traced.workload, simulation, lambda *_: {}, limit, at_any_batch=True, exact=exact)
             for answer in planner.plan().steps:
                 if frozenset(answer.changes) in seen:
                     continue

@@ -1,4 +1,4 @@
-"""What happens in the child process of the validator that has a real device: naming it, and measuring a Workload."""
+"""A real device: naming the machine that it is in, and measuring a Subject on it."""
 
 import platform
 from functools import partial
@@ -8,36 +8,34 @@ from typing import Any
 import torch
 
 from memlint.memory.records import Phase
-from memlint.validate.cpu import CpuMeasurement, measure_cpu_step
-from memlint.validate.cuda import CudaMeasurement, driver_version, limit_reserved, measure_cuda_step, require_cuda
+from memlint.session.real.cpu import CpuMeasurement, measure_cpu_step
+from memlint.session.real.cuda import CudaMeasurement, driver_version, limit_reserved, measure_cuda_step, require_cuda
+from memlint.session.real.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
+from memlint.session.target import Target
 from memlint.validate.history import write_history
+from memlint.validate.jobs import Measured
 from memlint.validate.measurement import Allocation, Machine, Measurement, MeasureRequest, Peaks, catalogue_name
-from memlint.validate.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
-from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 
 
-def describe(request: Request) -> Result:
-    """The machine the device in `request.detail` is in. Raises UsageError where there is no such device."""
-    device = str(request.detail["device"])
+def describe(device: str) -> Machine:
+    """The machine the device is in. Raises UsageError where there is no such device."""
     if device == "cuda":
         require_cuda()
-    return Result.model_validate({"detail": {"machine": _machine(device).model_dump(mode="json")}})
+    return _machine(device)
 
 
-def measure(request: Request) -> Result:
+def measure(target: Target, order: MeasureRequest) -> Measured:
     """Run one Workload for real: a Measurement, or why it is left out: too big, or a package is missing."""
-    order = MeasureRequest.model_validate(request.detail)
     if order.device == "cuda":
         require_cuda()
     try:
-        measurement = _measured(order, Path(request.root))
+        return Measured(measurement=_measured(order, target.root))
     except Exception as error:
         reason = reason_to_skip(error)
         if reason is None:
             raise
-        return Result(detail={"skipped": reason})
-    return Result(detail={"measurement": measurement.model_dump(mode="json")})
+        return Measured(skipped=reason)
 
 
 def _measured(order: MeasureRequest, root: Path) -> Measurement:

@@ -10,7 +10,7 @@ from memlint.report.model import Interval, OnGpu, Peak, Record, Sweep, SweepRow
 from memlint.targets.workload import Workload
 
 if TYPE_CHECKING:
-    from memlint.scaling.sizes import SizePeaks
+    from memlint.memory.estimate import SizePeaks
 
 
 Spread = tuple[tuple[str | None, int | None], ...]
@@ -28,6 +28,14 @@ class Order(Record):
     dimensions: dict[str, tuple[int, ...]] = {}
     """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
     spread: Spread = ((None, None),)
+
+
+class FitOrder(Record):
+    """How to look for what fits of every Workload of a target; None for what the Workload says."""
+
+    gpu: str | None = None
+    strategy: str | None = None
+    world_sizes: tuple[int, ...] = ()
 
 
 class Document(Record):

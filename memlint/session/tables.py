@@ -1,32 +1,34 @@
-"""What happens in the child process of a sweep: the tables that an Order asks for."""
+"""Tables of sizes: those that an Order asks for, and those around the batch size of a Workload."""
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
-from memlint.commands.analyse.child import find_requested
-from memlint.commands.sweep.tables import Order, row_of, subject
 from memlint.lint.rule import MANY_NODES
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.report.model import Record, Sweep, SweepRow
+from memlint.report.tables import Order, row_of, subject
 from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.sizes import Sizes
+from memlint.session.target import Target
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
-from memlint.worker.protocol import Request, Result
+from memlint.worker.jobs import Sweeps
 from memlint.workloads.build.construct import build, completed_program, simulated_device
 from memlint.workloads.build.program import AUTOCASTS
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
+
+_Table = TypeVar("_Table")
 
 MOST_CALLS, MOST_CALLS_OF_OTHER = 5 * MANY_NODES, MANY_NODES
 """Kernels in a trace up to which there is a table around its batch size, and one with another dtype.
@@ -44,17 +46,19 @@ _OTHER = {
 """What else people train with."""
 
 
-def sweep(request: Request) -> Result:
-    """Sweeps of every Workload of the target, for all that the Order in `request.detail` asks for."""
-    root, order = Path(request.root), Order.model_validate(request.detail)
-    return answered(
-        "sweeps",
-        (
-            _tables(_of_ranks(replace(workload, dtype=dtype, gpu=gpu), *pair), root, order)  # type: ignore[arg-type]
-            for workload in find_requested(request).workloads
-            for gpu, dtype, pair in itertools.product(
-                order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,), order.spread
-            )
+def sweep(target: Target, order: Order) -> Sweeps:
+    """Sweeps of every Workload of the target, for all that `order` asks for."""
+    return Sweeps(
+        torch=torch.__version__,
+        sweeps=gathered(
+            (
+                _tables(_of_ranks(replace(workload, dtype=dtype, gpu=gpu), *pair), target.root, order)  # type: ignore[arg-type]
+                for workload in target.workloads
+                for gpu, dtype, pair in itertools.product(
+                    order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,), order.spread
+                )
+            ),
+            lambda sweeps: Sweeps(torch=torch.__version__, sweeps=sweeps),
         ),
     )
 
@@ -64,25 +68,25 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
     return replace(workload, **{name: value for name, value in ranks.items() if value is not None})  # type: ignore[arg-type]
 
 
-def around(request: Request) -> Result:
-    """Sweeps of every Workload of the target around its own batch size, with its dtype and with another."""
-    of_gpu = (each for each in find_requested(request).workloads if each.device.is_cuda)
-    return answered("sweeps", (_around(workload, Path(request.root)) for workload in of_gpu))
+def around(target: Target, number: int) -> Sweeps:
+    """Sweeps of a Workload around its own batch size, with its dtype and with another; none on the host."""
+    workload = target.traced(number).workload
+    growing = [_around(workload, target.root)] if workload.device.is_cuda else []
+    return Sweeps(
+        torch=torch.__version__,
+        sweeps=gathered(growing, lambda sweeps: Sweeps(torch=torch.__version__, sweeps=sweeps)),
+    )
 
 
-def answered(key: str, growing: Iterable[Iterator[Sequence[Record]]]) -> Result:
-    """A Result with the last of everything that grows; the parent gets whatever there is meanwhile."""
-
-    def result(records: Iterable[Record]) -> Result:
-        return Result(torch=torch.__version__, detail={key: [each.model_dump(mode="json") for each in records]})
-
-    done: list[Record] = []
+def gathered(growing: Iterable[Iterator[Sequence[_Table]]], document: Callable[[list[_Table]], Record]) -> list[_Table]:
+    """Give the last of everything that grows; the parent gets a `document` of whatever there is meanwhile."""
+    done: list[_Table] = []
     for snapshots in growing:
-        latest: Sequence[Record] = ()
+        latest: Sequence[_Table] = ()
         for latest in snapshots:
-            write_partial(result([*done, *latest]))
+            write_partial(document([*done, *latest]))
         done += latest
-    return result(done)
+    return done
 
 
 def _around(workload: Workload, root: Path) -> Iterator[list[Sweep]]:

@@ -2,47 +2,33 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
-from memlint.memory.records import Frame
-from memlint.memory.retention import Keeper, LongRun
-from memlint.memory.timeline import Timeline
+from memlint.memory.records import Frame, Trace
+from memlint.memory.retention import Keeper
+from memlint.session.variables import entries_of, frame_of_code, tensors_in
 from memlint.tracing.recorder import Program, trace_program
-from memlint.whatif.change import Change, Effect, Names
-from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
+from memlint.whatif.take_steps import NUM_STEPS
 
-NUM_STEPS = 4
 _DEPTH = 4
 """How far into containers and objects a variable is searched."""
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSteps(Change):
-    """Let a script take as many steps before it is ended."""
+def run_longer(
+    program: Program, device: Device, allocator: AllocatorSettings | None = None
+) -> tuple[Trace, dict[int, Keeper]]:
+    """Trace NUM_STEPS steps of a fresh `program`, and find by Buffer the variables that keep what outlives them.
 
-    num: int
-    effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        """As every Change."""
-        return f"take {self.num} steps"
-
-    def after_setup(self, program: Any) -> None:
-        """Tell the script."""
-        program.take_steps(self.num)
-
-
-def run_longer(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> LongRun:
-    """Run NUM_STEPS steps of a fresh `program`, and search what outlives them. Raises what the program raises."""
+    Raises what the program raises.
+    """
     keepers: dict[int, Keeper] = {}
 
     def after_step(step: int) -> None:
@@ -54,7 +40,7 @@ def run_longer(program: Program, device: Device, allocator: AllocatorSettings | 
                         keepers.setdefault(number, keeper)
 
     trace = trace_program(program, device, allocator, num_steps=NUM_STEPS, after_step=after_step).trace
-    return LongRun(Timeline.of(trace), keepers)
+    return trace, keepers
 
 
 def _variables(program: Any) -> Iterator[tuple[str, Any, Frame]]:

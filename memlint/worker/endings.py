@@ -1,7 +1,6 @@
-"""What a child left behind, read as an Answer: its result, or one clear error for the way it ended without one."""
+"""How a child ended, or why it was stopped: one clear error for each way."""
 
 import signal
-from contextlib import suppress
 from typing import Literal
 
 from memlint.base import errors
@@ -11,8 +10,8 @@ from memlint.base.frames import innermost_user_line, is_in_function
 from memlint.base.temporary import NO_SPACE
 from memlint.base.units import format_nbytes
 from memlint.report.model import Skipped
-from memlint.worker.child import PARTIAL, REPLY, SMALLER, STACK, STDERR, STDOUT
-from memlint.worker.protocol import Answer, Failure, Limits, Reply, Result
+from memlint.worker.child import SMALLER, STACK, STDERR
+from memlint.worker.protocol import Answer, Failure, Limits
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
@@ -26,55 +25,38 @@ _FULL_NBYTES = 2**20
 _READ_NBYTES = 2**20
 
 
-def read_answer(exchange: Exchange, status: int, limits: Limits, *, is_script: bool = False) -> Answer:
-    """The Answer of a child that ended by itself with `status`, negative for a signal."""
-    try:
-        message = exchange.last(REPLY)
-        if message is None:
-            return _failed(exchange, _vanished(exchange, status, limits, is_script))
-        reply = Reply.model_validate_json(message)
-    except ValueError as error:
-        return _failed(exchange, WorkerError(f"the answer of the child process cannot be read: {error}", _OURS))
-    if reply.failure is not None:
-        return _failed(exchange, _reported(reply.failure, limits), tuple(reply.failure.traceback))
-    texts = _text(exchange, STDOUT), _text(exchange, STDERR)
-    return Answer(reply.result, None, (), *texts, dependencies=reply.dependencies)
+def unreadable(error: Exception) -> WorkerError:
+    """Give the error for a reply that makes no sense."""
+    return WorkerError(f"the answer of the child process cannot be read: {error}", _OURS)
 
 
-def stopped(broken: Limit, exchange: Exchange, limits: Limits, *, is_script: bool = False) -> Answer:
-    """The Answer of a child that was stopped because it broke a limit."""
+def stopped(broken: Limit, exchange: Exchange, limits: Limits, *, is_script: bool = False) -> WorkerError:
+    """Give the error of a child that was stopped because it broke a limit."""
     guard = "" if is_script else GUARD
     match broken:
         case "seconds":
             option = "--time-limit" if is_script else "--timeout"
             smaller = _last_line(exchange)
-            if guard and (smaller or is_in_function(_text(exchange, STACK))):
+            if guard and (smaller or is_in_function(text_of(exchange, STACK))):
                 guard = _SLOW + (f"type {smaller}," if smaller else "give less to do, such as --batch 1 or --no-sweep.")
-            error = WorkerError(
+            return WorkerError(
                 f"no answer within {limits.seconds:g} s{_place(exchange)}",
                 f"{guard} {'or' if smaller else 'If it only needs longer,'} allow more with {option} SECONDS.".lstrip(),
             )
         case "nbytes":
-            error = _out_of_memory(limits)
+            return _out_of_memory(limits)
         case "processes":
-            error = WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", guard)
+            return WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", guard)
         case "output_nbytes":
-            error = WorkerError(
+            return WorkerError(
                 f"the code wrote more than {format_nbytes(limits.output_nbytes)} to stdout and stderr",
                 "See how it begins with -v.",
             )
-    return _failed(exchange, error)
 
 
-def rules_stopped(broken: Limit, exchange: Exchange, limits: Limits) -> Answer:
-    """The Answer of a child that was stopped while rules looked at its program: what is known without those."""
-    partial = _partial(exchange)
-    if partial is None:
-        return stopped(broken, exchange, limits, is_script=True)
-    texts = _text(exchange, STDOUT), _text(exchange, STDERR)
-    reason = f"{stop_reason(broken, limits).partition(chr(10))[0]}: findings of rules may be missing"
-    skipped = Skipped(reason=f"the rules were not through: {reason}", hint=_FEWER_RULES)
-    return Answer(partial.model_copy(update={"skipped": [*partial.skipped, skipped]}), None, (), *texts)
+def rules_missing(reason: str) -> Skipped:
+    """Say that rules were stopped while they looked at a script, and why."""
+    return Skipped(reason=f"the rules were not through: {reason}: findings of rules may be missing", hint=_FEWER_RULES)
 
 
 def stop_reason(broken: Limit, limits: Limits) -> str:
@@ -93,46 +75,36 @@ def stop_reason(broken: Limit, limits: Limits) -> str:
             return f"it was stopped because it wrote more than {written} to stdout and stderr"
 
 
-def interrupted(seconds: float, exchange: Exchange) -> Answer:
-    """The Answer of a child that was stopped after `seconds` because nobody waits for it any more."""
-    return _failed(exchange, WorkerError(f"interrupted after {seconds:.1f} s{_place(exchange)}", _AGAIN))
+def interrupted(seconds: float, exchange: Exchange) -> WorkerError:
+    """Give the error of a child that was stopped after `seconds` because nobody waits for it any more."""
+    return WorkerError(f"interrupted after {seconds:.1f} s{_place(exchange)}", _AGAIN)
+
+
+def not_begun() -> WorkerError:
+    """Give the error of a request that nobody had taken up when all was interrupted."""
+    return WorkerError("interrupted before there was an answer", _AGAIN)
 
 
 def unanswered() -> Answer:
     """The Answer to a request that no child had taken up, or of which nothing is known, when all was interrupted."""
-    return Answer(error=WorkerError("interrupted before there was an answer", _AGAIN))
+    return Answer(error=not_begun())
 
 
-def _failed(exchange: Exchange, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:
-    out_of_memory = isinstance(error, _OutOfMemoryError)
-    if out_of_memory:
-        error = WorkerError(error.message, error.hint)
-    texts = _text(exchange, STDOUT), _text(exchange, STDERR)
-    return Answer(None, error, traceback, *texts, out_of_memory, partial=_partial(exchange))
-
-
-def _partial(exchange: Exchange) -> Result | None:
-    with suppress(ValueError):  # user code can write there
-        if message := exchange.last(PARTIAL):
-            return Result.model_validate_json(message)
-    return None
-
-
-class _OutOfMemoryError(WorkerError):
-    """A WorkerError elsewhere; here it sets `out_of_memory`."""
+class OutOfMemoryError(WorkerError):
+    """The memory of the host did not suffice."""
 
 
 def _out_of_memory(limits: Limits) -> WorkerError:
-    return _OutOfMemoryError(
+    return OutOfMemoryError(
         f"the code took more than {format_nbytes(limits.nbytes)} of host memory",
         "The tensors of a model cost none here, but data and weights that are loaded do: load them only under "
         "`if __name__ == '__main__':`, or allow more with --memory-limit SIZE.",
     )
 
 
-def _vanished(exchange: Exchange, status: int, limits: Limits, is_script: bool) -> WorkerError:
-    """Why a child ended with `status` and left no reply."""
-    if "bad_alloc" in _text(exchange, STDERR):
+def vanished(exchange: Exchange, status: int, limits: Limits, *, is_script: bool) -> WorkerError:
+    """Give the error of a child that ended with `status`, negative for a signal, and left no reply."""
+    if "bad_alloc" in text_of(exchange, STDERR):
         return _out_of_memory(limits)
     if exchange.free_nbytes() < _FULL_NBYTES:
         return WorkerError(f"no temporary file can be written: {exchange.folder.parent} is full", NO_SPACE)
@@ -147,8 +119,8 @@ def _vanished(exchange: Exchange, status: int, limits: Limits, is_script: bool) 
     return WorkerError(f"the code {ends.get(name, 'was ended by a signal')} ({name}){_place(exchange)}", hint)
 
 
-def _reported(failure: Failure, limits: Limits) -> MemlintError:
-    """The error for what the child caught."""
+def reported(failure: Failure, limits: Limits) -> MemlintError:
+    """Give the error for what the child caught."""
     if failure.memory:
         return _out_of_memory(limits)
     if failure.kind == "SystemExit":
@@ -161,17 +133,23 @@ def _reported(failure: Failure, limits: Limits) -> MemlintError:
     return WorkerError(failure.message, _TOO_DEEP if failure.kind == RecursionError.__name__ else _OURS)
 
 
+def is_of_child(failure: Failure) -> bool:
+    """Say whether a failure ends a child, and not only a job: memlint does not know what its code raised."""
+    kind = getattr(errors, failure.kind, None)
+    return failure.memory or not (isinstance(kind, type) and issubclass(kind, MemlintError))
+
+
 def _place(exchange: Exchange) -> str:
     """Where the child was when it crashed or was asked, as the end of a sentence."""
-    line = innermost_user_line(_text(exchange, STACK))
+    line = innermost_user_line(text_of(exchange, STACK))
     return f", at {line}" if line else ""
 
 
 def _last_line(exchange: Exchange) -> str:
     """Give what to type instead of the step that was begun last, empty if there is none."""
-    return _text(exchange, SMALLER).rstrip("\n").rpartition("\n")[2]
+    return text_of(exchange, SMALLER).rstrip("\n").rpartition("\n")[2]
 
 
-def _text(exchange: Exchange, name: str) -> str:
+def text_of(exchange: Exchange, name: str) -> str:
     """The beginning of a file."""
     return exchange.beginning(name, _READ_NBYTES).decode(errors="replace")

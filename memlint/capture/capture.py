@@ -1,0 +1,108 @@
+"""A Capture: what one run of a program on the virtual accelerator said, however it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from memlint.base.version import __version__
+from memlint.memory.communicators import beside
+
+if TYPE_CHECKING:
+    from memlint.memory.devices import Device
+    from memlint.memory.records import Assumption, Frame, Trace
+    from memlint.targets.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that a script would have written or removed."""
+
+    path: str
+    nbytes: int | None
+    """None where it is not known, or the file would be gone."""
+    frame: Frame | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherHost:
+    """Another machine that a script wanted to speak with."""
+
+    host: str
+    frame: Frame | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedProgram:
+    """A program that a script started, as a shell would take it."""
+
+    command: str
+    is_offline: bool
+    frame: Frame | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """How the run of a script went."""
+
+    command: str
+    """As it was typed: `train.py --epochs 3`."""
+    num_steps: int
+    """Whole steps that were taken."""
+    seconds: tuple[float, ...]
+    """Each whole step took so many to simulate."""
+    ending: str
+    """The reason why the run was over."""
+    goes_on: bool
+    """True if the script would have gone on."""
+    evaluations: int
+    remembered: int
+    """Calls without gradients, and how many of them were answered as an earlier one of the same shapes."""
+    writes: tuple[WrittenFile, ...]
+    connections: tuple[OtherHost, ...]
+    programs: tuple[StartedProgram, ...]
+    not_guarded: tuple[str, ...]
+    """Names what the kernel of the machine does not refuse to compiled code and to started programs."""
+    error: tuple[str, str, tuple[str, ...]] | None = None
+    """Message, hint and traceback, where the run is less than was asked for."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One run of a program: its Trace, and what was declared, found and assumed about it."""
+
+    workload: Workload
+    """With all sizes; without arguments and examples, which `guessed` names as text."""
+    trace: Trace
+    optimizer: str | None
+    """As a Report names it; None where none steps."""
+    assumptions: tuple[Assumption, ...] = ()
+    """In the order of a Report: those of the program, then those of its Trace."""
+    assumed: frozenset[str] = frozenset()
+    """Settings that memlint chose; `loss` where the mean of the outputs stands for it."""
+    guessed: str = ""
+    """Arguments of the model that nobody named, as text."""
+    loads_everything: bool = False
+    """True if every module of PyTorch's libraries is on the GPU (CUDA_MODULE_LOADING, or an old PyTorch)."""
+    reads_allocator: bool = False
+    """True if the program asked for memory figures: with other allocator settings it could act otherwise."""
+    script: ScriptFacts | None = None
+    memlint: str = __version__
+
+    @cached_property
+    def own_device(self) -> Device:
+        """The GPU that it was made for, with the PyTorch on it."""
+        major, minor = self.trace.torch.split(".")[:2]
+        device = self.workload.device
+        torch = device.torch or (int(major), int(minor))
+        return replace(device, torch=torch, loads_everything=self.loads_everything)
+
+    @cached_property
+    def device(self) -> Device:
+        """The same with what the context and communicators of the process hold beside PyTorch's memory."""
+        return beside(self.own_device, self.trace.collectives)
+
+    def with_allocator(self, settings: str) -> Self:
+        """Give the same run under other settings of the allocator (`PYTORCH_ALLOC_CONF`). Raises UsageError."""
+        return replace(self, workload=replace(self.workload, allocator=settings))

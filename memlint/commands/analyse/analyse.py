@@ -1,0 +1,234 @@
+"""From a Session to a Result: every Workload of a target is captured, described and shown to the rules."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from memlint.base.errors import MemlintError, WorkerError
+from memlint.capture.capture import Capture
+from memlint.capture.codec import workload_of
+from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.description import described, fitting_of, identity, plan
+from memlint.commands.analyse.look import Look
+from memlint.config import Budget, Settings
+from memlint.lint.own_rules import kept_in_bounds
+from memlint.lint.registry import project_rules
+from memlint.lint.rule import Finding, Severity
+from memlint.lint.runner import trace_findings
+from memlint.report import model as report
+from memlint.report.from_rules import error_of, finding_of
+from memlint.report.from_trace import graph_of, timeline_of
+from memlint.report.model import RunFinding
+from memlint.targets.workload import Workload
+from memlint.worker import endings
+from memlint.worker.jobs import (
+    Declare,
+    DeclareByHand,
+    EstimateAround,
+    FindWorkloads,
+    Found,
+    LeftOut,
+    Sweeps,
+    Text,
+    TraceWorkload,
+)
+from memlint.worker.protocol import Request, Result
+from memlint.worker.session import EndedError, JobError, Session
+
+OVER_BUDGET = "MEM010"
+_LEFT_OUT_TOO = "findings are missing"
+
+
+def analyse(session: Session, look: Look) -> Result:
+    """Say all of the target's Workloads. Raises JobError where it cannot be loaded, EndedError where its child ends."""
+    return _Conversation(session, look).script() if session.is_script else _Conversation(session, look).target()
+
+
+class _Conversation:
+    """What was said so far of one target."""
+
+    def __init__(self, session: Session, look: Look) -> None:
+        self._session = session
+        self._look = look
+        self._request: Request = session.request
+        self._settings: Settings = session.request.settings
+        self._rules = project_rules(self._settings, Path(self._request.root)).chosen(self._settings)
+        self._done = Result()
+        self._lines: defaultdict[str, set[int]] = defaultdict(set)
+
+    def target(self) -> Result:
+        """Ask for one Workload after the other."""
+        session, request = self._session, self._request
+        found = session.ask(FindWorkloads()).as_(Found)
+        workloads = [workload_of(each) for each in found.workloads]
+        skipped = [_skipped(each, request) for each in found.left_out]
+        self._done = Result(torch=found.torch, skipped=skipped)
+        for number, workload in enumerate(workloads):
+            later = [each for each in workloads[number + 1 :] if each.origin == "discovered"]
+            if len(workloads) > 1:
+                self._keep_begun([each for each in workloads[number:] if each not in later], later)
+            try:
+                capture = session.ask(TraceWorkload(number)).capture
+            except JobError as failed:
+                budget = self._settings.budget_of(workload.name)
+                failure = error_of(failed.error, failed.traceback)
+                self._add(report.Workload(**identity(workload, budget), error=failure))
+                self._declare_by_hand(workload.name, failed.error)
+                continue
+            assert capture is not None
+            self._look_at(capture, number, [each.qualname for each in later])
+            if self._look.init:
+                self._declare(session.ask(Declare(number)).as_(Text))
+        if not workloads:
+            for each in found.left_out:
+                self._declare_by_hand(each.name, each.reason)
+        return self._done
+
+    def script(self) -> Result:
+        """Ask for what a script did."""
+        try:
+            capture = self._session.ask(TraceWorkload()).capture
+        except EndedError:
+            seen = self._session.last_capture()
+            if seen is not None:
+                analysis = self._analysis(seen, 0, thorough=False)
+                self._add(described(analysis, self._budget(analysis)))
+                self._session.keep(self._done)
+            raise
+        assert capture is not None
+        self._done = Result(torch=capture.trace.torch)
+        self._look_at(capture, 0, [])
+        return self._done
+
+    def _look_at(self, capture: Capture, number: int, later: list[str]) -> None:
+        """Describe a Workload, run the rules over it, and what else is to be said; keep everything on the way."""
+        analysis = self._analysis(capture, number, thorough=self._look.thorough)
+        budget = self._budget(analysis)
+        position = len(self._done.workloads)
+        before = self._done
+        details = self._details(analysis)
+        self._add(described(analysis, budget).model_copy(update=details))
+        reason = f"{analysis.workload.name}: its rules were not finished when it was stopped: {_LEFT_OUT_TOO}"
+        hint = "Allow more with --timeout SECONDS, or choose fewer rules with --select."
+        unfinished = report.Skipped(name=analysis.workload.name, reason=reason, hint=hint)
+        self._session.rules_begin()
+        findings: list[RunFinding] = []
+        try:
+            for each in self._findings(analysis):
+                findings.append(finding_of(each, analysis.workload.name, position))  # noqa: PERF401 -- kept if it is stopped
+            record = described(analysis, budget)  # with what the rules have simulated
+            added = {
+                "fitting": fitting_of(analysis, self._settings.gpu_prices),
+                "plan": plan(analysis, dynamics=self._look.allow_dynamics) if self._look.plan else None,
+                **details,
+            }
+        except BaseException as error:
+            self._done = self._done.model_copy(update={"findings": [*self._done.findings, *findings]})
+            if capture.script is None:
+                update = {"skipped": [*self._done.skipped, unfinished], "left": later}
+                self._session.keep(self._done.model_copy(update=update))
+                raise
+            if not isinstance(error, EndedError):
+                self._session.keep(self._done)
+                raise
+            missing = endings.rules_missing(error.reason)
+            self._done = self._done.model_copy(update={"skipped": [*self._done.skipped, missing]})
+            return
+        self._done = before.model_copy(update={"findings": [*before.findings, *findings]})
+        self._add(record.model_copy(update=added))
+        self._note_lines(analysis)
+        if self._look.sweep and self._settings.sweep and capture.script is None:
+            self._add_sweep(number)
+
+    def _analysis(self, capture: Capture, number: int, *, thorough: bool) -> Analysis:
+        if self._look.alloc_conf:
+            capture = capture.with_allocator(self._look.alloc_conf)
+        budget = self._settings.budget_of(capture.workload.name)
+        most = budget.max if budget else None
+        return Analysis.of(capture, self._session, number, most, thorough=thorough)
+
+    def _findings(self, analysis: Analysis) -> Iterator[Finding]:
+        """Everything that rules of traced steps find. A budget that is a warning fails nothing when it is exceeded."""
+        budget = self._budget(analysis)
+        lenient = budget is not None and budget.level == "warning"
+        has_own = bool(self._settings.rule_paths)
+        try:
+            with kept_in_bounds(self._session.seconds_left) if has_own else nullcontext():
+                for finding in trace_findings(analysis, self._rules):
+                    is_allowed = lenient and finding.code == OVER_BUDGET
+                    yield replace(finding, severity=Severity.INFO) if is_allowed else finding
+        except WorkerError as error:  # of a rule that does not end
+            raise EndedError(error) from error
+
+    def _add_sweep(self, number: int) -> None:
+        """Add the tables around the batch size, or as much of them as there is when the time is up."""
+        session = self._session
+        session.keep(self._done)
+        session.renew_time()
+        sweeps: Sweeps | None = None
+        try:
+            sweeps = session.ask(EstimateAround(number)).as_(Sweeps)
+        except JobError:
+            return
+        except EndedError:
+            sweeps = session.last_record(Sweeps)
+            if sweeps is not None:
+                self._add_to_last(sweeps)
+                session.keep(self._done)
+            raise
+        self._add_to_last(sweeps)
+
+    def _add_to_last(self, sweeps: Sweeps) -> None:
+        *others, last = self._done.workloads
+        self._done = self._done.model_copy(
+            update={"workloads": [*others, last.model_copy(update={"sweep": sweeps.sweeps})]}
+        )
+
+    def _note_lines(self, analysis: Analysis) -> None:
+        trace = analysis.trace
+        for frame in filter(None, {*(node.frame for node in trace.nodes), *(b.frame for b in trace.buffers)}):
+            self._lines[frame.of_project.path].add(frame.of_project.line)
+        lines = {path: sorted(numbers) for path, numbers in self._lines.items()}
+        self._done = self._done.model_copy(update={"traced_lines": lines})
+
+    def _budget(self, analysis: Analysis) -> Budget | None:
+        return self._settings.budget_of(analysis.workload.name)
+
+    def _details(self, analysis: Analysis) -> dict[str, object]:
+        """The parts of a Workload that say what happened when, if they are wanted."""
+        look = self._look
+        return {
+            "timeline": timeline_of(analysis.timeline, analysis.trace.nodes) if look.timeline else None,
+            "graph": graph_of(analysis.trace) if look.graph else None,
+        }
+
+    def _add(self, workload: report.Workload) -> None:
+        self._done = self._done.model_copy(update={"workloads": [*self._done.workloads, workload]})
+
+    def _keep_begun(self, begun: list[Workload], later: list[Workload]) -> None:
+        """Keep what there is, with the Workload that is analysed now; those later on can be asked for by name."""
+        known = [report.Workload(**identity(each, self._settings.budget_of(each.name))) for each in begun]
+        update = {"workloads": [*self._done.workloads, *known], "left": [each.qualname for each in later]}
+        self._session.keep(self._done.model_copy(update=update))
+
+    def _declare(self, text: Text) -> None:
+        if text.text:
+            self._done = self._done.model_copy(update={"declarations": [*self._done.declarations, text.text]})
+
+    def _declare_by_hand(self, name: str, error: MemlintError | str) -> None:
+        """With `init`: a declaration to be filled in of what cannot be analysed."""
+        if self._look.init:
+            known = ("WorkloadError", error, "") if isinstance(error, str) else _texts(error)
+            self._declare(self._session.ask(DeclareByHand(name, *known)).as_(Text))
+
+
+def _texts(error: MemlintError) -> tuple[str, str, str]:
+    return type(error).__name__, error.message, error.hint or ""
+
+
+def _skipped(left_out: LeftOut, request: Request) -> report.Skipped:
+    command = f"Type memlint check '{request.target}::{left_out.call}', which runs, with the sizes that you have."
+    hint = command if left_out.call else left_out.hint
+    return report.Skipped(path=request.path, name=left_out.name, reason=left_out.reason, hint=hint)

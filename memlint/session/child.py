@@ -1,0 +1,101 @@
+"""The child's beginning: within its limits it loads what its request names, and answers jobs about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from memlint.worker.child import answer_jobs, run
+
+if TYPE_CHECKING:
+    from memlint.session.target import Target
+    from memlint.worker.dependencies import Watch
+    from memlint.worker.jobs import Job
+    from memlint.worker.protocol import Request
+
+
+def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoReturn:
+    """Serve the request in the directory `exchange`.
+
+    `parent` is the process to die with, `memory_limit` in bytes; with `bytecode` the compiled modules of memlint and
+    PyTorch are kept, as Python does, but never those of user code.
+    """
+    begin(Path(exchange), int(parent), int(memory_limit), bytecode=bool(bytecode))
+
+
+def begin(
+    directory: Path,
+    parent: int,
+    nbytes: int,
+    watch: Watch | None = None,
+    *,
+    bytecode: bool,
+    ready: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """As `main`; in a copy of another process, with its `watch`, `ready` is called within the limits."""
+    run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready)
+
+
+def _serve(request: Request) -> NoReturn:
+    if request.script is not None:
+        from memlint.session.script import run_request  # noqa: PLC0415  (limits first)
+
+        run_request(request)
+    from memlint.session.target import Target  # noqa: PLC0415
+
+    answer_jobs(partial(_answer, Target(request)))
+
+
+def _answer(target: Target, job: Job) -> Any:
+    """Do one job."""
+    from memlint.worker import jobs  # noqa: PLC0415
+
+    match job:
+        case jobs.FindWorkloads():
+            return target.find()
+        case jobs.TraceWorkload(workload):
+            return target.trace(workload)
+        case jobs.Retrace(workload, changes):
+            return target.retrace(workload, changes)
+        case jobs.FindHolders(workload, changes, event, buffers):
+            return target.holders(workload, changes, event, buffers)
+        case jobs.RunLonger(workload):
+            return target.run_longer(workload)
+        case jobs.Declare(workload):
+            return target.declare(workload)
+        case jobs.DeclareByHand(name, kind, message, hint):
+            return target.declare_by_hand(name, kind, message, hint)
+    return _answer_rarer(target, job)
+
+
+def _answer_rarer(target: Target, job: Job) -> Any:
+    """Do a job for which more is imported."""
+    from memlint.session import fits, tables  # noqa: PLC0415
+    from memlint.worker import jobs  # noqa: PLC0415
+
+    match job:
+        case jobs.EstimateAround(workload):
+            return tables.around(target, workload)
+        case jobs.SweepSizes(order):
+            return tables.sweep(target, order)
+        case jobs.FitWorkloads(order):
+            return fits.fit(target, order)
+    return _answer_validator(target, job)
+
+
+def _answer_validator(target: Target, job: Job) -> Any:
+    from memlint.session import measuring, predicting  # noqa: PLC0415
+    from memlint.validate import jobs  # noqa: PLC0415
+
+    match job:
+        case jobs.FindSubjects(is_on_host):
+            return predicting.find(target, is_on_host=is_on_host)
+        case jobs.PredictSubjects(order):
+            return predicting.predict(target, order)
+        case jobs.DescribeMachine(device):
+            return measuring.describe(device)
+        case jobs.MeasureSubject(order):
+            return measuring.measure(target, order)
+    raise AssertionError(f"no child does {job!r}")

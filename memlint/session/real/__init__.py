@@ -1,0 +1,1 @@
+"""Real devices: what a step takes there."""

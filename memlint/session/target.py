@@ -1,0 +1,299 @@
+"""A target and its Workloads: found once, traced once, and again with Changes."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from memlint.accelerator import lazy_imports
+from memlint.base import errors
+from memlint.base.errors import MemlintError, WorkloadError
+from memlint.capture.capture import Capture
+from memlint.capture.codec import workload_fields
+from memlint.cuda.versions import torch_version
+from memlint.libraries import installation
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.context import VARIABLE, loads_everything
+from memlint.memory.devices import Device, device_named
+from memlint.memory.records import Assumption, Frame, Phase, Trace
+from memlint.report.model import Place
+from memlint.session.holders import find_holders
+from memlint.session.long_run import run_longer
+from memlint.source.values import shown_arguments
+from memlint.targets.workload import DEFAULT_GPU, Workload
+from memlint.targets.workload_tables import workloads_from_tables
+from memlint.tracing.workload_errors import trace_of_workload
+from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
+from memlint.worker.child import write_smaller
+from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
+from memlint.workloads import availability, downloads, stand_ins, torchvision_schemas, user_errors
+from memlint.workloads.build.construct import completed_program, settings_of
+from memlint.workloads.build.worst_rank import of_worst_rank
+from memlint.workloads.discover import Discovery, complete, find_workloads
+from memlint.workloads.skeleton import declaration, skeleton
+from memlint.workloads.user_errors import command_with
+
+if TYPE_CHECKING:
+    from memlint.worker.protocol import Request
+    from memlint.workloads.build.program import Program
+
+_UNCOMPILED = Assumption(
+    "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
+)
+_OVERRIDES = (
+    *("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch", "context"),
+    *("strategy", "world_size", "rank"),
+)
+_READ_SINCE = (2, 1)
+"""From there on what kernels take is known by version, at least in part."""
+
+
+def prepare(request: Request) -> None:
+    """Arm this process for the code of a target: what its libraries, decorators and errors then do."""
+    torchvision_schemas.install()
+    lazy_imports.run_eagerly()
+    installation.install(request.settings.op)
+
+
+@dataclass
+class Traced:
+    """One Workload that was traced."""
+
+    workload: Workload
+    """With all sizes."""
+    device: Device
+    settings: AllocatorSettings
+    program: Program
+    trace: Trace
+    root: Path
+
+    @classmethod
+    def of(cls, workload: Workload, root: Path) -> Traced:
+        """Trace `workload`. Raises WorkloadError for what its code raises, TraceError for what cannot be traced."""
+        workload, of_ranks = of_worst_rank(workload, root)
+        device = workload.device
+        completed, assumptions = complete(workload, root)
+        write_smaller(_smaller(completed))
+        program = completed_program(completed, root)
+        settings = AllocatorSettings.parse(completed.allocator)
+        trace = trace_of_workload(program, device, settings)
+        if program.declares_optimizer:
+            completed = replace(completed, assumed=completed.assumed - {"optimizer"})
+        of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
+        program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
+        at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
+        program.assumptions += [each for each in at_import if each not in program.assumptions]
+        program.assumptions += (*of_torch(workload, device), *of_context(device), *uncompiled())
+        if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
+            text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
+            program.assumptions.append(Assumption(text, None))
+        return cls(completed, device, settings, program, trace, root)
+
+    def rebuilt(self) -> Program:
+        """The program anew."""
+        return completed_program(self.workload, self.root)
+
+    def changed(self, changes: Sequence[Change]) -> Any:
+        """A fresh program with those of the Changes that are no edits."""
+        traced = [change for change in changes if not change.is_edit]
+        return ChangedProgram(self.rebuilt(), *traced) if traced else self.rebuilt()
+
+    @functools.cached_property
+    def capture(self) -> Capture:
+        """All that was said."""
+        return self.capture_of(self.trace, (*self.program.assumptions, *self.trace.assumptions))
+
+    def retraced(self, changes: tuple[Change, ...]) -> Capture | None:
+        """The program with Changes; None where one means nothing for it, or it fails with them."""
+        program = self.rebuilt()
+        try:
+            trace = trace_of_workload(ChangedProgram(program, *changes), self.device, self.settings)
+        except (NotApplicableError, MemlintError):
+            return None
+        if any(each.sets_batch for each in changes) and _shapes(program) == _shapes(self.program):
+            return None  # the target makes its inputs as it likes
+        return self.capture_of(trace)
+
+    def capture_of(self, trace: Trace, assumptions: Sequence[Assumption] = ()) -> Capture:
+        """Another Trace of this Workload."""
+        program, assumed = self.program, self.workload.assumed
+        return Capture(
+            workload=without_code(self.workload),
+            trace=trace,
+            optimizer=self._optimizer(),
+            assumptions=tuple(dict.fromkeys(assumptions)),
+            assumed=assumed | ({"loss"} if program.has_invented_loss else set()),
+            guessed=shown_arguments(self.workload.guessed),
+            loads_everything=self.device.is_cuda and loads_everything(self.device),
+        )
+
+    def _optimizer(self) -> str | None:
+        program = self.program
+        if program.own_step is not None and not any(node.phase is Phase.OPTIMIZER for node in self.trace.nodes):
+            return None
+        if program.declares_optimizer and program.optimizer is not None:
+            return type(program.optimizer).__name__.lower()
+        return self.workload.optimizer if self.workload.mode == "train" else None
+
+
+class Target:
+    """Answers the jobs about one Request."""
+
+    def __init__(self, request: Request, discovery: Discovery | None = None) -> None:
+        """`discovery` takes the place of loading what the request names."""
+        self._discovery = discovery
+        self.request = request
+        self.root = Path(request.root)
+        self._traced: dict[int, Traced] = {}
+
+    @functools.cached_property
+    def discovery(self) -> Discovery:
+        """The Workloads of the target: in a file that nobody named only those that are declared.
+
+        Raises MemlintError where it cannot be loaded.
+        """
+        return self._discovery or find_requested(self.request)
+
+    @property
+    def workloads(self) -> Sequence[Workload]:
+        """Those that were found."""
+        return self.discovery.workloads
+
+    def find(self) -> Found:
+        """Name the Workloads, and what was left out."""
+        found = [workload_fields(each) for each in self.workloads]
+        left_out = [LeftOut(name=e.name, reason=e.reason, hint=e.hint, call=e.call) for e in self.discovery.left_out]
+        return Found(torch=torch.__version__, workloads=found, left_out=left_out)
+
+    def traced(self, number: int) -> Traced:
+        """The Workload at this position, traced."""
+        if number not in self._traced:
+            self._traced[number] = Traced.of(self.workloads[number], self.root)
+        return self._traced[number]
+
+    def trace(self, number: int) -> Capture:
+        """Answer TraceWorkload. Raises MemlintError."""
+        return self.traced(number).capture
+
+    def retrace(self, number: int, changes: tuple[Change, ...]) -> Capture | None:
+        """Answer Retrace; None where a Change means nothing for the program, or it fails with them."""
+        return self.traced(number).retraced(changes)
+
+    def holders(self, number: int, changes: tuple[Change, ...], event: int, buffers: Collection[int]) -> Holders:
+        """Answer FindHolders. Raises MemlintError."""
+        own = self.traced(number)
+        try:
+            found = find_holders(own.changed(changes), own.device, event, buffers, own.settings)
+        except NotApplicableError as error:
+            raise WorkloadError("the change means nothing for the program") from error
+        return Holders(
+            holders=[
+                Held(buffer=number, variable=each.variable, frame=_place(each.frame), names=list(each.names))
+                for number, each in found.items()
+            ]
+        )
+
+    def run_longer(self, number: int) -> tuple[Keepers, Capture]:
+        """Answer RunLonger. Raises MemlintError."""
+        own = self.traced(number)
+        trace, keepers = run_longer(own.rebuilt(), own.device, own.settings)
+        kept = [
+            Kept(buffer=number, variable=each.variable, has_graph=each.has_graph, frame=_place(each.frame))
+            for number, each in keepers.items()
+        ]
+        return Keepers(keepers=kept), own.capture_of(trace)
+
+    def declare(self, number: int) -> Text:
+        """Answer Declare."""
+        own = self.traced(number)
+        return Text(text=declaration(own.workload, own.program.assumptions, self.root))
+
+    def declare_by_hand(self, name: str, kind: str, message: str, hint: str) -> Text:
+        """Answer DeclareByHand; empty where it cannot be loaded, which the error says."""
+        error = getattr(errors, kind, WorkloadError)(message, hint)
+        known = {each.name: each for each in self.workloads}
+        with suppress(MemlintError):
+            return Text(text=skeleton(known.get(name) or self._unbuilt(name), self.root, error))
+        return Text()
+
+    def _unbuilt(self, name: str) -> Workload:
+        """Something in the file that was asked for, with the settings of the command line."""
+        path, settings = self.request.path, self.request.settings
+        overrides = {key: value for key in _OVERRIDES if (value := getattr(settings, key)) is not None}
+        return Workload(name, f"{path}::{name}", path or "", name, **overrides)
+
+
+def find_requested(request: Request) -> Discovery:
+    """Load the target of a request, and give its Workloads. Raises MemlintError where it cannot be loaded."""
+    prepare(request)
+    root, settings = Path(request.root), request.settings
+    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
+    stand_ins.expect(settings.stub)
+    user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
+    availability.expect(device_named(settings.gpu or DEFAULT_GPU))
+    overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
+    target = request.path or request.target
+    if request.path and request.qualname:
+        target += f"::{request.call or request.qualname}"
+    discovered = find_workloads(target, root, configured, overrides)
+    workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
+    return discovered._replace(workloads=workloads)
+
+
+def without_code(workload: Workload) -> Workload:
+    """The same without arguments and examples, which may be any objects."""
+    return replace(workload, arguments={}, adapter={}, guessed={}, found=(), sizes={}, shown=None)
+
+
+def of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
+    """What is taken for true of another version of PyTorch than the one that runs."""
+    if not device.torch or device.torch == torch_version():
+        return ()
+    running = ".".join(map(str, torch_version()))
+    of_oldest = "its context, what its softmax keeps, else its kernels' own memory as in torch 2.1"
+    of_version = of_oldest if device.torch < _READ_SINCE else "its workspaces, its kernels' own memory"
+    text = (
+        f"torch {workload.torch}: {of_version}, its autocast, RMSNorm and einsum; "
+        f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
+    )
+    return (Assumption(text, None),)
+
+
+def of_context(device: Device) -> tuple[Assumption, ...]:
+    """What is taken for true of a CUDA context with all modules."""
+    if not device.is_cuda or not loads_everything(device):
+        return ()
+    return (Assumption(f"{VARIABLE}: the CUDA context has every module of PyTorch and its libraries", None),)
+
+
+def uncompiled() -> Iterator[Assumption]:
+    """Say that something is to be compiled, and is not."""
+    if lazy_imports.Compilation.is_requested:
+        yield _UNCOMPILED
+
+
+def _smaller(workload: Workload) -> str:
+    """The command for an eighth of the inputs' largest dimension, or of the batch; empty where both are 1."""
+    named = frozenset[str]().union(*(spec.dimensions for spec in workload.inputs or ()))
+    sizes = {name: size for name, size in workload.dimensions.items() if name in named and size > 1}
+    if sizes:
+        largest = max(sizes, key=sizes.__getitem__)
+        return command_with(f"--dim {largest}={-(-sizes[largest] // 8)}")
+    return command_with(f"--batch {-(-workload.batch // 8)}") if workload.batch > 1 else ""
+
+
+def _shapes(program: Any) -> list[tuple[int, ...]]:
+    leaves = tree_leaves(getattr(program, "inputs", None))
+    return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _place(frame: Frame) -> Place:
+    return Place(path=frame.path, line=frame.line, function=frame.function)

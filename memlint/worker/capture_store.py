@@ -1,0 +1,140 @@
+"""What children answered, kept in `.memlint_cache` while nothing that it depends on changes.
+
+It is kept by what a program depends on, not by how it is looked at: rules, budgets and formats may be others.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+
+from memlint.base import cache
+from memlint.worker.dependencies import child_environment, digest_of_path, digest_of_variable, mark_of
+from memlint.worker.protocol import Dependencies, Request
+
+_KIND = "captures"
+_MOST_NBYTES = 2**28
+"""Captures of one target that are kept at most."""
+_READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
+"""Beginnings of names of variables that compiled code may read, which no hook sees."""
+_OF_LOOKS = frozenset(
+    {
+        *("budget", "select", "extend_select", "ignore", "per_file_ignores", "exclude", "sweep", "gpu_prices"),
+        *("timeout", "memory_limit"),
+    }
+)
+"""Settings that decide how a program is looked at; `rule_paths` is none of them, as Changes of rules are code."""
+
+
+class Known(NamedTuple):
+    """The answer to a job: a record, a Capture as its file has it, or both."""
+
+    record: JsonValue
+    capture: bytes | memoryview | None
+
+
+class Store:
+    """The answers to one Request."""
+
+    def __init__(self, request: Request) -> None:
+        """Read what is kept, if it still holds."""
+        self._root = Path(request.root)
+        self._subject = _subject(request)
+        self._known: dict[str, tuple[JsonValue, tuple[int, int] | None]] = {}
+        self._captures = memoryview(b"")
+        self._files: frozenset[str] = frozenset()
+        self.output = "", ""
+        """What the code wrote to stdout and stderr."""
+        entry = cache.read(self._root, _KIND, self._subject, cache.key_of(), _entry)
+        if entry is None:
+            return
+        self._files = frozenset(entry.dependencies.files)
+        if _holds(entry.dependencies):
+            content = cache.read_bytes(self._root, _KIND, self._subject)
+            if content is not None and zlib.crc32(content) == entry.checksum:
+                self._known, self.output = entry.known, entry.output
+                self._captures = memoryview(content)
+
+    @property
+    def is_valid(self) -> bool:
+        """True if something is known."""
+        return bool(self._known)
+
+    @property
+    def files_read(self) -> frozenset[str]:
+        """Absolute paths of the files that answers were made of, which may have changed since."""
+        return self._files
+
+    def known(self, job: str) -> Known | None:
+        """Give the answer to the job with this `repr`."""
+        if job not in self._known:
+            return None
+        record, place = self._known[job]
+        return Known(record, None if place is None else self._captures[place[0] : place[0] + place[1]])
+
+    def _with_bytes(self, job: str) -> tuple[JsonValue, bytes | None]:
+        known = self.known(job)
+        assert known is not None
+        return known.record, None if known.capture is None else bytes(known.capture)
+
+    def write(self, new: Mapping[str, Known], dependencies: Dependencies | None, output: tuple[str, str]) -> None:
+        """Keep what a child has answered beside what is known; nothing where it is not known what it depends on."""
+        answers = {**{job: Known(*self._with_bytes(job)) for job in self._known}, **new}
+        nbytes = sum(len(known.capture) for known in answers.values() if known.capture is not None)
+        if dependencies is None or nbytes > _MOST_NBYTES:
+            return
+        parts: list[bytes | memoryview] = []
+        places: dict[str, Any] = {}
+        offset = 0
+        for job, known in answers.items():
+            place = None
+            if known.capture is not None:
+                place = offset, len(known.capture)
+                parts.append(known.capture)
+                offset += len(known.capture)
+            places[job] = [known.record, place]
+        content = b"".join(parts)
+        fields = {
+            "known": places,
+            "dependencies": dependencies.model_dump(mode="json"),
+            "output": output,
+            "checksum": zlib.crc32(content),
+        }
+        cache.write_bytes(self._root, _KIND, self._subject, content)
+        cache.write(self._root, _KIND, self._subject, cache.key_of(), fields)
+
+
+class _Entry(NamedTuple):
+    known: dict[str, tuple[JsonValue, tuple[int, int] | None]]
+    dependencies: Dependencies
+    output: tuple[str, str]
+    checksum: int
+
+
+def _entry(fields: dict[str, Any]) -> _Entry:
+    known = {job: (record, None if place is None else tuple(place)) for job, (record, place) in fields["known"].items()}
+    stdout, stderr = fields["output"]
+    return _Entry(known, Dependencies.model_validate(fields["dependencies"]), (stdout, stderr), fields["checksum"])
+
+
+def _subject(request: Request) -> str:
+    """The request with what its answer depends on from the start: where this is, and what libraries may look at."""
+    environment = child_environment({})
+    watched = sorted(item for item in environment.items() if item[0].startswith(_READ_BY_LIBRARIES))
+    settings = request.settings.model_dump_json(exclude=set(_OF_LOOKS))
+    asked = request.model_dump_json(exclude={"settings"})
+    return f"{sys.executable}\0{Path.cwd()}\0{watched}\0{asked}\0{settings}"
+
+
+def _holds(dependencies: Dependencies) -> bool:
+    environment = child_environment({})
+    return (
+        all(digest_of_variable(name, environment) == digest for name, digest in dependencies.variables.items())
+        and all(mark_of(path) == mark for path, mark in dependencies.packages.items())
+        and all(digest_of_path(path) == digest for path, digest in dependencies.files.items())
+    )

@@ -1,0 +1,362 @@
+"""A Session: a child held open, which answers one job after the other, and what it answered before."""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self, TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from memlint.base.errors import MemlintError, WorkerError
+from memlint.base.exchange import MOST_NBYTES, Exchange
+from memlint.base.own_process import terminations_raise
+from memlint.base.temporary import exchange_folder
+from memlint.capture.capture import Capture
+from memlint.capture.codec import decode
+from memlint.targets.script import END_SIGNAL
+from memlint.worker import endings
+from memlint.worker.capture_store import Known, Store
+from memlint.worker.child import (
+    CAPTURES,
+    FILES,
+    HEARD,
+    JOBS,
+    PARTIAL,
+    REASON,
+    REPLY,
+    REQUEST,
+    STACK,
+    STDERR,
+    STDOUT,
+)
+from memlint.worker.endings import Limit
+from memlint.worker.jobs import Finish, Job
+from memlint.worker.processes import Child, ProcessTree
+from memlint.worker.protocol import AnyResult, Limits, Reply, Request
+
+_INTERVAL = 0.1  # seconds between two measurements of the process tree
+_LOOK = 0.001, 0.02  # seconds between two looks for a reply: at first, and after a while
+_HEARD_PATIENCE = 5.0  # seconds for a script to take notice that it is to end
+_END_PATIENCE = 30.0  # seconds for it to go through what was seen so far
+_FINISH_PATIENCE = 5.0  # seconds for a child to say on what its answers depend
+_STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Answered(NamedTuple):
+    """What came of a job; nothing where a Change means nothing for the program."""
+
+    record: JsonValue
+    capture: Capture | None
+
+    def as_(self, model: type[_Model]) -> _Model:
+        """Give the record. Raises WorkerError where it is none of that kind."""
+        try:
+            return model.model_validate(self.record)
+        except ValidationError as error:
+            raise endings.unreadable(error) from error
+
+
+class JobError(Exception):
+    """The error that a job ended in; the child can go on."""
+
+    def __init__(self, error: MemlintError, traceback: tuple[str, ...]) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.traceback = traceback
+
+
+class EndedError(BaseException):
+    """The child has ended, or was stopped: nothing more can be asked. No rule catches it."""
+
+    def __init__(self, error: MemlintError, traceback: tuple[str, ...] = (), reason: str = "") -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.traceback = traceback
+        self.reason = reason or error.message
+        """Why, as the end of a sentence about a script."""
+
+
+class Session(AbstractContextManager["Session"]):
+    """Asks the child of one Request, which starts when something is asked that is not known."""
+
+    def __init__(
+        self,
+        request: Request,
+        limits: Limits,
+        start: Callable[[Path, IO[bytes], IO[bytes]], Child],
+        *,
+        place: Path | None = None,
+        store: Store | None = None,
+        on_wait: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
+        """`start` starts a child in the folder of its exchange, which is made in `place`; `store` knows answers.
+
+        `on_wait` is called about ten times a second with the seconds that the child has run.
+        """
+        self.request = request
+        self.limits = limits
+        self.partial: AnyResult | None = None
+        """What there is to say so far."""
+        self.is_interrupted = False
+        """True if Ctrl-C came and the script has answered with what was seen until then."""
+        self._start_child = start
+        self._place = place
+        self._store = store
+        self._on_wait = on_wait
+        self._stack = ExitStack()
+        self._child: Child | None = None
+        self._number = 0
+        self._read = 0
+        self._begin = self._deadline = 0.0
+        self._has_rules = False
+        self._new: dict[str, Known] = {}
+        self._has_failed = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the child; no process that it started is left."""
+        self._stack.close()
+
+    @property
+    def is_script(self) -> bool:
+        """True if it runs a script."""
+        return self.request.script is not None
+
+    def ask(self, job: Job) -> Answered:
+        """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
+        key = repr(job)
+        known = self._new.get(key) or (self._store.known(key) if self._store else None)
+        if known is not None:
+            return Answered(known.record, None if known.capture is None else self._decoded(known))
+        if self._child is None:
+            self._start()
+        assert self._child is not None
+        self._number += 1
+        self._exchange.say(JOBS, base64.b64encode(pickle.dumps(job)))
+        reply = self._reply()
+        if reply.failure is not None:
+            self._has_failed = True
+            error, traceback = endings.reported(reply.failure, self.limits), tuple(reply.failure.traceback)
+            if endings.is_of_child(reply.failure):
+                raise EndedError(error, traceback)
+            raise JobError(error, traceback)
+        content = None
+        if reply.capture is not None:
+            offset, nbytes = reply.capture
+            content = self._exchange.since(CAPTURES, offset, min(nbytes, MOST_NBYTES))
+        known = self._new[key] = Known(reply.answer, content)
+        return Answered(known.record, None if content is None else self._decoded(known))
+
+    def rules_begin(self) -> None:
+        """Give what follows, rules, as much time as the program had; once."""
+        if not self._has_rules:
+            self._has_rules = True
+            self.renew_time()
+
+    def renew_time(self) -> None:
+        """Let the time limit begin anew."""
+        self._deadline = time.monotonic() + self.limits.seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the time limit; of a Session without a child all of them."""
+        return self.limits.seconds if self._child is None else max(0.0, self._deadline - time.monotonic())
+
+    def keep(self, result: AnyResult) -> None:
+        """Keep what there is so far: it counts if the child is stopped or fails."""
+        self.partial = result
+
+    def last_record(self, model: type[_Model]) -> _Model | None:
+        """Give the last partial answer of the child."""
+        with suppress(ValueError):
+            if self._child is not None and (message := self._exchange.last(PARTIAL)):
+                return model.model_validate_json(message)
+        return None
+
+    def last_capture(self) -> Capture | None:
+        """Give what was seen of a script when it was looked at last."""
+        with suppress(ValueError, MemlintError, zlib.error):
+            if self._child is not None and (message := self._exchange.last(PARTIAL)):
+                return decode(zlib.decompressobj().decompress(base64.b64decode(message), MOST_NBYTES))
+        return None
+
+    def finish(self) -> None:
+        """Keep what was answered for the next time, if nothing failed."""
+        if self._store is None or self._has_failed:
+            return
+        if self._child is not None:
+            self._number += 1
+            self._exchange.say(JOBS, base64.b64encode(pickle.dumps(Finish())))
+            self._deadline = time.monotonic() + _FINISH_PATIENCE
+            try:
+                dependencies = self._reply().dependencies
+            except EndedError:
+                return
+            self._store.write(self._new, dependencies, self.output)
+
+    @property
+    def output(self) -> tuple[str, str]:
+        """The beginning of what the code wrote to stdout and stderr."""
+        if self._child is None:
+            return self._store.output if self._store else ("", "")
+        return endings.text_of(self._exchange, STDOUT), endings.text_of(self._exchange, STDERR)
+
+    def _decoded(self, known: Known) -> Capture:
+        assert known.capture is not None
+        try:
+            return decode(known.capture)
+        except MemlintError as error:
+            raise EndedError(endings.unreadable(error)) from error
+
+    def _start(self) -> None:
+        enter = self._stack.enter_context
+        folder = Path(enter(exchange_folder(self._place)))
+        enter(terminations_raise())
+        self._exchange = enter(Exchange(folder, FILES, new=True))
+        self._tree = enter(ProcessTree())
+        (folder / REQUEST).write_text(self.request.model_dump_json(), encoding="utf-8")
+        with self._writable(STDOUT) as stdout, self._writable(STDERR) as stderr:
+            child = self._start_child(folder, stdout, stderr)
+        self._tree.grow_from(child)
+        self._child = child
+        self._begin = time.monotonic()
+        self.renew_time()
+
+    def _writable(self, name: str) -> IO[bytes]:
+        return os.fdopen(self._exchange.duplicate(name), "wb")
+
+    def _reply(self) -> Reply:
+        """Wait for the reply to the last job. Raises EndedError, and KeyboardInterrupt after it was dealt with."""
+        awaits_script = self.is_script and not self._has_rules
+        try:
+            reply = self._watched(self.limits)
+        except KeyboardInterrupt:
+            reason = f"it was stopped by an interrupt after {time.monotonic() - self._begin:.1f} s"
+            if not (awaits_script and self._is_heard(reason)):
+                raise
+            self.is_interrupted = True
+            self._deadline = time.monotonic() + _END_PATIENCE
+            reply = self._watched(self.limits)
+        if isinstance(reply, Reply):
+            return reply
+        broken = reply
+        if awaits_script and self._is_heard(endings.stop_reason(broken, self.limits)):
+            self._deadline = time.monotonic() + _END_PATIENCE
+            reply = self._watched(_wider(self.limits, broken))
+            if isinstance(reply, Reply):
+                self._deadline = time.monotonic() + self.limits.seconds
+                return reply
+        if broken == "seconds":
+            self._ask_for_stack()
+        reason = endings.stop_reason(broken, self.limits).partition("\n")[0]
+        error = endings.stopped(broken, self._exchange, self.limits, is_script=self.is_script)
+        raise EndedError(error, reason=reason)
+
+    def _watched(self, limits: Limits) -> Reply | Limit:
+        """Wait for the reply to the last job, or until the child breaks a limit. Raises EndedError if it ends."""
+        assert self._child is not None
+        look, most = _LOOK
+        measured = 0.0
+        while True:
+            reply = self._next_reply()
+            if reply is not None:
+                return reply
+            try:
+                status = self._child.wait(look)
+            except subprocess.TimeoutExpired:
+                look = min(most, 1.2 * look)
+            else:
+                reply = self._next_reply()
+                if reply is not None:
+                    return reply
+                raise EndedError(endings.vanished(self._exchange, status, self.limits, is_script=self.is_script))
+            now = time.monotonic()
+            if now - measured < _INTERVAL:
+                continue
+            measured = now
+            self._on_wait(now - self._begin)
+            broken = self._broken(limits)
+            if broken is not None:
+                return broken
+
+    def _broken(self, limits: Limits) -> Limit | None:
+        if time.monotonic() > self._deadline:
+            return "seconds"
+        processes, nbytes = self._tree.usage()
+        if processes > limits.processes:
+            return "processes"
+        if nbytes > limits.nbytes:
+            return "nbytes"
+        written = self._exchange.nbytes(STDOUT) + self._exchange.nbytes(STDERR)
+        return "output_nbytes" if written > limits.output_nbytes else None
+
+    def _next_reply(self) -> Reply | None:
+        """Give the reply to the last job, if it is there; what stands before it is read over."""
+        try:
+            nbytes = self._exchange.nbytes(REPLY)
+            if nbytes < self._read:  # the child has begun the file anew
+                self._read = 0
+            if nbytes == self._read:
+                return None
+            content = self._exchange.since(REPLY, self._read)
+            whole, end, _ = content.rpartition(b"\n")
+            self._read += len(whole) + len(end)
+            for line in whole.split(b"\n"):
+                reply = Reply.model_validate_json(line) if line.strip() else None
+                if reply is not None and reply.number == self._number:
+                    return reply
+        except ValueError as error:
+            raise EndedError(endings.unreadable(error)) from error
+        return None
+
+    def _is_heard(self, reason: str) -> bool:
+        """Ask a script to answer with what was seen so far; say whether it took notice, or has answered meanwhile."""
+        assert self._child is not None
+        self._exchange.say(REASON, reason.encode())
+        self._child.send_signal(END_SIGNAL)
+        deadline = time.monotonic() + _HEARD_PATIENCE
+        while time.monotonic() < deadline:
+            if self._exchange.nbytes(HEARD) or self._exchange.nbytes(REPLY) > self._read:
+                return True
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(_INTERVAL)
+                return True
+        return False
+
+    def _ask_for_stack(self) -> None:
+        if sys.platform == "win32" or self._child is None:
+            return
+        self._child.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + _STACK_PATIENCE
+        while time.monotonic() < deadline and not self._exchange.nbytes(STACK):
+            time.sleep(0.02)
+
+    def interruption(self) -> WorkerError:
+        """Give the error of a child that was stopped because nobody waits for it any more."""
+        if self._child is None:
+            return endings.not_begun()
+        return endings.interrupted(time.monotonic() - self._begin, self._exchange)
+
+    def __enter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+
+def _wider(limits: Limits, broken: Limit) -> Limits:
+    """Widen the limit that a script has broken which is to end: to say what was seen takes some, too."""
+    return limits if broken == "seconds" else replace(limits, **{broken: 2 * getattr(limits, broken)})
