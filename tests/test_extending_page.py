@@ -9,7 +9,7 @@ from memlint.memory import devices
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-PATHS = sorted({path for path in re.findall(r"`((?:memlint|rules|tests|docs)/[\w./]+)`", PAGE) if "NAME" not in path})
+PATHS = sorted({path for path in re.findall(r"`((?:memlint|rules|libraries|tests|docs)/[\w./]+)`", PAGE) if "NAME" not in path})
 
 
 @pytest.mark.parametrize("path", PATHS)
