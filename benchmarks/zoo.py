@@ -22,7 +22,8 @@ import click
 
 from memlint.config import Settings
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Answer, Request, Task
+from memlint.worker.protocol import Answer, Request
+from memlint.worker.task import Task
 
 LIBRARIES = ("transformers", "timm", "diffusers")
 ANALYSED = "analysed"

@@ -15,7 +15,29 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import GraphModule
 
-__all__ = ["Declaration", "__version__", "op", "trace", "workload"]
+    from memlint.capture.capture import Capture
+
+__all__ = ["Declaration", "__version__", "op", "open", "trace", "workload"]
+
+
+def open(file: str | PathLike[str], *, gpu: str | None = None) -> Capture:  # noqa: A001 -- as in memlint.open
+    """Read a Capture that `memlint capture` wrote, or a recording of a real GPU; imports no torch.
+
+    A recording is what `torch.cuda.memory._dump_snapshot` writes (`.pickle`), or a history of `memlint validate`
+    (`.json.gz`); `gpu` names the GPU that it is of, which it does not say.
+
+    >>> step = memlint.open("fixtures/captures/mlp.memlint")
+    >>> step.workload.name, step.workload.batch
+    ('MLP', 8)
+    >>> max(step.trace.buffers, key=lambda buffer: buffer.nbytes).name
+    'layers.0.weight'
+
+    Its `trace` has nodes, Buffers and events (records of `memlint.memory.records`), `workload` what was analysed;
+    `memlint.capture.looks.estimate_of` gives the peaks. Raises memlint.base.errors.TargetError.
+    """
+    from memlint.capture.files import open_file  # noqa: PLC0415
+
+    return open_file(str(file), gpu)
 
 
 def trace(

@@ -11,7 +11,6 @@ from memlint.commands.analyse.look import Look
 from memlint.config import Settings
 from memlint.session.child import _answer
 from memlint.session.target import Target
-from memlint.worker.jobs import TraceWorkload
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.session import Answered, JobError
 from memlint.workloads.discover import Discovery
@@ -56,8 +55,5 @@ def analysed(workload, root=Path(), budget=None, **options):
     """The Context of rules for one Workload."""
     request = Request(target=workload.target, path=workload.path or None, root=str(root), settings=Settings())
     session = InProcess(request, Discovery((workload,)))
-    try:
-        capture = session.ask(TraceWorkload(0)).capture
-    except JobError as failed:
-        raise failed.error from failed
+    capture = session.target.trace(0)
     return Analysis.of(capture, session, 0, budget, **options)

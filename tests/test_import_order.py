@@ -39,7 +39,7 @@ def test_imports_point_down_the_list_of_packages_and_no_module_needs_itself():
     [
         ("memlint/accelerator/kernel.py", "from memlint.cuda import devices", "memlint.cuda"),
         ("memlint/config.py", "from memlint.lint import selection", "memlint.lint"),
-        ("memlint/session/holders.py", "def holder():\n    from memlint.worker import protocol", "memlint.worker"),
+        ("memlint/whatif/plan.py", "def holder():\n    from memlint.worker import protocol", "memlint.worker"),
         ("memlint/report/model.py", "from memlint.commands.check import command", "memlint.commands"),
         ("memlint/lint/rule.py", "if TYPE_CHECKING:\n    from memlint.worker import protocol", "memlint.worker"),
         ("memlint/base/units.py", "from memlint import config", "memlint.config"),
@@ -79,4 +79,4 @@ def test_the_top_of_the_package_stays_small():
     entries = [entry for entry in (ROOT / "memlint").iterdir() if entry.name != "__pycache__"]
     loose = {entry.name for entry in entries if entry.is_file()} - {"__init__.py", "__main__.py", "py.typed"}
     assert loose == {"config.py"}
-    assert len(entries) <= 25
+    assert len(entries) <= 26

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Self
 
 from memlint.base.version import __version__
 from memlint.memory.communicators import beside
+from memlint.memory.records import Assumption
 
 if TYPE_CHECKING:
     from memlint.memory.devices import Device
-    from memlint.memory.records import Assumption, Frame, Trace
+    from memlint.memory.records import Frame, Trace
     from memlint.targets.workload import Workload
+
+
+_READS = Assumption(
+    "the program asks for figures of the allocator, and may act otherwise under other settings: run it with them", None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,6 @@ class Capture:
     """Arguments of the model that nobody named, as text."""
     loads_everything: bool = False
     """True if every module of PyTorch's libraries is on the GPU (CUDA_MODULE_LOADING, or an old PyTorch)."""
-    reads_allocator: bool = False
-    """True if the program asked for memory figures: with other allocator settings it could act otherwise."""
     script: ScriptFacts | None = None
     memlint: str = __version__
 
@@ -105,4 +109,7 @@ class Capture:
 
     def with_allocator(self, settings: str) -> Self:
         """Give the same run under other settings of the allocator (`PYTORCH_ALLOC_CONF`). Raises UsageError."""
-        return replace(self, workload=replace(self.workload, allocator=settings))
+        workload = replace(self.workload, allocator=settings)
+        if not self.trace.reads_allocator or settings == self.workload.allocator:
+            return replace(self, workload=workload)
+        return replace(self, workload=workload, assumptions=(*self.assumptions, _READS))

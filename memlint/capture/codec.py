@@ -52,8 +52,8 @@ _OF_WORKLOAD: Final = (
     *("name", "target", "path", "qualname", "mode", "batch", "dtype", "optimizer", "gpu", "torch", "context"),
     *("allocator", "strategy", "world_size", "rank", "origin"),
 )
-_OF_TRACE: Final = ("num_steps", "torch", "device")
-_OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "reads_allocator", "memlint")
+_OF_TRACE: Final = ("num_steps", "torch", "device", "reads_allocator")
+_OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "memlint")
 _DAMAGED: Final = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
 
 _Value = TypeVar("_Value")

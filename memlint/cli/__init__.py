@@ -17,7 +17,7 @@ import click
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.version import __version__
-from memlint.cli import check, comment, diff, report, rules, run, sweep, validate
+from memlint.cli import capture, check, comment, diff, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
 from memlint.lint.own_rules import watch_own_rules
 
@@ -100,6 +100,7 @@ def clean() -> None:
 
 for _command in (
     check.check,
+    capture.capture,
     run.run,
     validate.validate,
     sweep.sweep,

@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from memlint.report.model import Report
 
 
-_FLAGS = ("cache", "execute", "affected", "force_exclude", "init", "plan", "allow_dynamics", "timeline", "graph")
+_FLAGS = (
+    "alloc_conf",
+    "cache",
+    "execute",
+    "affected",
+    "force_exclude",
+    "init",
+    "plan",
+    "allow_dynamics",
+    "timeline",
+    "graph",
+)
 _CHECK_OPTIONS = (*_FLAGS, "baseline", "statistics")
 """Parameters that go into CheckOptions alone; those beside them that have no name below go into Settings."""
 OFF: dict[str, Any] = {"flag_value": False, "default": True}

@@ -134,6 +134,9 @@ def all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Ca
 
 
 CHECK_OPTIONS = all_of(
+    click.option(
+        "--alloc-conf", metavar="CONF", default="", help="The allocator's settings, as in PYTORCH_ALLOC_CONF."
+    ),
     click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training."),
     click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma."),
     click.option("--extend-select", **CODES, help="Rules to run beside those configured."),

@@ -13,7 +13,7 @@ from memlint.report.formats import WITH_ERRORS
 
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
-_CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
+_CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
 _OF_FILES = "They are for files: memlint check."
 REFUSED = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memlint.base.errors import UsageError
+from memlint.capture.files import is_capture
 from memlint.commands.check import command as checking
 from memlint.commands.check.targets import CheckOptions
 from memlint.report.model import Report
@@ -82,7 +83,7 @@ def _is_report(source: str) -> bool:
     The name decides what may be run, not what somebody else has written into the file: a config is called so.
     """
     path = Path(source)
-    if source == STDIN or not path.is_file() or path.suffix == ".py":
+    if source == STDIN or not path.is_file() or path.suffix == ".py" or is_capture(path.name):
         return source == STDIN
     if not path.name.endswith("config.json"):
         return True

@@ -20,8 +20,9 @@ from memlint.lint.runner import check_source
 from memlint.report.model import RunFinding
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-from memlint.worker.protocol import Request, Result, Task
+from memlint.worker.protocol import Request, Result
 from memlint.worker.supervise import carry_out
+from memlint.worker.task import Task
 
 
 @dataclass(frozen=True, slots=True)

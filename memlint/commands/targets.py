@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from memlint.base.errors import TargetError
+from memlint.base.errors import TargetError, UsageError
 from memlint.base.exclusion import exclusion
+from memlint.capture.files import is_capture
+from memlint.capture.recording import is_recording
 from memlint.config import Settings, find_settings, override
 from memlint.report.model import Skipped
 from memlint.source.files import Unreadable, python_files
@@ -79,6 +81,8 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
         return of_directory(place, settings, root)
     if place.suffix == ".pyi" and place.is_file():  # which nothing imports
         return Targets(settings, root, (place,), ())
+    if place.is_file() and is_capture(place.name):
+        return of_capture(argument, place, settings, root, options)
     target = parse_target(argument, Path.cwd())
     file = target.path
     scripts = [script for script in _scripts(settings, root, {}) if script.path == str(file)]
@@ -94,6 +98,21 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
         settings=settings,
     )
     return Targets(settings, root, (place,) if file is not None and file.suffix == ".py" else (), (request,))
+
+
+_OF_TRACE = ("batch", "dimensions", "dtype", "mode", "optimizer", "torch", "context", "strategy", "world_size", "rank")
+"""Settings that decide what a program does, and not how it is looked at."""
+
+
+def of_capture(argument: str, file: Path, settings: Settings, root: Path, options: Mapping[str, object]) -> Targets:
+    """The target that is a file of a Capture, or a recording, for which a GPU may be named. Raises UsageError."""
+    fixed = _OF_TRACE if is_recording(file.name) else (*_OF_TRACE, "gpu")
+    changed = next((name for name in fixed if options.get(name) not in (None, (), {})), None)
+    if changed is not None:
+        option = {"dimensions": "dim", "world_size": "ranks"}.get(changed, changed)
+        raise UsageError(f"--{option} cannot change what {argument} has captured", "Give it to memlint capture.")
+    request = Request(target=argument, path=str(file.resolve()), root=str(root), settings=settings)
+    return Targets(settings, root, (), (request,))
 
 
 def of_directory(directory: Path, settings: Settings, root: Path) -> Targets:

@@ -36,6 +36,8 @@ class Simulated(state.State):
     """Into how many parts a pipeline's schedule cuts a batch."""
     symmetric: int = 0
     """Bytes of symmetric memory, which other GPUs read and write."""
+    reads_allocator: bool = False
+    """Whether the program has asked for figures of the caching allocator."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """How many streams of each priority the program made, by its distance from 0."""
 

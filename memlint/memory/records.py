@@ -232,6 +232,8 @@ class Trace:
     """Buffers of parameters that have had a gradient, which may lie in one Buffer with others."""
     switches: tuple[tuple[str, str], ...] = ()
     """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
+    reads_allocator: bool = False
+    """True if the program asked for figures of the caching allocator, which depend on its settings."""
     seeded: frozenset[str] = frozenset()
     """Of `Node.op` those that draw random numbers."""
     without_overload: frozenset[str] = frozenset()

@@ -588,7 +588,7 @@ class Workload(Record):
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
     origin: str = ""
-    """`target`, `declared`, `config`, `discovered` or `script`."""
+    """`target`, `declared`, `config`, `discovered`, `script` or `recording`."""
     script: Script | None = None
     """Of a script that was run."""
     ranks: Annotated[Ranks | None, Field(exclude_if=lambda ranks: ranks is None)] = None

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
+from memlint.capture.looks import settings_of
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
+from memlint.memory.records import Trace
 from memlint.report.model import Interval
 from memlint.report.tables import BatchParts, Fit, FitOrder, Way, row_of, subject
 from memlint.scaling.scaled import lives_of
@@ -28,9 +30,6 @@ from memlint.worker.jobs import FitsSoFar
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
-
-if TYPE_CHECKING:
-    from memlint.memory.records import Trace
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""
@@ -133,7 +132,13 @@ class _Search:
             return
         self.planned = batch
         traced = Traced.of(replace(self.workload, batch=batch), self._root)
-        simulation = Simulation(traced.capture, traced.retraced)
+        capture = traced.capture
+
+        def retrace(changes: tuple[Change, ...]) -> Trace | None:
+            changed = traced.retraced(changes)
+            return None if changed is None else changed.trace
+
+        simulation = Simulation(traced.trace, capture.device, settings_of(capture), retrace)
         limit = self.device.total_nbytes
         seen: set[frozenset[Change]] = {frozenset()}
         for exact in (True, False):

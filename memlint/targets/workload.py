@@ -39,7 +39,7 @@ DTYPES = (
 _MULTIPLE = re.compile(r"([1-9][0-9]*\*)?[^\W\d]\w*")
 """A size that is named, or a multiple of one."""
 
-Origin = Literal["target", "declared", "config", "discovered", "script"]
+Origin = Literal["target", "declared", "config", "discovered", "script", "recording"]
 
 
 @dataclass(frozen=True, slots=True)

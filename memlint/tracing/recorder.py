@@ -223,6 +223,7 @@ class Recorder:
             trained=tuple(map(frozenset, self.roles.trained.values())),
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
+            reads_allocator=simulated().reads_allocator,
             **facts_of({node.op for node in nodes}),
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))

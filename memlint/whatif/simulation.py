@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from memlint.base.errors import MemlintError
-from memlint.capture.capture import Capture
-from memlint.capture.looks import estimate_of, settings_of
+from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.flops import step_flops
 from memlint.memory.records import Trace
@@ -40,22 +40,23 @@ class Simulation:
 
     def __init__(
         self,
-        capture: Capture,
-        retrace: Callable[[tuple[Change, ...]], Capture | None],
-        known: Estimate | None = None,
+        trace: Trace,
+        device: Device,
+        settings: AllocatorSettings,
+        retrace: Callable[[tuple[Change, ...]], Trace | None],
     ) -> None:
-        """`capture` is of the unchanged program, with its Estimate if that is `known`.
+        """`trace` is of the unchanged program on `device`, whose allocator has `settings`.
 
-        `retrace` gives the Capture of the program with Changes; None where one means nothing for it.
+        `retrace` gives the Trace of the program with Changes; None where one means nothing for it.
         """
-        self.estimate = estimate_of(capture) if known is None else known
-        self.step_flops = step_flops(capture.trace)
+        self.estimate = estimate(Timeline.of(trace), device, trace.nodes, settings)
+        self.step_flops = step_flops(trace)
         self._retrace = retrace
-        self._device = capture.device
-        self._allocator = capture.workload.allocator
+        self._device = device
+        self._settings = settings
         self.num_traces = 0
         """How many Changes, or combinations of them, were traced."""
-        self._captures: dict[tuple[Change, ...], Capture] = {(): capture}
+        self._traces: dict[tuple[Change, ...], Trace] = {(): trace}
         self._answers: dict[tuple[Change, ...], WhatIf | None] = {}
 
     @property
@@ -74,33 +75,27 @@ class Simulation:
 
     def trace(self, *changes: Change) -> Trace:
         """The Trace of the program with these Changes, edits left out. Raises NotApplicableError."""
-        return self.capture(*changes).trace
-
-    def capture(self, *changes: Change) -> Capture:
-        """The Capture of the program with these Changes, edits left out. Raises NotApplicableError."""
         changes = tuple(change for change in changes if not change.is_edit)
-        if changes not in self._captures:
+        if changes not in self._traces:
             self.num_traces += 1
-            capture = self._retrace(changes)
-            if capture is None:
+            trace = self._retrace(changes)
+            if trace is None:
                 raise NotApplicableError
-            if capture.workload.allocator != self._allocator:
-                capture = capture.with_allocator(self._allocator)
-            # A Capture takes much memory: only those that are asked for next are kept.
-            self._captures = {(): self._captures[()], **dict(list(self._captures.items())[-2:]), changes: capture}
-        return self._captures[changes]
+            # A Trace takes much memory: only those that are asked for next are kept.
+            self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), changes: trace}
+        return self._traces[changes]
 
     def _simulated(self, changes: tuple[Change, ...]) -> WhatIf:
-        capture = self.capture(*changes)
-        timeline = Timeline.of(capture.trace)
+        trace = self.trace(*changes)
+        timeline = Timeline.of(trace)
         for change in changes:
-            timeline = change.edit(timeline, capture.trace)
-        after = estimate(timeline, self._device, capture.trace.nodes, settings_of(capture))
+            timeline = change.edit(timeline, trace)
+        after = estimate(timeline, self._device, trace.nodes, self._settings)
         return WhatIf(
             changes=changes,
             estimate=after,
             peak_change=after.requested.estimate - self.estimate.requested.estimate,
-            recompute_flops=max(0, step_flops(capture.trace) - self.step_flops),
+            recompute_flops=max(0, step_flops(trace) - self.step_flops),
             step_flops=self.step_flops,
             effect=max((change.effect for change in changes), key=lambda effect: effect.severity, default=Effect.EXACT),
         )

@@ -11,8 +11,9 @@ from memlint.base.errors import WorkerError
 from memlint.base.own_process import terminations_raise
 from memlint.worker import server_client
 from memlint.worker.endings import unanswered
-from memlint.worker.protocol import Answer, Task
+from memlint.worker.protocol import Answer
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child, store_of
+from memlint.worker.task import Task
 
 WORKER_NBYTES = 2**30
 """Host memory for one child: PyTorch, and the Trace of a model of a few billion parameters."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import JsonValue, PlainSerializer, PlainValidator, TypeAdapter
 
@@ -15,13 +15,6 @@ from memlint.config import Settings
 from memlint.report.model import Record, RunFinding, Skipped, Workload
 from memlint.targets.script import Script
 from memlint.worker.jobs import FitsSoFar, Sweeps
-
-if TYPE_CHECKING:
-    from memlint.worker.session import Session
-
-
-CHILD = "memlint.session.child"
-"""Named and not imported: it needs torch."""
 
 
 class Request(Record):
@@ -148,19 +141,6 @@ class Answer:
     """What the result depends on besides the request, where that is known."""
     partial: AnyResult | None = None
     """With an error: what there was before it."""
-
-
-class Task(NamedTuple):
-    """A Request, what its child may take, and who asks the child."""
-
-    request: Request
-    limits: Limits
-    ask: Callable[[Session], AnyResult]
-    """Picklable: it may be called in another process."""
-    cache: bool = False
-    """True if answers of earlier children count, and new ones are kept for later."""
-    child: str = CHILD
-    """The module whose `main` its child runs."""
 
 
 @cache

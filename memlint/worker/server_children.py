@@ -12,10 +12,11 @@ from typing import IO, NamedTuple, NoReturn
 
 from memlint.worker.dependencies import Watch
 from memlint.worker.processes import Fork, may_fork
-from memlint.worker.protocol import Answer, Task
+from memlint.worker.protocol import Answer
 from memlint.worker.session import Session
 from memlint.worker.supervise import answered
 from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor, store_of
+from memlint.worker.task import Task
 
 _STANDARD = frozenset((0, 1, 2))
 

@@ -18,9 +18,10 @@ from memlint.base.temporary import exchange_folder
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.endings import unanswered
 from memlint.worker.processes import ProcessTree
-from memlint.worker.protocol import Answer, Task
+from memlint.worker.protocol import Answer
 from memlint.worker.supervise import start_python
 from memlint.worker.supervisor_pool import INTERVAL, PATIENCE
+from memlint.worker.task import Task
 
 IMPORT_SECONDS = 60.0
 """How long a server may take for its imports."""

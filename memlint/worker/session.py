@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Self, TypeVar
+from typing import IO, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -62,6 +62,13 @@ class Answered(NamedTuple):
     record: JsonValue
     capture: Capture | None
 
+    @property
+    def capture_of_job(self) -> Capture:
+        """The Capture of a job that always gives one. Raises EndedError where the child gave none."""
+        if self.capture is None:
+            raise EndedError(endings.unreadable(ValueError("it holds no capture")))
+        return self.capture
+
     def as_(self, model: type[_Model]) -> _Model:
         """Give the record. Raises WorkerError where it is none of that kind."""
         try:
@@ -88,6 +95,79 @@ class EndedError(BaseException):
         self.traceback = traceback
         self.reason = reason or error.message
         """Why, as the end of a sentence about a script."""
+
+
+class AnySession(Protocol):
+    """What a look at a Capture may ask for more."""
+
+    request: Request
+
+    @property
+    def is_script(self) -> bool:
+        """True if it runs a script."""
+
+    @property
+    def knows_variables(self) -> bool:
+        """True if it can say which variables hold something, and run a program once more."""
+
+    @property
+    def has_tables(self) -> bool:
+        """True if it can estimate other sizes."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the time limit."""
+
+    def ask(self, job: Job) -> Answered:
+        """Do a job. Raises JobError for one that failed, EndedError where nothing can be asked any more."""
+
+    def rules_begin(self) -> None:
+        """Give what follows, rules, as much time as the program had."""
+
+    def renew_time(self) -> None:
+        """Let the time limit begin anew."""
+
+    def keep(self, result: AnyResult) -> None:
+        """Keep what there is so far."""
+
+    def last_record(self, model: type[_Model]) -> _Model | None:
+        """Give the last partial answer."""
+
+    def last_capture(self) -> Capture | None:
+        """Give what was seen of a script when it was looked at last."""
+
+
+class FileSession:
+    """A Session about a file: it knows what the file holds, and no Change means anything."""
+
+    is_script = knows_variables = has_tables = False
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    @property
+    def seconds_left(self) -> float:
+        """All of them: nothing of a program runs."""
+        return self.request.settings.timeout
+
+    def ask(self, _job: Job) -> Answered:
+        """Know nothing more."""
+        return Answered(None, None)
+
+    def rules_begin(self) -> None:
+        """Nothing ran before."""
+
+    def renew_time(self) -> None:
+        """Nothing takes time."""
+
+    def keep(self, result: AnyResult) -> None:
+        """Nothing can be stopped."""
+
+    def last_record(self, _model: type[_Model]) -> None:
+        """There is none."""
+
+    def last_capture(self) -> None:
+        """There is none."""
 
 
 class Session(AbstractContextManager["Session"]):
@@ -136,6 +216,14 @@ class Session(AbstractContextManager["Session"]):
     def is_script(self) -> bool:
         """True if it runs a script."""
         return self.request.script is not None
+
+    @property
+    def knows_variables(self) -> bool:
+        """True if it can say which variables hold something, and run a program once more."""
+        return not self.is_script
+
+    has_tables = knows_variables
+    """True if it can estimate other sizes."""
 
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""

@@ -12,8 +12,9 @@ from memlint.base.errors import MemlintError, WorkerError
 from memlint.worker.capture_store import Store
 from memlint.worker.dependencies import child_environment
 from memlint.worker.endings import OutOfMemoryError
-from memlint.worker.protocol import Answer, Task
+from memlint.worker.protocol import Answer
 from memlint.worker.session import EndedError, JobError, Session
+from memlint.worker.task import Task
 
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 

@@ -16,8 +16,9 @@ from memlint.base.own_process import ENDING, die_with, signals_wait
 from memlint.worker.capture_store import Store
 from memlint.worker.endings import unanswered
 from memlint.worker.processes import Fork, may_fork
-from memlint.worker.protocol import Answer, Task
+from memlint.worker.protocol import Answer
 from memlint.worker.supervise import Interrupted, carry_out
+from memlint.worker.task import Task
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
 PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more than a ProcessTree takes at most

@@ -44,5 +44,5 @@ def test_peaks_that_the_program_reads_are_those_of_its_report(settings: str, tmp
     file.write_text(SOURCE.format(settings=settings))
     (workload,) = find_workloads(str(file), tmp_path).workloads
     analysis = analysed(workload, tmp_path)
-    peaks = analysis.program.own_step.__globals__["PEAKS"]
+    peaks = analysis.session.target.traced(0).program.own_step.__globals__["PEAKS"]
     assert peaks[-1] == (analysis.estimate.allocated.estimate, analysis.estimate.reserved.estimate)

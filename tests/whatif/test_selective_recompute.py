@@ -11,8 +11,6 @@ from torch import nn
 
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.devices import device_named
-from memlint.memory.estimate import estimate
-from memlint.memory.timeline import Timeline
 from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
 from memlint.whatif.change import ChangedProgram, Names
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memlint.memory.devices import Device
+    from memlint.memory.records import Trace
     from memlint.whatif.change import Change
 
 CPU, A100 = device_named("cpu"), device_named("a100-80gb")
@@ -61,9 +60,12 @@ class Case(NamedTuple):
     def of(cls, make: Callable[[], TrainingProgram], device: Device) -> Case:
         program, settings = make(), AllocatorSettings()
         trace = trace_program(program, device).trace
-        peak = estimate(Timeline.of(trace), device, trace.nodes, settings)
-        simulation = Simulation(make, device, settings, program=program, trace=trace, estimate=peak)
-        (blocks, *_) = granularities(blocks_that_save(trace, peak.at_peak))
+
+        def retrace(changes: tuple[Change, ...]) -> Trace:
+            return trace_program(ChangedProgram(make(), *changes), device).trace
+
+        simulation = Simulation(trace, device, settings, retrace)
+        (blocks, *_) = granularities(blocks_that_save(trace, simulation.estimate.at_peak))
         return cls(make, simulation, blocks, Names(trace.modules, {}))
 
     def changes(self) -> list[tuple[Change, int, int]]:

@@ -415,7 +415,7 @@ def test_a_program_of_an_incomplete_workload_has_the_sizes_as_well(write):
 
 def test_a_step_that_takes_too_long_is_asked_for_with_an_eighth_of_its_longest_dimension(tmp_path, monkeypatch):
     commands: list[str] = []
-    monkeypatch.setattr("memlint.commands.analyse.analysis.write_smaller", commands.append)
+    monkeypatch.setattr("memlint.session.target.write_smaller", commands.append)
     path = tmp_path / "model.py"
     path.write_text(
         "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"

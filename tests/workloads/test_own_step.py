@@ -82,11 +82,11 @@ def test_an_unknown_allocator_setting_is_an_error(tmp_path: Path) -> None:
 
 
 def test_autocast_is_for_the_step_itself_to_enter_and_that_is_said(tmp_path: Path) -> None:
-    said = analysis(tmp_path / "amp", settings=', dtype="bf16-amp"').program.assumptions
+    said = analysis(tmp_path / "amp", settings=', dtype="bf16-amp"').assumptions
     assert [a.text for a in said if "autocast" in a.text] == [
         "bf16-amp leaves the weights float32; the step is the program's own and enters autocast itself"
     ]
-    plain = analysis(tmp_path / "plain").program.assumptions
+    plain = analysis(tmp_path / "plain").assumptions
     assert not [a.text for a in plain if "autocast" in a.text]
 
 

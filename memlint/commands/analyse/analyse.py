@@ -9,6 +9,7 @@ from pathlib import Path
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_of
+from memlint.capture.files import open_file
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, fitting_of, identity, plan
 from memlint.commands.analyse.look import Look
@@ -35,7 +36,7 @@ from memlint.worker.jobs import (
     TraceWorkload,
 )
 from memlint.worker.protocol import Request, Result
-from memlint.worker.session import EndedError, JobError, Session
+from memlint.worker.session import AnySession, EndedError, FileSession, JobError, Session
 
 OVER_BUDGET = "MEM010"
 _LEFT_OUT_TOO = "findings are missing"
@@ -46,10 +47,17 @@ def analyse(session: Session, look: Look) -> Result:
     return _Conversation(session, look).script() if session.is_script else _Conversation(session, look).target()
 
 
+def look_at_file(request: Request, look: Look) -> Result:
+    """Say all of a Capture or a recording in a file, of which nothing more can be asked. Raises MemlintError."""
+    capture = open_file(request.path or "", request.settings.gpu)
+    named = replace(capture, workload=replace(capture.workload, target=request.target))
+    return _Conversation(FileSession(request), look).file(named)
+
+
 class _Conversation:
     """What was said so far of one target."""
 
-    def __init__(self, session: Session, look: Look) -> None:
+    def __init__(self, session: AnySession, look: Look) -> None:
         self._session = session
         self._look = look
         self._request: Request = session.request
@@ -102,6 +110,12 @@ class _Conversation:
         self._look_at(capture, 0, [])
         return self._done
 
+    def file(self, capture: Capture) -> Result:
+        """Say all of a Capture that is there."""
+        self._done = Result(torch=capture.trace.torch)
+        self._look_at(capture, 0, [])
+        return self._done
+
     def _look_at(self, capture: Capture, number: int, later: list[str]) -> None:
         """Describe a Workload, run the rules over it, and what else is to be said; keep everything on the way."""
         analysis = self._analysis(capture, number, thorough=self._look.thorough)
@@ -139,7 +153,7 @@ class _Conversation:
         self._done = before.model_copy(update={"findings": [*before.findings, *findings]})
         self._add(record.model_copy(update=added))
         self._note_lines(analysis)
-        if self._look.sweep and self._settings.sweep and capture.script is None:
+        if self._look.sweep and self._settings.sweep and self._session.has_tables:
             self._add_sweep(number)
 
     def _analysis(self, capture: Capture, number: int, *, thorough: bool) -> Analysis:

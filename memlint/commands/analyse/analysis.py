@@ -7,7 +7,7 @@ from typing import Self
 
 from memlint.base.units import format_nbytes
 from memlint.capture.capture import Capture
-from memlint.capture.looks import estimate_of
+from memlint.capture.looks import settings_of
 from memlint.memory.devices import Device
 from memlint.memory.estimate import Estimate
 from memlint.memory.records import Assumption, Frame, Phase, Trace
@@ -19,7 +19,7 @@ from memlint.whatif.change import Change, NotApplicableError
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.whatif.take_steps import NUM_STEPS, TakeSteps
 from memlint.worker.jobs import FindHolders, Holders, Keepers, Retrace, RunLonger
-from memlint.worker.session import JobError, Session
+from memlint.worker.session import AnySession, JobError
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Analysis:
     estimate: Estimate
     budget: int | None
     simulation: Simulation
-    session: Session | None
-    """None for a Capture from a file: then nothing can be asked."""
+    session: AnySession
+    """Of a Capture from a file, one that knows nothing more."""
     thorough: bool = False
     _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class Analysis:
     def of(
         cls,
         capture: Capture,
-        session: Session | None = None,
+        session: AnySession,
         number: int = 0,
         budget: int | None = None,
         *,
@@ -50,13 +50,13 @@ class Analysis:
     ) -> Self:
         """Look at a Capture, which Workload `number` of the `session` has given."""
 
-        def retrace(changes: tuple[Change, ...]) -> Capture | None:
-            return None if session is None else session.ask(Retrace(number, changes)).capture
+        def retrace(changes: tuple[Change, ...]) -> Trace | None:
+            changed = session.ask(Retrace(number, changes)).capture
+            return None if changed is None else changed.trace
 
-        peak = estimate_of(capture)
-        simulation = Simulation(capture, retrace, peak)
+        simulation = Simulation(capture.trace, capture.device, settings_of(capture), retrace)
         timeline = Timeline.of(capture.trace)
-        return cls(capture, number, timeline, peak, budget, simulation, session, thorough)
+        return cls(capture, number, timeline, simulation.estimate, budget, simulation, session, thorough)
 
     @property
     def workload(self) -> Workload:
@@ -108,7 +108,7 @@ class Analysis:
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
     ) -> Mapping[int, Holder]:
         """Which variables of the changed program hold these Buffers at an event of its Trace. Raises MemlintError."""
-        if self.capture.script is not None or self.session is None:
+        if not self.session.knows_variables:
             return {}
         traced = tuple(change for change in changes if not change.is_edit)
         try:
@@ -124,7 +124,7 @@ class Analysis:
 
         Of a program that cannot be run again it is what was seen.
         """
-        if self.capture.script is not None or self.session is None:
+        if not self.session.knows_variables:
             return LongRun(Timeline.of(self._longer()), {})
         try:
             answered = self.session.ask(RunLonger(self.number))

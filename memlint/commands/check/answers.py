@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.base.version import install_command
-from memlint.commands.analyse.analyse import analyse
+from memlint.capture.files import is_capture
+from memlint.commands.analyse.analyse import analyse, look_at_file
 from memlint.commands.analyse.look import Look
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
@@ -18,7 +19,8 @@ from memlint.report.escaping import visible
 from memlint.report.model import RunFinding, Skipped, Workload
 from memlint.report.workloads import moved
 from memlint.targets.script import Script
-from memlint.worker.protocol import Answer, Request, Result, Task
+from memlint.worker.protocol import Answer, Request, Result
+from memlint.worker.task import Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
 _PATIENCE_FOR_PLANS = 5
@@ -66,7 +68,8 @@ def answers_of_workers(
     """Have every Request answered whose target is not among `failures`, by a worker or from the cache."""
     workloads = list(failures)
     failed = {workload.target for workload in workloads}
-    requests = [(request, rules) for rules in chosen for request in rules.target.requests]
+    all_requests = [(request, rules) for rules in chosen for request in rules.target.requests]
+    requests = [(request, rules) for request, rules in all_requests if not _is_file(request)]
     skipped: list[Skipped] = []
     executed = options.execute and importlib.util.find_spec("torch") is not None
     if not options.execute and requests:
@@ -84,6 +87,10 @@ def answers_of_workers(
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
     own = [request for request, _ in requests]
     answers = _answers(own, look, on_wait, cache=options.cache)
+    of_files = [(request, rules) for request, rules in all_requests if _is_file(request)]
+    requests += of_files
+    own += [request for request, _ in of_files]
+    answers += [_looked_at(request, look) for request, _ in of_files]
     left = [
         (each, rules) for (_, rules), r, answer in zip(requests, own, answers, strict=True) for each in _left(r, answer)
     ]
@@ -122,6 +129,18 @@ def answers_of_workers(
         declarations=tuple(declarations),
         outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(own, answers, strict=True)),
     )
+
+
+def _is_file(request: Request) -> bool:
+    """Say whether it is a Capture in a file, which needs no child."""
+    return request.script is None and not request.qualname and is_capture(request.path or "")
+
+
+def _looked_at(request: Request, look: Look) -> Answer:
+    try:
+        return Answer(look_at_file(request, look))
+    except MemlintError as error:
+        return Answer(error=error)
 
 
 def _is_text(request: Request) -> bool:

@@ -17,6 +17,9 @@ from typing import Any, Self
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.own_process import terminations_raise
 from memlint.base.version import __version__
+from memlint.capture.files import is_capture
+from memlint.commands.check.command import check
+from memlint.commands.check.targets import CheckOptions
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of, environment_of
 from memlint.compare.changes import compare
 from memlint.compare.comparison import Comparison
@@ -98,6 +101,17 @@ def diff(base: TypedSide, head: TypedSide, arguments: CheckArguments) -> Compari
     return comparison.model_copy(update={"notes": [*before.notes, *after.notes, *comparison.notes]})
 
 
+def _report_of(file: Path) -> Report:
+    """The Report in a file, or of the Capture or recording that it is."""
+    if not is_capture(file.name):
+        return read_report(file)
+    report = check([str(file)], {}, CheckOptions()).report
+    for workload in report.workloads:
+        if workload.error is not None:
+            raise TargetError(workload.error.message, workload.error.hint)
+    return report
+
+
 def _place(side: TypedSide) -> AbstractContextManager[Checkout | None]:
     """Where the files of a side are; None for a Report."""
     path = Path(side.text or "")
@@ -115,7 +129,7 @@ def _analysed(
 ) -> _Analysed:
     """The Report of a side: the one that was named, or else what `memlint check` says in a process of its own."""
     if place is None:
-        return _Analysed(read_report(Path(side.label)))
+        return _Analysed(_report_of(Path(side.label)))
     if words is None:
         return _Analysed(Report(tool=f"memlint {__version__}"), place.commit)
     program = side.python or sys.executable

@@ -9,8 +9,9 @@ from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Gathered, asked, gather
 from memlint.report.tables import Fit, FitOrder, Fits, Spread
 from memlint.worker.jobs import FitsSoFar, FitWorkloads
-from memlint.worker.protocol import Request, Task
+from memlint.worker.protocol import Request
 from memlint.worker.session import Session
+from memlint.worker.task import Task
 
 _PATIENCE = 10
 """Many programs are traced: it may take this many times the time limit of one analysis."""

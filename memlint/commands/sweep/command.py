@@ -15,8 +15,9 @@ from memlint.report.tables import Order, Spread, Tables, on_ranks
 from memlint.targets.strategy import Strategy
 from memlint.worker.jobs import Sweeps, SweepSizes
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Request, Task
+from memlint.worker.protocol import Request
 from memlint.worker.session import Session
+from memlint.worker.task import Task
 
 _PATIENCE = 3
 """Each table traces several steps: it may take this many times the time limit of one analysis."""

@@ -14,8 +14,9 @@ from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
 from memlint.worker.jobs import FitsSoFar, Job, Sweeps
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Answer, Request, Task
+from memlint.worker.protocol import Answer, Request
 from memlint.worker.session import EndedError, JobError, Session
+from memlint.worker.task import Task
 
 
 class Executor(Protocol):

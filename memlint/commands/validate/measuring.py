@@ -27,8 +27,9 @@ from memlint.validate.jobs import (
 from memlint.validate.measurement import DeviceKind, Machine, Measurement, MeasureRequest, Subject, known_gpu
 from memlint.validate.store import Store
 from memlint.worker.jobs import Job
-from memlint.worker.protocol import Answer, Limits, Request, Task
+from memlint.worker.protocol import Answer, Limits, Request
 from memlint.worker.supervise import carry_out
+from memlint.worker.task import Task
 
 _Model = TypeVar("_Model", bound=Record)
 

@@ -105,7 +105,8 @@ class Statistics:
     """
 
     def __init__(self, simulation: Simulated) -> None:
-        self._ledger, self._settings = simulation.ledger, simulation.allocator
+        self._simulation, self._ledger = simulation, simulation.ledger
+        self._settings = simulation.allocator
         self._device = simulation.device
         self._total_nbytes = simulation.device.total_nbytes
         self._fraction = self._settings.memory_fraction
@@ -120,6 +121,7 @@ class Statistics:
         return with_context(self._device).context_nbytes if self._device.is_cuda else 0
 
     def _begin(self, capacity: int | None, share: int | None) -> _CountingAllocator:
+        self._simulation.reads_allocator = True
         self._allocator = _CountingAllocator(self._settings, capacity, share)
         self._position = 0
         return self._allocator

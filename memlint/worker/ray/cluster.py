@@ -20,10 +20,11 @@ from memlint.base.errors import UsageError, WorkerError
 from memlint.base.own_process import terminations_raise
 from memlint.base.version import install_command
 from memlint.worker.endings import unanswered
-from memlint.worker.protocol import Answer, Task
+from memlint.worker.protocol import Answer
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack
 from memlint.worker.ray.messages import received, sent
+from memlint.worker.task import Task
 
 _INTERVAL = 0.1  # seconds between two calls of `on_wait`
 _RETRIES = 3

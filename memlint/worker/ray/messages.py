@@ -13,9 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memlint.worker.protocol import Answer, Limits, Request, Task, answer_format
+from memlint.worker.protocol import Answer, Limits, Request, answer_format
 from memlint.worker.ray.archive import unpack
 from memlint.worker.supervise import Interrupted, carry_out
+from memlint.worker.task import Task
 
 _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "CUDA_MODULE_LOADING")
 """Environment variables that change what a step takes; all others are those of the other machine."""

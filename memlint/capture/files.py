@@ -1,0 +1,25 @@
+"""Files that are looked at as Captures: memlint's own, and recordings of real GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.capture.codec import SUFFIX, open_capture
+from memlint.capture.recording import is_recording, open_recording
+from memlint.targets.workload import DEFAULT_GPU
+
+if TYPE_CHECKING:
+    from memlint.capture.capture import Capture
+
+
+def is_capture(name: str) -> bool:
+    """Say whether a file is called as a Capture or a recording is."""
+    return name.endswith(SUFFIX) or is_recording(name)
+
+
+def open_file(file: str | Path, gpu: str | None = None) -> Capture:
+    """Read a Capture or a recording; `gpu` names the one of a recording. Raises TargetError."""
+    if str(file).endswith(SUFFIX):
+        return open_capture(file)
+    return open_recording(file, gpu or DEFAULT_GPU)
