@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
+from memlint.base import broken_plugins
 from memlint.base.errors import MemlintError
 from memlint.base.frames import text_of
 from memlint.base.ownership import count_as_memlint, is_users
@@ -54,14 +55,8 @@ class Plugins:
         return None
 
 
-_problems: dict[str, None] = {}
 _loaded_from: dict[str, EntryPoint] = {}
 """Entries of other distributions by the beginning of the paths of their files."""
-
-
-def problems() -> tuple[str, ...]:
-    """Say of each plugin that could not be loaded in this process why."""
-    return tuple(_problems)
 
 
 def hint_for(error: BaseException) -> str:
@@ -95,7 +90,7 @@ def _broken(entry: EntryPoint, error: BaseException) -> PluginError:
         f"the stand-in for {entry.name} that {_distribution(entry)} brings cannot be loaded: "
         f"{type(error).__name__}: {text_of(error)} ({where.filename}:{where.lineno})"
     )
-    _problems.setdefault(f"{text}; what {entry.name} takes of the GPU is not counted")
+    broken_plugins.add(f"{text}; what {entry.name} takes of the GPU is not counted")
     broken = PluginError(text, f"Update or uninstall {entry.dist.name if entry.dist else entry.value}.")
     broken.__cause__ = error
     return broken

@@ -17,13 +17,13 @@ from memlint.accelerator import held, state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
+from memlint.base import broken_plugins
 from memlint.base.garbage import uncollected
 from memlint.base.units import format_nbytes
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import doubts_of_version
 from memlint.cuda.workspaces import Workspaces
-from memlint.libraries import plugins
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import (
@@ -212,7 +212,7 @@ class Recorder:
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
-            assumptions=(*self.assumptions, *(Assumption(text, None) for text in plugins.problems())),
+            assumptions=(*self.assumptions, *(Assumption(text, None) for text in broken_plugins.reasons())),
             modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,

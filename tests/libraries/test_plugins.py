@@ -17,6 +17,7 @@ from typing import Any
 import memlint_libraries
 import pytest
 
+from memlint.base import broken_plugins
 from memlint.libraries import plugins
 from memlint.libraries.finders import Finder
 from memlint.libraries.library import Library
@@ -117,13 +118,17 @@ def test_a_broken_one_is_named_where_the_package_is_not_installed(project, tmp_p
     assert error["hint"] == "Update or uninstall acme-memlint."
 
 
-def test_a_broken_one_is_assumed_where_the_package_is_installed(project, tmp_path):
+def test_a_broken_one_is_assumed_where_the_package_is_installed_until_it_is_mended(project, tmp_path):
     site = tmp_path / "site-packages"
     own = "from torch.nn.functional import linear as gelu_linear\n"
     install(site, FILES["pyproject.toml"], acme_memlint="1 / 0\n", acme_kernels=own)
     workload = workload_of(project, site, "check", "model.py")
     assert workload["error"] is None
     assert any(text.startswith(BROKEN) for text in texts_of(workload)), texts_of(workload)
+    (site / "acme_memlint.py").write_text(FILES["acme_memlint.py"], encoding="utf-8")
+    texts = texts_of(workload_of(project, site, "check", "model.py"))
+    assert ASSUMED in texts
+    assert not any(text.startswith(BROKEN) for text in texts)
 
 
 def test_a_mistake_in_a_function_of_a_stand_in_is_its_authors(project, tmp_path):
@@ -140,7 +145,7 @@ def test_a_mistake_in_a_function_of_a_stand_in_is_its_authors(project, tmp_path)
 def finder(monkeypatch):
     """Finds the packages of entries in this process, with modules that are text."""
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    monkeypatch.setattr(plugins, "_problems", {})
+    monkeypatch.setattr(broken_plugins, "_reasons", {})
     before = set(sys.modules)
 
     def find(site: Path, *entries: EntryPoint, **modules: str) -> None:
@@ -209,7 +214,7 @@ def test_where_one_is_broken_the_next_one_is_used_and_memlints_own_comes_last(fi
     import acme_twice
 
     assert acme_twice.VALUE == 7
-    (problem,) = plugins.problems()
+    (problem,) = broken_plugins.reasons()
     assert "TypeError: acme_a:nothing is 1, and no memlint.libraries.library.Library" in problem
 
 
