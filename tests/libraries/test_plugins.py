@@ -192,6 +192,26 @@ def test_a_package_that_is_installed_imports_its_compiled_module(finder, tmp_pat
     assert (acme_real.VALUE, acme_real.OWN) == (4, 4)
 
 
+def test_a_package_may_bring_the_stand_in_for_its_own_compiled_module(finder, tmp_path):
+    package = tmp_path / "acme_whole"
+    package.mkdir()
+    (package / "__init__.py").write_text("from acme_whole import _C\nRAN = _C.run()\n", encoding="utf-8")
+    (package / "_memlint.py").write_text(
+        "import sys\n"
+        "from memlint.libraries.library import Library\n"
+        "IS_FIRST = not hasattr(sys.modules['acme_whole'], 'RAN')\n"
+        "library = Library('acme_whole', distribution='acme', version='2', extensions=('acme_whole._C',))\n"
+        "@library.provides('acme_whole._C')\n"
+        "def run():\n    return 8\n",
+        encoding="utf-8",
+    )
+    finder(tmp_path, EntryPoint("acme_whole", "acme_whole._memlint:library", GROUP))
+    import acme_whole
+
+    assert acme_whole.RAN == 8
+    assert sys.modules["acme_whole._memlint"].IS_FIRST
+
+
 def test_another_package_may_need_a_library(finder, tmp_path):
     patched = MAKES.format(name="acme_used", value=5) + "library.patch('acme_user')(lambda module: setattr(module, 'x', 6))"
     finder(
