@@ -30,9 +30,9 @@ from benchmarks.claims import HELD, MISSED
 _INTRODUCTION = """\
 # Performance
 
-Written by `python benchmarks/performance.py`, and not by hand: to change it, run that. What each benchmark measures and
-how stands in [benchmarks/README.md](../benchmarks/README.md) and at the top of its file. Ratios hold on other machines,
-seconds do not.
+`python benchmarks/performance.py` writes this page: to change it, run that.
+[benchmarks/README.md](../benchmarks/README.md) and the top of each file say what a benchmark measures and how. Ratios
+carry over to other machines, seconds do not.
 """
 
 

@@ -40,19 +40,18 @@ from memlint.workloads import torchvision_schemas
 ROWS: list[dict[str, Any]] = json.loads((ROOT / "fixtures/published/measurements.json").read_text("utf-8"))
 FITTED, HELD_OUT = "fitted", "held out"
 PAGE = """\
-`python benchmarks/published.py` builds programs again from what others published beside what they
-measured, and estimates them. [fixtures/published](../fixtures/published/README.md) says how they were chosen, what is
-assumed, and where those that are far off come from. Nothing is fitted to those held out. What is allocated is mostly
-predicted as one number, so that a measurement can be near and still outside: the share that counts is that of device
-totals and of what is reserved."""
+`python benchmarks/published.py` rebuilds programs whose GPU memory others measured and published, and
+estimates them. [fixtures/published](../fixtures/published/README.md) says how they were chosen, what is assumed, and
+why some are far off. Nothing is fitted to those held out. `allocated` is mostly predicted as one number, so a
+measurement can be near and still outside: the share that counts is that of device totals and of `reserved`."""
 KINDS = ("device",), ("reserved",), ("device", "reserved"), ("allocated",)
 """What was measured, in groups of which the page says how many lie inside."""
 GOAL = 0.9
 NEAR = 0.02
 WIDTH = 0.2
 CONTEXT = """\
-Device totals of machines whose context the measurements themselves tell (fixtures/published/README.md), with the
-context that memlint takes and with theirs."""
+Device totals of machines whose CUDA context follows from the measurements (fixtures/published/README.md), once with the
+context that memlint assumes and once with theirs."""
 
 
 class Compared(NamedTuple):

@@ -1,10 +1,10 @@
-"""Sums of gradients that reach one tensor by several ways: in place, as on a device whose storages Python never saw.
+"""Accumulation of gradients that reach one tensor by several paths: in place, as on a device without Python objects.
 
-Autograd adds into a gradient in place if nobody else holds it. It counts the holders of the storage, and the Python
+Autograd adds into a gradient in place if nobody else holds it. It counts the references to the storage, and the Python
 object that carries a storage's ledger entry is one, so on the virtual device it always asks for a new tensor
-(torch/csrc/autograd/input_buffer.cpp). The kernel here recognises that question by the very same counts, measured once
-on a sum that is known to be of this kind, and by the code that asks: formulas of derivatives add temporaries too, out
-of place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/FunctionsManual.cpp).
+(torch/csrc/autograd/input_buffer.cpp). The kernel here recognises such a sum by the same reference counts, measured
+once on a sum that is known to be of this kind, and by the calling code: derivative formulas add temporaries too, out of
+place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/FunctionsManual.cpp).
 """
 
 import ctypes
@@ -37,21 +37,21 @@ _backtrace: Any = getattr(ctypes.CDLL(None), "backtrace", None)  # glibc and mac
 
 
 class _Sum(NamedTuple):
-    """What is seen of one sum in a backward."""
+    """The properties of one sum in a backward by which it is recognised."""
 
     counts: tuple[int, int]
-    """Holders of the first operand and of its storage."""
+    """Reference counts of the first operand and of its storage."""
     callers: frozenset[int]
-    """Where the functions of C++ that call each other for it go on; none where that cannot be asked for."""
+    """Return addresses of the C++ functions that call it; empty if they cannot be read."""
 
 
 class _Unshared:
-    """How sums look by which autograd adds up gradients that it alone has; None until measured."""
+    """Properties of sums by which autograd accumulates gradients that it alone holds; None until measured."""
 
     counts: tuple[int, int] | None = None
     is_measured = False
     callers: frozenset[int] = frozenset()
-    """Some of these are among the callers of each such sum; none where these cannot be asked for."""
+    """Addresses, some of which are among the callers of each such sum; empty if they cannot be read."""
     measuring: list[_Sum] | None = None
 
 
@@ -62,7 +62,7 @@ def _callers() -> frozenset[int]:
 
 
 class _Origin(ctypes.Structure):
-    """What `dladdr` says of an address."""
+    """Result of `dladdr` for an address."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -73,7 +73,7 @@ class _Origin(ctypes.Structure):
 
 
 def _is_pytorchs(address: int) -> bool:
-    """Whether code of PyTorch is there; Python takes other ways each time, as it specialises its bytecode."""
+    """Return True if the address is in PyTorch's code; Python's own path varies, as it specialises its bytecode."""
     origin = _Origin()
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(origin))
     return Path(os.fsdecode(origin.file or b"")).name.startswith("libtorch")
@@ -84,7 +84,7 @@ def _is_engines(callers: frozenset[int]) -> bool:
 
 
 def add(*args: Any, **kwargs: Any) -> Any:
-    """`aten::add.Tensor`."""
+    """Run `aten::add.Tensor`."""
     if _in_backward() != -1 and not kwargs and len(args) == 2 and not torch.is_grad_enabled():
         x, y = args
         counts = x._use_count(), _storage_holders(x.untyped_storage()._cdata)
@@ -106,7 +106,7 @@ def add(*args: Any, **kwargs: Any) -> Any:
 
 
 def _is_dense(x: Tensor) -> bool:
-    """Whether `x` covers its memory without gaps or overlaps, in any order of dimensions."""
+    """Return True if `x` covers its memory without gaps or overlaps, in any order of dimensions."""
     step = 1
     for stride, size in sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n != 1):
         if stride != step:
@@ -116,10 +116,10 @@ def _is_dense(x: Tensor) -> bool:
 
 
 def measure_once() -> None:
-    """Let autograd add two gradients that nobody else holds, and a formula two of its own; remember what differs.
+    """Let autograd add two gradients that nobody else holds, and a formula add two of its own; store the difference.
 
-    Before the first backward. Not sooner: after a backward no copy of the process can run another,
-    as autograd has threads then.
+    Call it right before the first backward, not earlier: after a backward, no fork of the process can run another, as
+    autograd has threads then.
     """
     if _Unshared.is_measured:
         return
@@ -146,7 +146,10 @@ def measure_once() -> None:
 
 
 def _without_saved_tensors_hooks() -> AbstractContextManager[None]:
-    """Let what is saved meanwhile be none of a checkpoint's around it; where hooks are refused there are none."""
+    """Keep tensors that are saved inside the block away from a checkpoint's hooks around it.
+
+    If hooks are refused there are none.
+    """
     return saved_tensors_hooks(_itself, _itself) if _autograd._saved_tensors_hooks_is_enabled() else nullcontext()
 
 

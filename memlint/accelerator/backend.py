@@ -1,4 +1,4 @@
-"""Puts the kernels in PyTorch's dispatcher, once per process: those that make tensors, and all that need no code."""
+"""Registration of kernels in PyTorch's dispatcher, once per process: factories, and kernels that need no code."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _NAMES = """
     new_zeros repeat silu_backward sub.Scalar
 """
 ONE_KERNEL = _NAMES.split()
-"""Ops that PyTorch would compose for a new device, and CUDA carries out as one kernel, without code of their own."""
+"""Ops that PyTorch would compose for a new device and CUDA runs as one kernel; they need no code of their own."""
 COMPOSED = frozenset(("aten::_trilinear", "aten::linalg_pinv.atol_rtol_tensor"))
 """Ops that take memory between the kernels they are composed of, on every device."""
 
@@ -33,12 +33,12 @@ _AS_STRIDED_ = torch.ops.aten.as_strided_.default
 
 
 def empty_strided(size: Any, stride: Any, dtype: Any = None, **_: Any) -> torch.Tensor:
-    """`aten::empty_strided` on the device."""
+    """Run `aten::empty_strided` on the device."""
     return _make(_EMPTY_STRIDED, size, stride, dtype)
 
 
 def empty(size: Any, dtype: Any = None, memory_format: Any = None, **_: Any) -> torch.Tensor:
-    """`aten::empty.memory_format` on the device."""
+    """Run `aten::empty.memory_format` on the device."""
     return _make(_EMPTY, size, strides(size, memory_format or torch.contiguous_format), dtype)
 
 
@@ -55,10 +55,10 @@ def _make(kernel: Kernel, size: Any, stride: Any, dtype: torch.dtype | None) -> 
 
 
 def cuda_factories() -> AbstractContextManager[None]:
-    """Give the memory that PyTorch's own code asks of CUDA.
+    """Allocate the memory that PyTorch's own code asks of CUDA.
 
-    Functions that a program took from `torch` early (`from torch import zeros`) are not those that the program is shown
-    later, nor are the ones that PyTorch composes of others; they all end here.
+    Functions that a program imported early (`from torch import zeros`) are not replaced, and neither are those that
+    PyTorch composes of others; both end here.
     """
 
     def on_gpu(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -81,7 +81,7 @@ def _to_copy(x: torch.Tensor, **kwargs: Any) -> Any:
 
 
 def _as_strided_in_place(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> torch.Tensor:
-    """`squeeze_`, `transpose_` and their like: another view of the same storage."""
+    """Run `squeeze_`, `transpose_` and their siblings: another view of the same storage."""
     offset = x.storage_offset() if storage_offset is None else storage_offset
     set_geometry(META_KEYS, x, x.untyped_storage(), offset, size, stride)
     return x
@@ -91,8 +91,8 @@ _NESTED = (
     "_nested_tensor_from_tensor_list", "_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
 )  # fmt: skip
 """Ops that make nested tensors of the older, strided layout. PyTorch's C++ asks each for its sizes with kernels that
-only CPU and CUDA have, also where it cannot raise: that would end the process. Those of layout torch.jagged are made
-of ordinary tensors by PyTorch's Python and need nothing here."""
+only CPU and CUDA have, also where it cannot raise: that would end the process. Those of layout torch.jagged are made of
+ordinary tensors by PyTorch's Python and need nothing here."""
 
 
 def _refuse_nested(*_: Any, **__: Any) -> NoReturn:
@@ -111,7 +111,7 @@ def _register() -> None:
     direct = dict.fromkeys(n for n in names if has_kernel(n, "CompositeExplicitAutogradNonFunctional"))
     foreach = (n for n in names if n.startswith("aten::_foreach_"))
     direct |= dict.fromkeys(n for n in foreach if has_kernel(n, "CompositeExplicitAutograd"))
-    existing = (n for n in ONE_KERNEL if hasattr(torch.ops.aten, n.split(".")[0]))  # some came later
+    existing = (n for n in ONE_KERNEL if hasattr(torch.ops.aten, n.split(".")[0]))  # some came in later versions
     direct |= dict.fromkeys(f"aten::{n}" for n in existing)
     for name in direct.keys() - COMPOSED:
         as_one_kernel(name.removeprefix("aten::"))
@@ -129,7 +129,7 @@ def _register() -> None:
 
 lazy_imports.install()
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", UserWarning)  # PyTorch says that some kernels are replaced, which is the point
+    warnings.simplefilter("ignore", UserWarning)  # PyTorch warns that some kernels are replaced, which is intended
     _register()
 
 assert hand_written

@@ -1,4 +1,4 @@
-"""Which way a program goes on where a condition is not known and the other way only raises an error, and who asks."""
+"""Branches of a program on an unknown condition whose one side only raises an error, and the code that asks."""
 
 import dis
 import functools
@@ -9,15 +9,15 @@ from memlint.base.ownership import is_memlint
 
 
 def value_that_raises_nothing() -> bool | None:
-    """What the condition that the program asks for now has to be, so that it does not raise; None if either will do."""
+    """Return the value of the condition being tested for which the program does not raise; None if either will do."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (is_memlint(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
-        frame = frame.f_back  # a mode of PyTorch's, as `torch.set_default_device` sets one, decides nothing
+        frame = frame.f_back  # a mode of PyTorch's own, such as that of `torch.set_default_device`, decides nothing
     return None if frame is None else _value_at(frame.f_code, frame.f_lasti)
 
 
 def asks_in_backward() -> bool:
-    """Whether PyTorch's own backward asks for a value: there it decides between two ways, and no size."""
+    """Return True if PyTorch's own backward reads the value: there it chooses between two paths, and sets no size."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_memlint(frame.f_code.co_filename) and frame.f_code.co_name != "run_backward":
         frame = frame.f_back
@@ -39,12 +39,12 @@ def _value_at(code: CodeType, position: int) -> bool | None:
 
 
 def _only_asks_for_truth(instruction: dis.Instruction) -> bool:
-    """Whether the jump after it decides: from Python 3.13 on the truth is asked for before, by comparisons as well."""
+    """Return True if the next jump decides: since Python 3.13 the truth is computed before it, by comparisons too."""
     return instruction.opname == "TO_BOOL" or instruction.argrepr.startswith("bool(")
 
 
 def _raises(instructions: list[dis.Instruction], start: int) -> bool:
-    """Whether what is executed from `start` on raises before anything is decided."""
+    """Return True if execution from `start` on raises before any other decision."""
     for instruction in instructions[start:]:
         if instruction.opname == "RAISE_VARARGS":
             return True

@@ -1,7 +1,7 @@
-"""Registration of the virtual device, and tensors on it. Everything experimental that PyTorch may change is here.
+"""Registration of the virtual device, and tensors on it. PyTorch's experimental interfaces are used only here.
 
-The private functions of PyTorch used here were checked with torch 2.10 to 2.13. tests/test_torch_versions.py holds what
-memlint states by version against the PyTorch that is installed.
+The private functions of PyTorch used here were checked with torch 2.10 to 2.13. tests/test_torch_versions.py checks
+memlint's statements by version against the installed PyTorch.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,16 +25,16 @@ if torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
 if not hasattr(torch, NAME):
     _setup_privateuseone_for_python_backend(NAME, device_guard=DeviceGuard())
 
-torch.get_device_module(NAME).get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]  # checkpoints ask
+torch.get_device_module(NAME).get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]  # checkpoints call it
 DEVICE = torch.device(NAME, 0)
 CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 META_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 
 _create_empty = torch._C._acc.create_empty_tensor
 set_geometry = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
-"""Called with dispatch keys, tensor, storage, offset, shape, stride."""
+"""Arguments: dispatch keys, tensor, storage, offset, shape, stride."""
 real_device_of: Callable[[torch.Tensor], torch.device] = torch._C.TensorBase.device.__get__
-"""The device PyTorch itself sees, whatever the program is shown."""
+"""The device that PyTorch itself sees, whatever the program sees."""
 
 
 class real:  # noqa: N801 - reads as `real.empty(...)`
@@ -62,7 +62,7 @@ def allocate(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) ->
 
 
 def allocate_apart(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """The same, with a storage that is not of the caching allocator: it takes nothing there."""
+    """Make a tensor as `allocate` does, with a storage outside of the caching allocator."""
     tensor = _create_empty((0,), dtype)
     storage: Any = tensor.untyped_storage()
     set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
@@ -73,7 +73,7 @@ def allocate_apart(shape: Sequence[int], stride: Sequence[int], dtype: torch.dty
 
 
 def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: torch.dtype, bound: int) -> Entry:
-    """The entry of a storage that takes `nbytes` at most, as the size `bound` in its shape is an upper bound."""
+    """Open an entry of at most `nbytes` for a storage, as the size `bound` in its shape is an upper bound."""
     share = now.unknown_sizes[bound]
     entry = now.ledger.open(int(nbytes * share), shape, dtype, host=now.new_on_host, doubt=(0, nbytes))
     entry.nbytes, entry.unknown_size = nbytes, (bound, share)
@@ -81,15 +81,15 @@ def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: to
 
 
 def alias(tensor: torch.Tensor) -> torch.Tensor:
-    """Make a tensor of the same storage and geometry that autograd knows nothing of."""
-    made = _create_empty((0,), tensor.dtype)
+    """Make a tensor of the same storage and geometry that autograd does not see."""
+    tensor_alias = _create_empty((0,), tensor.dtype)
     storage: Any = tensor.untyped_storage()
-    set_geometry(META_KEYS, made, storage, tensor.storage_offset(), tensor.shape, tensor.stride())
-    return made
+    set_geometry(META_KEYS, tensor_alias, storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return tensor_alias
 
 
 def strides(shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> tuple[int, ...]:
-    """Of a tensor of this shape without gaps in this layout, in elements."""
+    """Strides in elements of a tensor of this shape without gaps in this layout."""
     if layout is not torch.contiguous_format:
         with torch._C.DisableTorchFunction():
             return real.empty(shape, device="meta", memory_format=layout).stride()
@@ -113,7 +113,7 @@ def like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor
 def set_storage(
     tensor: torch.Tensor, storage: Any, offset: Any, shape: Sequence[int], stride: Sequence[int] = ()
 ) -> None:
-    """Let `tensor` read `storage` in this geometry; where that has to grow, it is a death and a birth."""
+    """Let `tensor` read `storage` in this geometry; a storage that has to grow dies and is born again."""
     set_geometry(META_KEYS, tensor, storage, offset, shape, stride)
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     nbytes = (offset + last + 1) * tensor.element_size() if tensor.numel() else 0
@@ -131,12 +131,12 @@ def resize_storage(storage: Any, nbytes: int) -> None:
 
 
 def _reopen(storage: Any, shape: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> None:
-    """Begin the life of a storage's new bytes, then end that of its old ones, as a copying resize does."""
+    """Begin the life of a storage's new bytes, then end that of its old ones, as a resize that copies does."""
     storage.entry = state.current.ledger.open(nbytes, shape, dtype, host=storage.entry.host)
 
 
 def adopt(storage: Any) -> None:
-    """Let a storage that outlives the simulation it was made in be born in the current one, with the values it has."""
+    """Let a storage that outlives its simulation be born in the current one, with its values."""
     before, now = storage.entry, state.current
     if before.ledger is not now.ledger:
         birth = before.ledger.births[before.number]
@@ -146,9 +146,9 @@ def adopt(storage: Any) -> None:
 
 
 def scratch(nbytes: int, bounds: tuple[int, int] | None = None) -> Entry:
-    """Take bytes of the GPU that no tensor has; dropping the result gives them back.
+    """Take bytes of the GPU that belong to no tensor; dropping the result frees them.
 
-    `bounds` are the least and the most that they may be where nobody can know exactly.
+    `bounds` are the least and the most bytes, if the number cannot be known exactly.
     """
     return state.current.ledger.open(nbytes, (nbytes,), torch.uint8, host=False, doubt=bounds)
 
@@ -157,15 +157,15 @@ _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_virtual(value: Any) -> bool:
-    """Whether `value` is a tensor on the virtual device."""
+    """Return True if `value` is a tensor on the virtual device."""
     if type(value) in _PLAIN_TENSORS:
         return real_device_of(value).type == NAME
-    with torch._C.DisableTorchFunctionSubclass():  # a subclass may be asked what the program is shown
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may answer with the device that the program sees
         return isinstance(value, torch.Tensor) and real_device_of(value).type == NAME
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor within the wrappers that torch.func puts around it."""
+    """Return the tensor within the wrappers that torch.func puts around it."""
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor
@@ -175,7 +175,7 @@ _functorch: Any = torch._C._functorch
 
 
 def entry_of(tensor: torch.Tensor) -> Entry:
-    """The ledger entry of a virtual tensor's storage."""
+    """Return the ledger entry of a virtual tensor's storage."""
     storage: Any = tensor.untyped_storage()
     entry: Entry = storage.entry
     return entry

@@ -1,4 +1,4 @@
-"""Carries kernels out: shapes from PyTorch's meta kernels, storages from the ledger, no computation.
+"""Runs kernels: shapes from PyTorch's meta kernels, storages from the ledger, no computation.
 
 Kernels that differ from that are written by hand: see `memlint.accelerator.registration.kernel`.
 """
@@ -20,12 +20,12 @@ Tensor = torch.Tensor
 
 
 def fallback(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Kernel of every op that neither PyTorch's C++ composites nor a kernel of ours provides."""
+    """Run every op that has neither a composite kernel in PyTorch's C++ nor a kernel of memlint's own."""
     return run(kernel_of(op), args, kwargs)
 
 
 def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Carry out one op on the virtual device."""
+    """Run one op on the virtual device."""
     if kernel.is_view:
         now = state.current
         now.of_thread.last_host = entry_of(args[0]).host
@@ -44,7 +44,7 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _run_unseen(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if torch._C._len_torch_function_stack():  # device contexts and users' modes must not see what a kernel does
+    if torch._C._len_torch_function_stack():  # hide the kernel's work from device contexts and the user's modes
         with torch._C.DisableTorchFunction():
             return _run(kernel, args, kwargs)
     return _run(kernel, args, kwargs)
@@ -92,19 +92,19 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
 
 
 def assume_kernel_takes_nothing(name: str, reason: str) -> None:
-    """Say of an op that others define that its shapes alone are known, as its kernel cannot run here."""
+    """Report an assumption for an op of another package: only its shapes are known, as its kernel cannot run here."""
     state.assume_once(f"memory that the kernel of {name} takes for itself is not counted: {reason}")
 
 
 def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Carry out an op on the virtual device for what it takes alone: nobody observes it, and no values are known."""
+    """Run an op on the virtual device only for the memory it takes: no observer sees it, and no values are known."""
     host_scratch = state.current.host_scratch
     scratch = host_scratch(kernel, args, kwargs) if host_scratch is not None else None
     if kernel.strict_tensors:
         args = _with_tensors(kernel, args)
     tensors: list[Tensor] = []
     key: list[Any] = [kernel]
-    if kernel.hand_written is not None:  # what it returns is not inferred
+    if kernel.hand_written is not None:  # its results are not inferred
         tensors, cacheable = tensors_in((args, list(kwargs.values()))), False
     else:
         cacheable = describe((*args, *kwargs.values()), key, tensors)
@@ -116,7 +116,7 @@ def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _take(
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor], key: list[Any] | None
 ) -> Any:
-    """Open and close all storages that a kernel does; its results. `tensors` are those among its arguments."""
+    """Open and close all storages of a kernel and return its results. `tensors` are those among its arguments."""
     now = state.current
     for t in tensors:
         if real_device_of(t).type == NAME:
@@ -127,13 +127,13 @@ def _take(
     steps = None
     temporaries = kernel.temporaries if now.cuda else kernel.host_temporaries
     if temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
-        given = {n: value for n, value in kwargs.items() if n not in kernel.results} if kernel.results else kwargs
-        steps = temporaries(*args, **given)
+        keywords = {n: value for n, value in kwargs.items() if n not in kernel.results} if kernel.results else kwargs
+        steps = temporaries(*args, **keywords)
         next(steps)
     if kernel.hand_written is not None:
         result = kernel.hand_written(*args, **kwargs)
     elif kernel.in_place and len(tensors) == 1:
-        result = tensors[0] if kernel.num_returns else None  # without operands nothing changes shape
+        result = tensors[0] if kernel.num_returns else None  # without operands no shape changes
     else:
         shapes = infer_described(kernel, key, args, kwargs)
         result = _write(kernel, args, kwargs, shapes) if kernel.returns_written else materialize(shapes)
@@ -143,7 +143,7 @@ def _take(
 
 
 def _unknown_sizes(tensors: list[Tensor]) -> dict[int, float]:
-    """Sizes that are upper bounds in these tensors, and so in what is made of them."""
+    """Collect sizes that are upper bounds in these tensors, and so in the results computed from them."""
     entries = (entry_of(t) for t in tensors if real_device_of(t).type == NAME and t.layout is torch.strided)
     return dict(entry.unknown_size for entry in entries if entry.unknown_size is not None)
 
@@ -153,7 +153,7 @@ def _any_on_gpu(tensors: list[Tensor]) -> bool:
 
 
 def _with_tensors(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`args` with Python numbers made tensors of the dtype they promote the first operand to."""
+    """Return `args` with Python numbers turned into tensors of the dtype to which they promote the first operand."""
     numbers = [i for i in kernel.strict_tensors if i < len(args) and isinstance(args[i], (int, float))]
     if not numbers:
         return args
@@ -173,7 +173,7 @@ _MIXES_DEVICES = (
 
 
 def check_devices(kernel: Kernel, tensors: list[Tensor]) -> None:
-    """Fail as a real device does where a host tensor of at least one dimension meets device tensors."""
+    """Raise as a real device does if a host tensor of at least one dimension meets device tensors."""
     host = device = False
     for t in tensors:
         if real_device_of(t).type == NAME:
@@ -188,7 +188,7 @@ def check_devices(kernel: Kernel, tensors: list[Tensor]) -> None:
 
 
 def refuse_mixed_devices(packet: str) -> NoReturn:
-    """Raise what PyTorch raises where operands of an op are on several devices."""
+    """Raise PyTorch's error for operands of an op on several devices."""
     if not state.current.cuda:
         raise TraceError(
             f"aten::{packet} meets a tensor that was made before the host was simulated, such as at the top level of a"
@@ -202,11 +202,14 @@ def refuse_mixed_devices(packet: str) -> NoReturn:
 
 
 def _write(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: list[Any]) -> Any:
-    """Nothing is computed; out= tensors of another size are resized, as PyTorch does."""
+    """Run an op that writes its arguments: nothing is computed.
+
+    Out= tensors of another size are resized, as in PyTorch.
+    """
     outputs = kernel.written_of(args, kwargs)
     for output, shape in zip(outputs, shapes, strict=True):
         if isinstance(shape, Shape) and output.shape != shape.shape:
-            if real_device_of(output).type != NAME:  # as of a result that PyTorch makes where a host operand is
+            if real_device_of(output).type != NAME:  # as for a result that PyTorch makes where a host operand is
                 refuse_mixed_devices(kernel.packet)
             set_storage(output, output.untyped_storage(), output.storage_offset(), shape.shape, shape.stride)
     if kernel.num_returns == 0:

@@ -13,12 +13,12 @@ from memlint.accelerator.values import to_host
 
 
 class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
-    """Autograd's engine, which raises the exceptions that the guard took away."""
+    """Autograd's engine that raises the exceptions which the guard has stored."""
 
     def run_backward(self, outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a backward from these outputs, and a gradient or None of each."""
+        """Run a backward from these outputs, with a gradient or None for each."""
         measure_once()
-        gradients = tuple(map(_where_its_output_is, outputs, gradients))
+        gradients = tuple(map(_on_device_of_output, outputs, gradients))
         before = len(taken)
         try:
             return super().run_backward(outputs, gradients, *args, **kwargs)
@@ -28,15 +28,15 @@ class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
             exception = taken[before]
         finally:
             del taken[before:]
-        raise exception  # here, where it keeps its own cause and context
+        raise exception  # here it keeps its own cause and context
 
 
-def _where_its_output_is(output: Any, gradient: Any) -> Any:
-    """What of the host needs a gradient is virtual there; a gradient that a program makes is not."""
+def _on_device_of_output(output: Any, gradient: Any) -> Any:
+    """Move a gradient to its output's place: a host tensor that requires one is virtual, the program's may be real."""
     is_real = isinstance(gradient, torch.Tensor) and real_device_of(gradient).type == "cpu"
     return to_host(gradient) if is_real and is_virtual(output) and is_host(output) else gradient
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """What is replaced while a device is simulated: owner, name, replacement."""
+    """Return the patches while a device is simulated: owner, name, replacement."""
     return [(Variable, "_execution_engine", _Engine())]

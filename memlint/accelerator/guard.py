@@ -1,8 +1,8 @@
 """Exceptions that leave a backward on the virtual device.
 
 PyTorch switches streams back while such an exception passes through its C++ engine, and for a device made in Python it
-asks a Python method for the device type then. Python takes an answer given while an exception is pending for a mistake,
-and PyTorch ends the process. The guard here takes the pending exception away and the engine raises it in the end.
+calls a Python method for the device type then. Python treats a result returned while an exception is pending as an
+error, and PyTorch ends the process. The guard here stores the pending exception, and the engine raises it in the end.
 """
 
 import ctypes
@@ -19,16 +19,16 @@ _normalize = ctypes.pythonapi.PyErr_NormalizeException
 _fetch.restype = _normalize.restype = None  # no argtypes: ctypes would call into CPython to convert
 
 taken: list[BaseException] = []
-"""Those that wait for the end of their backward."""
+"""Exceptions that wait for the end of their backward."""
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1
 
 
 class DeviceGuard(torch._C._acc.DeviceGuard):
-    """What PyTorch asks about the virtual device while it changes devices and streams."""
+    """Answers PyTorch's queries about the virtual device while it changes devices and streams."""
 
     @uninterrupted
     def type_(self) -> Any:
-        """The device type; called for every node of a backward, so it only does what it must."""
+        """Return the device type; called for every node of a backward, so it does only what is necessary."""
         _fetch(*_PENDING)  # nothing else may run before: CPython calls with an exception pending fail
         if _TYPE.value is not None:
             taken.append(_exception())
@@ -36,12 +36,12 @@ class DeviceGuard(torch._C._acc.DeviceGuard):
 
 
 def _exception() -> BaseException:
-    """The exception that was just fetched."""
+    """Return the exception that was just fetched."""
     _normalize(*_PENDING)
     exception: BaseException = ctypes.cast(_VALUE, ctypes.py_object).value
     if _TRACEBACK.value is not None:
         exception.__traceback__ = ctypes.cast(_TRACEBACK, ctypes.py_object).value
-    for reference in (_TYPE, _VALUE, _TRACEBACK):  # PyErr_Fetch gave them to us
+    for reference in (_TYPE, _VALUE, _TRACEBACK):  # PyErr_Fetch gave us these references
         if reference.value is not None:
             ctypes.pythonapi.Py_DecRef(reference)
             reference.value = None

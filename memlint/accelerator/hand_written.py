@@ -1,6 +1,6 @@
-"""Kernels whose shapes PyTorch's meta kernels do not say.
+"""Kernels whose shapes PyTorch's meta kernels do not give.
 
-Results that depend on values are exact where these are known, else the upper bound, noted as an assumption.
+The shape of a result that depends on values is exact if these are known, else the upper bound, noted as an assumption.
 """
 
 import math
@@ -33,7 +33,7 @@ from memlint.accelerator.routing import count_true
 aten = torch.ops.aten
 Tensor = torch.Tensor
 MATRIX = 2
-"""Dimensions."""
+"""Number of dimensions of a matrix."""
 _GRU_WORKSPACE = 5
 """Numbers per hidden unit that the fused cell keeps (aten/src/ATen/native/cuda/RNN.cu)."""
 
@@ -98,7 +98,7 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
     names = [argument.name for argument in op._schema.arguments]
 
     def is_made(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if op._schema.name != "aten::unique_consecutive":  # the others sort, and hold as much meanwhile
+        if op._schema.name != "aten::unique_consecutive":  # the others sort, and hold as many numbers meanwhile
             return True
         position = names.index(name) - 1
         return bool(args[position] if position < len(args) else kwargs.get(name, False))
@@ -107,10 +107,10 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         known = values.content(x)
         if known is not None:
             results = op(known, *args, **kwargs)
-            made = tuple(allocate(r.shape, r.stride(), r.dtype) for r in results)
-            for t, value in zip(made, results, strict=True):
+            tensors = tuple(allocate(r.shape, r.stride(), r.dtype) for r in results)
+            for t, value in zip(tensors, results, strict=True):
                 values.remember(t, value)
-            return made
+            return tensors
         dim = None if dimension is None else args[dimension - 1] if len(args) >= dimension else kwargs.get("dim")
         most = None if dim is not None else largest(x)
         count = x.shape[dim] if dim is not None else x.numel() if most is None else min(x.numel(), most + 1)
@@ -152,7 +152,7 @@ def _repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tenso
 
 @kernel("_padded_dense_to_jagged_forward")
 def _padded_to_jagged(x: Tensor, offsets: list[Tensor], total: int | None = None) -> Tensor:
-    """Of a padded tensor (batch x steps x ...), the steps that a nested tensor has."""
+    """Return the steps that a nested tensor has out of a padded tensor (batch x steps x ...)."""
     if total is None:
         known = values.content(offsets[0])
         if known is None:
@@ -181,7 +181,7 @@ def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> T
 @kernel("resize_")
 def _resize(x: Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> Tensor:
     if memory_format is None and tuple(size) == x.shape:
-        return x  # with the strides it has
+        return x  # with the strides of the target
     set_storage(
         x, x.untyped_storage(), x.storage_offset(), size, strides(size, memory_format or torch.contiguous_format)
     )
@@ -202,7 +202,7 @@ def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
 
 @kernel("im2col", "col2im")
 def _resized_from_input(x: Tensor, *rest: Any) -> Tensor:
-    """Begun as large as the input, then resized (Im2Col.cpp, Col2Im.cpp and their .cu): storages never shrink."""
+    """Allocate as much as the input, then resize the result (Im2Col.cpp, Col2Im.cpp and .cu): storages never shrink."""
     op = aten.col2im.default if len(rest) == 5 else aten.im2col.default
     shape: Any = infer_anew(kernel_of(op), (x, *rest), {})
     out = like(x)
@@ -218,7 +218,7 @@ def _max_unpool(x: Tensor, indices: Tensor, output_size: list[int], *_: Any) -> 
 
 @kernel("_efficientzerotensor")
 def _zeros_without_memory(size: list[int], dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    """As autograd uses for gradients that are zero (TensorFactories.cpp)."""
+    """Make the zero tensor without memory that autograd uses for zero gradients (TensorFactories.cpp)."""
     out = contiguous((0,), dtype or torch.get_default_dtype())
     set_geometry(META_KEYS, out, out.untyped_storage(), 0, size, strides(size))
     return out
@@ -239,7 +239,10 @@ def _bin_edges(x: Tensor, bins: Sequence[int], **_: Any) -> list[Tensor]:
 
 @kernel("_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors")
 def _histogram_of_rows(x: Tensor, bins: Sequence[Any], **_: Any) -> Tensor:
-    """Meanwhile a thread's counts, and edges of bins: twice where they are computed (Histogram.cpp; measured)."""
+    """Count rows in bins, with a thread's counts and edges of bins: twice if they are computed (Histogram.cpp.
+
+    Measured).
+    """
     _refuse_gpu("_histogramdd_from_bin_cts", x)
     sizes = [n.numel() - 1 if isinstance(n, Tensor) else n for n in bins]
     out = contiguous(sizes, x.dtype)
@@ -250,7 +253,7 @@ def _histogram_of_rows(x: Tensor, bins: Sequence[Any], **_: Any) -> Tensor:
 
 
 def _refuse_gpu(packet: str, x: Tensor) -> None:
-    """Fail as PyTorch does where CUDA has no kernel."""
+    """Raise PyTorch's error for an op without a CUDA kernel."""
     if state.current.cuda and not entry_of(x).host:
         raise NotImplementedError(f"Could not run 'aten::{packet}' with arguments from the 'CUDA' backend.")
 
@@ -273,7 +276,7 @@ def _lstsq(
 
 
 def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:  # type: ignore[assignment]
-    """One kernel for each dimension (TensorTransformations.cpp: roll_common)."""
+    """Roll with one kernel for each dimension (TensorTransformations.cpp: roll_common)."""
     if len(shifts) == len(dims) == 1:
         rolled: Tensor = run(kernel_of(aten.roll.default), (x, shifts, dims), {})
         return rolled
@@ -287,7 +290,7 @@ implement(aten.roll.default, KEY, _roll)
 
 @composite("cov")
 def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
-    """PyTorch reads the weights to refuse negative ones; unknown ones are taken as good (Correlation.cpp)."""
+    """Covariance: PyTorch reads the weights to refuse negative ones; unknown ones pass (Correlation.cpp)."""
     weights = [w for w in (fweights, aweights) if w is not None]
     if all(values.content(w) is not None for w in weights):
         return aten.cov.default.decompose(x, correction=correction, fweights=fweights, aweights=aweights)
@@ -307,7 +310,7 @@ def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, awei
 
 @composite("tensor_split.tensor_indices_or_sections")
 def _tensor_split(x: Tensor, sections: Tensor, dim: int = 0) -> Any:
-    """PyTorch wants the places to split at on the host, and reads them."""
+    """Split at indices, which PyTorch wants on the host and reads."""
     if real_device_of(sections).type == NAME and not entry_of(sections).host and state.current.cuda:
         raise RuntimeError("tensor_split expected tensor_indices_or_sections to be on cpu, but it's on cuda:0")
     known = values.real_copy(sections)
@@ -389,7 +392,7 @@ def _like_input(grad: Tensor, x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 @kernel("_cummax_helper", "_cummin_helper")
 def _writes_outputs(*_: Any) -> None:
-    """Both outputs are given, and have their shape."""
+    """Resize the two given outputs to their shape."""
 
 
 @kernel(
@@ -412,7 +415,7 @@ def _geqrf(x: Tensor) -> tuple[Tensor, Tensor]:
     "_fused_adamw_.tensor_lr",
 )  # fmt: skip
 def _fused_step(*_: Any, **__: Any) -> None:
-    """One kernel for a whole list of parameters; it allocates nothing."""
+    """Run one kernel for a whole list of parameters; it allocates nothing."""
 
 
 @kernel("_thnn_fused_gru_cell")

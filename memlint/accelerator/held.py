@@ -1,6 +1,6 @@
-"""Tensors that the process has before a simulation begins, as files make them on the GPU when they are imported.
+"""Tensors that exist before a simulation begins, such as those that a file makes on the GPU when it is imported.
 
-Every simulation begins with them, as they were when they were made: what one does to them, no other sees.
+Every simulation begins with them in their original state: changes by one simulation are invisible to the others.
 """
 
 from __future__ import annotations
@@ -26,48 +26,51 @@ _VALUES = ("uniform", "uniform_dtype", "nonzeros", "likely", "num_choices", "lar
 
 
 @dataclass(eq=False)
-class _Held:
-    """A tensor, and what is known of its storage."""
+class _HeldTensor:
+    """A tensor, and the known values of its storage."""
 
     tensor: weakref.ref[Tensor]
     values: dict[str, Any]
     shadow: torch.UntypedStorage | None
     place: Any
-    """Where it was made."""
+    """Place in the program where it was made."""
     has_gradient: bool
     counts: bool = True
-    """Whether the simulation that runs has it: what it makes itself may stand for it."""
+    """True if the running simulation has it; False if the simulation makes a replacement itself."""
 
 
-_held: list[_Held] = []
+_held: list[_HeldTensor] = []
 
 
 @contextmanager
 def holding(place: Callable[[], Any]) -> Iterator[None]:
-    """Hold what is made meanwhile, in a simulation, and is there at the end; `place` says where the program is."""
-    before = list(_virtual())  # which keeps their addresses from being taken again
+    """Hold tensors that are made inside the block, in a simulation, and live at its end.
+
+    `place` gives the program's place.
+    """
+    before = list(_virtual())  # keeps their addresses from being reused
     known, observers, places = set(map(id, before)), state.current.observers, _Places(place)
     observers.append(places)
     try:
         yield
     finally:
         observers.remove(places)
-    made = [tensor for tensor in _virtual() if id(tensor) not in known]
-    for tensor in sorted(made, key=lambda each: entry_of(each).number):
+    tensors = [tensor for tensor in _virtual() if id(tensor) not in known]
+    for tensor in sorted(tensors, key=lambda each: entry_of(each).number):
         entry = entry_of(tensor)
         values = {name: getattr(entry, name) for name in _VALUES}
         shadow = None if entry.shadow is None else entry.shadow.clone()
         has_gradient = tensor.is_leaf and tensor.grad is not None
         at = places.of_number.get(entry.number)
-        _held.append(_Held(weakref.ref(tensor), values, shadow, at, has_gradient))
+        _held.append(_HeldTensor(weakref.ref(tensor), values, shadow, at, has_gradient))
 
 
 def begin() -> None:
-    """Let what is held be born in the simulation that begins."""
+    """Let the held tensors be born in the simulation that begins."""
     now = state.current
     for held, tensor in _alive():
         if tensor.is_leaf and not held.has_gradient and tensor.grad is not None:
-            tensor.grad = None  # of a simulation before
+            tensor.grad = None  # left by an earlier simulation
         storage: Any = tensor.untyped_storage()
         before: Entry = storage.entry
         held.counts = True
@@ -83,7 +86,7 @@ def begin() -> None:
 
 
 def let_go(tensors: Iterable[Tensor]) -> None:
-    """Count these no more in the simulation that runs, which makes what stands for them itself."""
+    """Stop counting these tensors in the running simulation, which makes replacements for them itself."""
     numbers = {id(tensor.untyped_storage()) for tensor in tensors if is_virtual(tensor)}
     for held, tensor in _alive():
         storage: Any = tensor.untyped_storage()
@@ -98,13 +101,13 @@ def let_go(tensors: Iterable[Tensor]) -> None:
 
 
 def is_held(tensors: Iterable[Tensor]) -> bool:
-    """Whether any of these counts among what is held."""
+    """Return True if any of these is a held tensor that counts."""
     wanted = {id(tensor) for tensor in tensors}
     return any(held.counts and id(tensor) in wanted for held, tensor in _alive())
 
 
 def places() -> Mapping[int, Any]:
-    """Where what is held on the GPU and counts was made, by its number in the simulation that runs."""
+    """Places where held GPU tensors that count were made, by their number in the running simulation."""
     entries = [(entry_of(tensor), held.place) for held, tensor in _alive() if held.counts]
     now = state.current.ledger
     return {entry.number: place for entry, place in entries if entry.ledger is now and not entry.host}
@@ -115,7 +118,7 @@ def forget() -> None:
     _held.clear()
 
 
-def _alive() -> Iterator[tuple[_Held, Tensor]]:
+def _alive() -> Iterator[tuple[_HeldTensor, Tensor]]:
     for held in list(_held):
         tensor = held.tensor()
         if tensor is None:
@@ -125,30 +128,30 @@ def _alive() -> Iterator[tuple[_Held, Tensor]]:
 
 
 def _virtual() -> Iterator[Tensor]:
-    """Every tensor on the virtual device that Python has."""
+    """Yield every tensor on the virtual device that has a Python object."""
     for value in gc.get_objects():
         if issubclass(type(value), Tensor) and is_virtual(value) and value.layout is torch.strided:
             yield value
 
 
 class _Places:
-    """Notes where storages are made."""
+    """Observer that notes where storages are made."""
 
     def __init__(self, place: Callable[[], Any]) -> None:
         self.place = place
         self.of_number: dict[int, Any] = {}
 
     def started(self, kernel: Kernel) -> None:
-        """A kernel begins."""
+        """Do nothing."""
 
     def finished(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:  # noqa: ARG002 -- of observers
-        """A kernel ends."""
+        """Note the place of the outputs."""
         for output in outputs:
             if is_virtual(output) and output.layout is torch.strided:
                 self.of_number.setdefault(entry_of(output).number, self.place())
 
     def failed(self) -> None:
-        """A kernel raised."""
+        """Do nothing."""
 
     def viewed(self) -> None:
-        """A view was made."""
+        """Do nothing."""

@@ -1,6 +1,6 @@
 """Shapes of results, inferred by PyTorch's meta kernels.
 
-A kernel's result depends on the geometry of its arguments alone, so it is inferred once per geometry and remembered.
+The shape of a result depends only on the geometry of the arguments, so it is inferred once per geometry and cached.
 """
 
 import contextlib
@@ -20,16 +20,19 @@ from memlint.base.errors import TraceError
 Tensor = torch.Tensor
 
 _results: dict[Any, Any] = {}
-"""What was inferred, by whether a GPU is simulated, kernel and geometry of the arguments."""
+"""Inferred results, by the kind of simulated device (GPU or host), kernel and geometry of the arguments."""
 _memory = _results
-"""Where that is looked up: see `remembering`."""
+"""The table in which results are looked up: see `remembering`."""
 
 
 _hint = meta_kernels.device_hint
 
 
 def _device_hint(tensor: Any) -> str:
-    """Whose kernel a meta kernel is to be like; PyTorch takes CUDA's where a tensor has no other device than meta."""
+    """Make meta kernels act as a device's kernels do.
+
+    PyTorch takes CUDA's if no tensor has a device other than meta.
+    """
     return "cpu" if not state.current.cuda and tensor.device.type == "meta" else _hint(tensor)
 
 
@@ -37,14 +40,17 @@ meta_kernels.device_hint = _device_hint
 
 
 def describe(args: Sequence[Any], key: list[Any], tensors: list[Tensor]) -> bool:
-    """Append the geometry of `args` to `key` and their tensors to `tensors`; say whether the key tells all."""
+    """Append the geometry of `args` to `key` and their tensors to `tensors`.
+
+    Return True if the key determines the result.
+    """
     cacheable = True
     for a in args:
         if isinstance(a, Tensor):
             tensors.append(a)
             key.append((a.shape, a.stride(), a.dtype))
             if not a.dim() and real.is_cpu(a):
-                cacheable = False  # a Python number is a CPU tensor that promotes differently, and does not show it
+                cacheable = False  # a Python number may be a CPU tensor, which promotes less
         elif isinstance(a, (list, tuple)):
             key.append(len(a))
             cacheable &= describe(a, key, tensors)
@@ -55,14 +61,14 @@ def describe(args: Sequence[Any], key: list[Any], tensors: list[Tensor]) -> bool
 
 
 def infer(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The geometries `kernel` returns for these arguments, by PyTorch's meta kernel; remembered."""
+    """Return the geometries of `kernel`'s results for these arguments from PyTorch's meta kernel; cached."""
     key: list[Any] = [kernel]
     cacheable = describe((*args, *kwargs.values()), key, [])
     return infer_described(kernel, key if cacheable else None, args, kwargs)
 
 
 def infer_described(kernel: Kernel, key: list[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same for arguments that `describe` has made `key` of; None where it does not tell all."""
+    """Infer from the `key` that `describe` has made of the arguments; None if the key does not determine the result."""
     if key is None:
         return infer_anew(kernel, args, kwargs)
     hashable: Any = (state.current.cuda, *key)
@@ -70,14 +76,14 @@ def infer_described(kernel: Kernel, key: list[Any] | None, args: tuple[Any, ...]
         return _memory[hashable]
     except KeyError:
         pass
-    except TypeError:  # an argument that cannot be hashed
+    except TypeError:  # an argument is not hashable
         return infer_anew(kernel, args, kwargs)
     shapes = _memory[hashable] = infer_anew(kernel, args, kwargs)
     return shapes
 
 
 class Remembered(dict[Any, Any]):
-    """Some of what was inferred, by kernel and geometry of the arguments; what it lacks comes from all that was."""
+    """Some of the inferred results, by kernel and geometry; missing ones are taken from the full table."""
 
     def __missing__(self, key: Any) -> Any:
         value = self[key] = _results[key]
@@ -86,7 +92,7 @@ class Remembered(dict[Any, Any]):
 
 @contextlib.contextmanager
 def remembering(remembered: Remembered) -> Iterator[None]:
-    """Look up in `remembered` meanwhile, and keep there all that is asked for."""
+    """Look up results in `remembered` inside the block, and store there every one that is asked for."""
     global _memory  # noqa: PLW0603
     _memory = remembered
     try:
@@ -96,7 +102,7 @@ def remembering(remembered: Remembered) -> Iterator[None]:
 
 
 def infer_anew(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same without a look at what was inferred before."""
+    """Infer without a look at earlier results."""
     distinct = distinct_positions(args, kwargs) if kernel.over_lists else None
     if distinct is None:
         return _infer_all(kernel, args, kwargs)
@@ -113,19 +119,20 @@ def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         except NotImplementedError as error:
             result = _decomposition(kernel, error)(*meta_args, **meta_kwargs)
         except IndexError:
-            # That of index_add and index_reduce reads a row where there is none; on the GPU and on meta they do not.
+            # The inference of index_add and index_reduce reads a row that may not exist; their kernels on GPU and meta
+            # do not.
             result = kernel.op(*meta_args, **meta_kwargs)
-        # Of an op that writes its arguments: what these have become.
+        # For an op that writes its arguments: their new geometry.
         return geometries(kernel.written_of(meta_args, meta_kwargs) if kernel.returns_written else result)
 
 
 def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., Any]:
-    """What PyTorch composes an op of that has no meta kernel; raises TraceError where it does not."""
+    """Return PyTorch's decomposition of an op without a meta kernel; raises TraceError if there is none."""
     function = decomposition_table.get(kernel.op)
     if function is None:
         name = f"{kernel.op.namespace}::{kernel.packet}"
         raise TraceError(
-            f"{name} cannot be traced: nothing says what shapes it returns",
+            f"{name} cannot be traced: the shapes of its results are not known",
             f'Register a fake implementation of it with @torch.library.register_fake("{name}").',
         ) from error
     return function
@@ -136,17 +143,17 @@ _PROMOTING_LESS = {
     torch.float64: torch.zeros((), dtype=torch.float16),
     torch.complex128: torch.zeros((), dtype=torch.float16),
 }
-"""By the dtype in which PyTorch wraps Python numbers: a tensor that such a number does not raise to that dtype."""
+"""By the dtype in which PyTorch wraps Python numbers: a tensor that such a number does not promote to this dtype."""
 
 
 def _is_wrapped_number(value: Tensor) -> bool:
-    """Whether a 0-dim host tensor stands for a Python number, which promotes less than a tensor does."""
+    """Return True if a 0-dim host tensor stands for a Python number, which promotes less than a tensor."""
     other = _PROMOTING_LESS.get(value.dtype)
     return other is not None and torch.result_type(other, value) is not value.dtype
 
 
 def to_meta(value: Any) -> Any:
-    """`value` with its tensors and devices replaced by meta ones; Python numbers keep how they promote."""
+    """Return `value` with its tensors and devices replaced by meta ones; Python numbers keep their promotion rules."""
     if isinstance(value, Tensor):
         if not value.dim() and real.is_cpu(value) and _is_wrapped_number(value):
             return value
@@ -158,7 +165,7 @@ def to_meta(value: Any) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Shape:
-    """The geometry of a tensor yet to be made: shape, stride in elements, dtype."""
+    """Geometry of a tensor to be made: shape, stride in elements, dtype."""
 
     shape: Sequence[int]
     stride: Sequence[int]
@@ -166,7 +173,7 @@ class Shape:
 
 
 def geometries(value: Any) -> Any:
-    """`value` with its tensors replaced by their geometry."""
+    """Return `value` with its tensors replaced by their geometry."""
     if isinstance(value, Tensor):
         return Shape(value.shape, value.stride(), value.dtype)
     if isinstance(value, (list, tuple)):
@@ -175,7 +182,7 @@ def geometries(value: Any) -> Any:
 
 
 def materialize(shapes: Any) -> Any:
-    """Allocate every geometry in `shapes`, in order."""
+    """Allocate a tensor for every geometry in `shapes`, in order."""
     if isinstance(shapes, Shape):
         return allocate(shapes.shape, shapes.stride, shapes.dtype)
     if isinstance(shapes, list):
@@ -183,8 +190,8 @@ def materialize(shapes: Any) -> Any:
     return shapes
 
 
-# Kernels over lists: what happens at one position does not depend on the others. A model has thousands of parameters of
-# a dozen shapes, so shapes are inferred for one position of each kind.
+# Kernels over lists: the result at one position does not depend on the others. A model has thousands of parameters of a
+# dozen shapes, so shapes are inferred for one position of each kind.
 
 
 class Distinct(NamedTuple):
@@ -193,15 +200,15 @@ class Distinct(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     kinds: list[int]
-    """For each position of the lists as they were, the position of the shortened ones that is like it."""
+    """For each position of the original lists, the equal position of the shortened ones."""
 
     def spread(self, results: list[Any]) -> list[Any]:
-        """A list over the shortened lists' positions as one over all."""
+        """Expand a list over the shortened lists' positions to one over all positions."""
         return [results[kind] for kind in self.kinds]
 
 
 def distinct_positions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Distinct | None:
-    """The positions that differ in geometry or numbers; None where all do, or they depend on each other."""
+    """Find the positions that differ in geometry or numbers; None if all do, or if they depend on each other."""
     values = (*args, *kwargs.values())
     lists = [value for value in values if isinstance(value, (list, tuple))]
     if len({len(each) for each in lists}) != 1 or any(isinstance(value, Tensor) for value in values):
@@ -227,7 +234,7 @@ def distinct_positions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Distinc
 
 
 def _properties(value: Any) -> Any:
-    """What a result can depend on; None if that does not show."""
+    """Return everything on which a result can depend; None if that cannot be seen."""
     if isinstance(value, Tensor):
         if not value.dim() and real.is_cpu(value):
             return None  # it may be a Python number, which promotes differently

@@ -1,4 +1,4 @@
-"""What kernels are: the schema of one overload of an op, and the tables of those that are written by hand."""
+"""Kernels: the schema of one overload of an op, and the tables of hand-written kernels."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ HAND_WRITTEN: dict[str, Function] = {}
 
 Temporaries = Callable[..., Iterator[None]]
 TEMPORARIES: dict[str, Temporaries] = {}
-"""What kernels take for themselves on a GPU: by op name without overload, a generator function of the op's arguments
-that takes and drops memory in the kernel's order and yields once, where the kernel makes its outputs."""
+"""Hidden memory of kernels on a GPU: by op name without overload, a generator function of the op's arguments that
+allocates and frees memory in the kernel's order and yields once, where the kernel makes its outputs."""
 HOST_TEMPORARIES: dict[str, Temporaries] = {}
-"""The same for kernels of the host."""
+"""Hidden memory of the host's kernels."""
 
 READS_AT_INDEX = frozenset({"index_select", "gather", "index"})
 """Kernels that read where an index says: embeddings, `x[index]`."""
@@ -25,13 +25,13 @@ OF_PYTORCH = frozenset(
     {"aten", "prim", "prims", "profiler", "quantized", "c10d", "_c10d_functional", "symm_mem", "fsdp", "inductor",
      "rngprims", "streams", "torchvision"}
 )  # fmt: skip
-"""Namespaces whose ops are known: what their kernels take is written down, or they take nothing."""
+"""Namespaces whose ops are known: the table has their hidden memory, or they take none."""
 
 _STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
 
 
 class Kernel:
-    """What the schema of one overload says about it."""
+    """The schema of one overload, in the form that kernels need."""
 
     def __init__(self, op: OpOverload) -> None:
         schema = op._schema
@@ -45,10 +45,11 @@ class Kernel:
         self.results = frozenset(
             a.name for a in schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write
         )
-        """Names of the arguments that take its results, as `out` does."""
+        """Names of the arguments that receive its results, such as `out`."""
         self.num_returns = len(schema.returns)
         self.returns_written = bool(self.written) and all(r.alias_info is not None for r in schema.returns)
-        """Whether it returns what it writes or nothing; else, as rrelu_with_noise does, results of its own."""
+        """True if it returns what it writes or nothing; False if it has results of its own, as rrelu_with_noise does.
+        """
         self.is_view = not self.written and any(r.alias_info is not None for r in schema.returns)
         self.is_random = torch.Tag.nondeterministic_seeded in op.tags
         self.in_place = self.packet.endswith("_") and bool(self.written)
@@ -62,12 +63,12 @@ class Kernel:
         self.host_temporaries = HOST_TEMPORARIES.get(self.packet)
         self.tensor_positions = tuple(i for i, a in enumerate(schema.arguments) if isinstance(a.type, torch.TensorType))
         self.strict_tensors = () if torch._C._should_allow_numbers_as_tensors(self.packet) else self.tensor_positions
-        """Positions of tensors for which PyTorch hands over a Python number but takes none."""
+        """Positions of tensor arguments for which PyTorch passes a Python number although the kernel takes none."""
         self.is_foreign = op.namespace not in OF_PYTORCH
         self.reads_at_index = op.namespace == "aten" and self.packet in READS_AT_INDEX
 
     def written_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Those of its arguments that it writes."""
+        """Return those of its arguments that it writes."""
         return [args[i] if i < len(args) else kwargs.get(name) for i, name in self.written]
 
 
@@ -75,7 +76,7 @@ _kernels: dict[OpOverload, Kernel] = {}
 
 
 def kernel_of(op: OpOverload) -> Kernel:
-    """The description of `op`, made at first sight."""
+    """Return the description of `op`, made at its first use."""
     kernel = _kernels.get(op)
     if kernel is None:
         kernel = _kernels[op] = Kernel(op)
@@ -83,14 +84,14 @@ def kernel_of(op: OpOverload) -> Kernel:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors in arguments or results, those in lists included."""
+    """Return the tensors in arguments or results, including those in lists."""
     if isinstance(value, (list, tuple)):
         return [tensor for each in value for tensor in tensors_in(each)]
     return [value] if isinstance(value, torch.Tensor) else []
 
 
 def enter_hand_written(name: str, function: Function) -> None:
-    """Let `function` carry out the overload called `aten.nonzero.default`."""
+    """Let `function` run the overload called `aten.nonzero.default`."""
     HAND_WRITTEN[name] = function
     for kernel in _kernels.values():  # some ran before
         if kernel.name == name:
@@ -98,7 +99,7 @@ def enter_hand_written(name: str, function: Function) -> None:
 
 
 def enter_temporaries(packet: str, function: Temporaries, *, host: bool) -> None:
-    """Let the kernels of an op, named without overload, take what `function` takes, on the GPU or on the host."""
+    """Let the kernels of an op, named without overload, take the memory of `function`, on the GPU or on the host."""
     (HOST_TEMPORARIES if host else TEMPORARIES)[packet] = function
     for kernel in _kernels.values():
         if kernel.packet == packet:

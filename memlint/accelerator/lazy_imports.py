@@ -1,9 +1,10 @@
-"""Keeps TorchDynamo and SymPy out of the process until somebody really uses them, and runs compiled functions eagerly.
+"""Import hooks that keep TorchDynamo and SymPy unloaded until they are really used, and run compiled functions eagerly.
 
-PyTorch's optimizers, checkpoints and reference kernels import TorchDynamo, over a second's work, only to say that it
-should not compile them, torchvision to ask whether it could, and checkpoints and transformers for single modules that
-need nothing else of it. Shape inference imports SymPy, half a second's work, to ask whether sizes are symbols, which
-here they never are. Stand-ins answer that; any other attribute loads the real modules in their place.
+PyTorch's optimizers, checkpoints and reference kernels import TorchDynamo, over a second's work, only to exclude
+themselves from compilation. torchvision imports it to ask if it is compiling, and checkpoints and transformers import
+single modules that need nothing else of it. Shape inference imports SymPy, half a second's work, to ask if sizes are
+symbols, which they never are here. Stand-ins answer these questions; any other attribute loads the real modules in
+their place.
 """
 
 import functools
@@ -22,7 +23,7 @@ import torch
 NAME = "torch._dynamo"
 UTILS = "torch._dynamo.utils"
 WITHOUT_THE_REST = ("torch._dynamo.config", "torch._dynamo._trace_wrapped_higher_order_op")
-"""Modules that import nothing of TorchDynamo."""
+"""Modules of TorchDynamo that import nothing else of it."""
 SYMPY = "sympy"
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 
@@ -46,7 +47,7 @@ class _OneModule(_StandIn):
 
 
 def _alone(name: str) -> ModuleType:
-    """One module, loaded without the package it is in."""
+    """Load one module without the package it is in."""
     module = sys.modules.get(name)
     if module is None or isinstance(module, _StandIn):
         file = Path(torch.__file__).parent / "_dynamo" / f"{name.rpartition('.')[2]}.py"
@@ -59,7 +60,7 @@ def _alone(name: str) -> ModuleType:
 
 
 class _NoSymbol:
-    """What no size is an instance of."""
+    """Class of symbolic sizes, of which no size is an instance."""
 
 
 class _SympyStandIn(ModuleType):
@@ -73,7 +74,7 @@ class _SympyStandIn(ModuleType):
 
 
 class _SymbolicShapesStandIn(ModuleType):
-    """Answers about sizes and conditions that are plain numbers what the real module answers about them."""
+    """Stand-in that answers questions about plain numbers as the real module does."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -115,7 +116,8 @@ _WITHOUT_COMPILATION: dict[str, Callable[..., Any]] = {
     "allow_in_graph": _itself,
     "graph_break": lambda *_, **__: None,
 }
-"""What TorchDynamo is asked where nothing is compiled: every function is disabled as it is, and there is no graph."""
+"""Attributes of TorchDynamo where nothing is compiled: every function counts as disabled already, and no graph exists.
+"""
 
 _THE_NUMBER_ITSELF = """
     guard_or_false guard_or_true guard_size_oblivious statically_known_true expect_true guard_int size_hint
@@ -135,14 +137,14 @@ _ABOUT_NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 class _LoadedMeanwhile:
-    """Keeps modules single: asking a stand-in where its package is loads the package, and parts of it with that.
+    """Finder that keeps modules single: to look up a stand-in's package loads the package, and modules of it with that.
 
-    The import that asked would load its part once more.
+    The import that looked it up would otherwise load its module a second time.
     """
 
     @staticmethod
     def find_spec(name: str, _path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find modules that are there already."""
+        """Find modules that are loaded already."""
         if target is None and name.startswith((f"{SYMPY}.", f"{NAME}.")) and name in sys.modules:
             return ModuleSpec(name, _LoadedMeanwhile(sys.modules[name]))  # type: ignore[arg-type]  # no real loader
         return None
@@ -151,16 +153,16 @@ class _LoadedMeanwhile:
         self._module, self._spec, self._loader = module, module.__spec__, module.__loader__
 
     def create_module(self, _spec: ModuleSpec) -> ModuleType:
-        """Give the module that is there."""
+        """Return the module that is loaded."""
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave it as it is."""
+        """Do nothing: the module has been executed."""
         module.__spec__, module.__loader__ = self._spec, self._loader
 
 
 def _become_real(stand_in: ModuleType) -> ModuleType:
-    """Load the module in place of its stand-in, which answers like it from now on."""
+    """Load the real module in place of its stand-in; the stand-in forwards to it from then on."""
     name = stand_in.__name__
     if sys.modules.get(name) is stand_in:
         del sys.modules[name]
@@ -179,7 +181,7 @@ def _remove() -> None:
 
 
 def install() -> None:
-    """Put the stand-ins where the real modules would be, unless those are loaded already."""
+    """Put the stand-ins in the place of the real modules, unless those are loaded already."""
     sys.meta_path.insert(0, _LoadedMeanwhile)
     if NAME not in sys.modules:
         sys.modules[NAME] = torch.__dict__["_dynamo"] = _StandIn(NAME)
@@ -190,14 +192,14 @@ def install() -> None:
     for name, kind in ((SYMPY, _SympyStandIn), (SYMBOLIC_SHAPES, _SymbolicShapesStandIn)):
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             sys.modules[name] = module = kind(name)
-            module.__spec__ = spec  # whoever asks whether it is installed asks for this
+            module.__spec__ = spec  # code that checks if TorchDynamo is installed looks for this
 
 
 class Compilation:
-    """What became of `torch.compile` in this process."""
+    """Use of `torch.compile` in this process."""
 
     is_requested = False
-    """Whether anything that it was given ran."""
+    """True if any function that was passed to it has run."""
 
 
 def _note_call(module: torch.nn.Module, _args: Any) -> None:
@@ -208,7 +210,7 @@ def _note_call(module: torch.nn.Module, _args: Any) -> None:
 
 
 def compile_nothing(model: Any = None, **_: Any) -> Any:
-    """Stand in for `torch.compile`: what it was given runs as it is, and only then counts as left out."""
+    """Stand in for `torch.compile`: the function runs as it is, and once it runs the Report says so."""
     if model is None:
         return compile_nothing
     if isinstance(model, torch.nn.Module):

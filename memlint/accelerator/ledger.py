@@ -7,7 +7,7 @@ from memlint.base.uninterrupted import uninterrupted
 
 
 class Birth(NamedTuple):
-    """What is known of a storage when it is created; shape and dtype are those of its first tensor."""
+    """The facts about a storage when it is created; shape and dtype are those of its first tensor."""
 
     nbytes: int
     shape: tuple[int, ...]
@@ -18,7 +18,7 @@ class Birth(NamedTuple):
 
 
 class Ledger:
-    """An append-only record. Storages of the host and empty ones are births too, but make no event."""
+    """An append-only record of births and deaths. Storages of the host and empty ones are births, but make no event."""
 
     def __init__(self) -> None:
         self.births: list[Birth] = []
@@ -27,29 +27,29 @@ class Ledger:
         self.node = -1
         """Index of the kernel that is running or ran last."""
         self.nonzeros: dict[int, int] = {}
-        """Upper bounds on the elements of a storage that are not zero, as they were at its death or at the end."""
+        """Upper bounds on the nonzero elements of a storage, at its death or at the end."""
         self.doubts: dict[int, tuple[int, int]] = {}
-        """Bounds of storages whose size nobody can know exactly."""
+        """Bounds of storages whose size cannot be known exactly."""
         self.stream = 0
-        """The CUDA stream that storages born now belong to; 0 is the default one."""
+        """CUDA stream of storages born now; 0 is the default one."""
         self.streams: dict[int, int] = {}
-        """Those of storages that do not belong to the default stream."""
+        """Streams of storages that do not belong to the default stream."""
         self.held: dict[int, int] = {}
-        """Of storages that other streams used, the position in the events by which their bytes are surely free."""
+        """Position in the events by which bytes of a storage that other streams used are certainly free."""
         self.has_indexed = False
-        """Whether a kernel that reads at an index has run."""
+        """True if a kernel that reads at an index has run."""
         self.first_after_index: int | None = None
         """The first storage of the device that was born since."""
         self._uses: dict[int, set[int]] = {}
-        """Other streams that use a storage, as `record_stream` said."""
+        """Other streams that use a storage, from `record_stream`."""
         self._pending: dict[int, tuple[int, set[int]]] = {}
-        """Of storages that died in use: where in the events, and the streams that may not have come so far."""
+        """Storages that died in use: position in the events, and the streams that may not have finished yet."""
         self._frozen = False
 
     def open(
         self, nbytes: int, shape: tuple[int, ...], dtype: Any, *, host: bool, doubt: tuple[int, int] | None = None
     ) -> "Entry":
-        """Record the birth of a storage of `nbytes` bytes, or, in `doubt`, of anything between two numbers of them."""
+        """Record the birth of a storage of `nbytes` bytes, or, in `doubt`, of any size between two bounds."""
         number = len(self.births)
         self.births.append(Birth(nbytes, shape, dtype, self.node, len(self.events), host))
         counted = (nbytes > 0 or doubt is not None) and not host
@@ -65,20 +65,21 @@ class Ledger:
         return Entry(self, number, nbytes, host, counted)
 
     def size(self, number: int) -> tuple[int, int, int]:
-        """Bytes of a storage, and the least and the most that they may be."""
+        """Return the bytes of a storage, and their least and greatest possible values."""
         nbytes = self.births[number].nbytes
         doubt = self.doubts.get(number)
         return (nbytes, nbytes, nbytes) if doubt is None else (nbytes, *doubt)
 
     def use(self, number: int, stream: int) -> None:
-        """Let another stream use a storage: when it dies, its bytes stay taken until that stream is done with them."""
+        """Let another stream use a storage: when it dies, its bytes stay taken until that stream has finished."""
         if stream != self.streams.get(number, 0):
             self._uses.setdefault(number, set()).add(stream)
 
     def synchronize(self, stream: int | None = None, position: int | None = None) -> None:
-        """The program waits until a stream has done all that was asked of it before `position` in the events.
+        """Wait until a stream has done all work queued before `position` in the events.
 
-        None stands for every stream, and for all so far. Only that makes sure that what died in use is free.
+        None stands for every stream, and for all work so far. Only after such a wait is memory that died in use
+        certainly free.
         """
         if not self._pending or self._frozen:
             return
@@ -91,7 +92,7 @@ class Ledger:
                     del self._pending[number]
 
     def freeze(self) -> None:
-        """Record nothing more: what dies from now on outlived the program."""
+        """Stop recording: storages that die from now on outlived the program."""
         self._frozen = True
         self.held |= dict.fromkeys(self._pending, len(self.events))
         count = len(self.event_nodes)  # another thread of a script may be between the two
@@ -110,44 +111,44 @@ class Ledger:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One storage's line in a Ledger. It hangs on the Python object of the storage and dies with it.
+    """One storage's entry in a Ledger, referenced by the Python object of the storage and deleted with it.
 
-    PyTorch keeps that object for as long as the C++ storage lives, so deletion of the entry is the storage's death.
+    PyTorch keeps that object as long as the C++ storage lives, so deletion of the entry is the storage's death.
     """
 
     ledger: Ledger
     number: int
     nbytes: int
-    """Of the storage. What C++ says of one that was freed stays what it was: it cannot shrink a storage."""
+    """Bytes of the storage. C++ keeps reporting the old size for a freed one: it cannot shrink a storage."""
     host: bool
     counted: bool
-    """Whether its birth is an event."""
+    """True if its birth is an event."""
     shadow: Any = None
-    """The storage's real content as a CPU tensor of bytes, where it is known and small."""
+    """Real content of the storage as a CPU tensor of bytes, if it is known and small."""
     uniform: Any = None
-    """The number that every element has, where one is known."""
+    """The number that every element has, if one is known."""
     uniform_dtype: Any = None
-    """The dtype of those elements; a view may read the same bytes as another."""
+    """Dtype of those elements; a view may read the same bytes as another."""
     likely: Any = None
-    """What a read gives in an ordinary run although the value is not known."""
+    """Value that a read gives in an ordinary run although the content is not known."""
     num_choices: int | None = None
-    """How many values the elements have, where they are indices picked among so many entries."""
+    """Number of entries among which the elements, if they are indices, were picked."""
     unknown_size: tuple[int, float] | None = None
-    """A size of its dimensions that is an upper bound as values are not known, and the likely share of it."""
+    """A dimension's size that is an upper bound, as values are not known, and its likely share."""
     largest: int | None = None
-    """The largest number that an element can be, where it is not known which it is."""
+    """Largest number that an element can be, if the exact number is not known."""
     total: int | None = None
-    """What the elements add up to, where they are counts."""
+    """Sum of the elements, if they are counts."""
     sample: Any = None
     """A CPU tensor that stands for values that are not known, in the order of the storage."""
     num_true: int | None = None
-    """How many elements of a mask are taken to be true."""
+    """Number of a mask's elements that are assumed to be true."""
     negation: int | None = None
-    """The number of the storage that was made as what this mask is not, or of which this one was made so."""
+    """Number of the storage that was made as this mask's negation, or of which this mask is the negation."""
 
     @property
     def nonzeros(self) -> int | None:
-        """Upper bound on elements that are not zero, where one is known."""
+        """Upper bound on the nonzero elements, if one is known."""
         return self.ledger.nonzeros.get(self.number)
 
     @nonzeros.setter

@@ -1,8 +1,8 @@
-"""How what is known of values passes through kernels: whole contents, one value for all elements, sparsity.
+"""Propagation of known values through kernels: whole contents, one value for all elements, sparsity.
 
-Small operands with known content are computed for real on the CPU. Elementwise ops on operands that hold one value
-each give one value. Zeros with a few elements written keep a bound on how many are not zero. `isnan`, `isinf` and
-`isfinite` are answered as in a healthy run.
+Small operands with known content are computed for real on the CPU. An elementwise op on operands that hold one value
+each gives one value. Zeros into which a few elements are written keep a bound on the number of nonzero elements.
+`isnan`, `isinf` and `isfinite` are answered as in a healthy run.
 """
 
 import functools
@@ -31,7 +31,7 @@ from memlint.accelerator.values import (
 Tensor = torch.Tensor
 
 _OVERWRITES = frozenset(("fill_", "zero_", "copy_", "_copy_from"))
-"""In-place ops whose result does not depend on what was there."""
+"""In-place ops whose result does not depend on the previous content."""
 _SCATTER = "aten.scatter_.src"
 _KEEPS = frozenset(("_amp_foreach_non_finite_check_and_unscale_", "set_"))
 """Ops that change no value: one writes a flag which stays as it is in a healthy run, one reads another storage."""
@@ -44,33 +44,34 @@ _DECIDING = {
     **dict.fromkeys(("bitwise_and", "bitwise_and_", "__and__", "logical_and", "logical_and_", "mul", "mul_"), False),
     **dict.fromkeys(("bitwise_or", "bitwise_or_", "__or__", "logical_or", "logical_or_"), True),
 }
-"""An operand that decides the result of an op whatever the other one is: on integers false, on booleans both."""
+"""Value of an operand that decides the result of an op, whatever the other operand is: False for integers, both for
+booleans."""
 _MADE_OF = {"zero_": 0, "new_zeros": 0, "new_ones": 1}
-"""Ops whose results hold one number, with it."""
+"""Ops whose results hold one number, with that number."""
 _SUMMARIES = frozenset(("all", "any", "amax", "amin", "max", "min", "mean"))
-"""Ops that give the value that all elements share."""
+"""Ops that return the value that all elements share."""
 
 
 def follow(  # noqa: C901, PLR0912  (one case after another, in the order of their cost)
     kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], outputs: list[Tensor]
 ) -> None:
-    """Keep track of what is known after `kernel` has read `inputs` and made or written `outputs`."""
+    """Update the known values after `kernel` has read `inputs` and made or written `outputs`."""
     if kernel.packet in _KEEPS or kernel.packet.startswith(("empty", "new_empty")):
         return
-    made = [t for t in outputs if is_known_kind(t)]
-    if not made:
+    results = [t for t in outputs if is_known_kind(t)]
+    if not results:
         return
-    follow_routing(kernel, args, inputs, made)
-    follow_ranges(kernel, args, inputs, made)
+    follow_routing(kernel, args, inputs, results)
+    follow_ranges(kernel, args, inputs, results)
     written = bool(kernel.written) or kernel.packet == "_copy_from"
     if kernel.is_random:
         if written:
-            for t in made:
+            for t in results:
                 forget(t)
                 entry_of(t).nonzeros = None
         return
-    partly = written and not covers_storage(made[0])
-    target = made[0]
+    partly = written and not covers_storage(results[0])
+    target = results[0]
     if partly:
         before = nonzero_bound(target)
         bound = None if before is None else before + target.numel()
@@ -80,35 +81,35 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
         entry_of(target).nonzeros = bound
     elif written:
         entry_of(target).nonzeros = None
-    value = _shared_value(kernel, args, kwargs, inputs, made)
+    value = _shared_value(kernel, args, kwargs, inputs, results)
     if value is not None:
-        if partly and value != uniform_value(made[0]):
-            _spell_out(made[0])
-        make_uniform(made[0], value)
+        if partly and value != uniform_value(results[0]):
+            _spell_out(results[0])
+        make_uniform(results[0], value)
         return
-    computable = _may_compute(kernel, args, kwargs, made)
+    computable = _may_compute(kernel, args, kwargs, results)
     if computable and written:
-        for t in made:
+        for t in results:
             _spell_out(t)
-    if not (computable and _compute(kernel, args, kwargs, made)):
+    if not (computable and _compute(kernel, args, kwargs, results)):
         if written:
-            for t in made:
+            for t in results:
                 forget(t)
-        if kernel.packet == "all":  # programs ask this to stop where it is false
-            entry_of(made[0]).likely = True
-        elif not made[0].dim() and _is_of_norms(kernel.packet, inputs):  # and divide by these
-            entry_of(made[0]).likely = 1.0
+        if kernel.packet == "all":  # programs check this and stop where it is false
+            entry_of(results[0]).likely = True
+        elif not results[0].dim() and _is_of_norms(kernel.packet, inputs):  # programs divide by these
+            entry_of(results[0]).likely = 1.0
 
 
 def _is_of_norms(packet: str, inputs: list[Tensor]) -> bool:
-    """Whether a kernel gives a norm, or what is computed of norms alone, which are taken as 1."""
+    """Return True if a kernel gives a norm, or a value computed from norms alone; norms are assumed to be 1."""
     return packet == "linalg_vector_norm" or (
         packet in ("mul", "div", "sqrt") and all(is_known_kind(t) and entry_of(t).likely == 1.0 for t in inputs)
     )
 
 
 def _spell_out(tensor: Tensor) -> None:
-    """Before a write that differs from element to element: one shared value becomes a shadow, or is forgotten."""
+    """Before a write that differs between elements, turn one shared value into a shadow, or forget it."""
     entry = entry_of(tensor)
     if entry.uniform is not None and entry.shadow is None:
         nbytes, dtype = entry.nbytes, entry.uniform_dtype
@@ -119,9 +120,9 @@ def _spell_out(tensor: Tensor) -> None:
 
 
 def _shared_value(
-    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], made: list[Tensor]
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], results: list[Tensor]
 ) -> Any:
-    """The value that all elements of the one output have now, or None."""
+    """Return the value that all elements of the one output have now, or None."""
     packet = kernel.packet
     if packet in ("eq", "ne", "isnan") and (not isinstance(args[0], Tensor) or content(args[0]) is None):
         answer = _healthy(packet, args)
@@ -131,31 +132,33 @@ def _shared_value(
         return _MADE_OF[packet]
     if packet in ("fill_", "fill"):
         return uniform_value(args[1]) if isinstance(args[1], Tensor) else args[1]
-    if len(made) != 1 or not (kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"):
+    if len(results) != 1 or not (
+        kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"
+    ):
         return None
     reads = inputs[1:] if packet == "copy_" else inputs[:1] if packet in _READ_FIRST_ONLY else inputs
     shared = [uniform_value(t) for t in reads]
     if not shared or None in shared:
-        return _decided(packet, shared, made[0])
+        return _decided(packet, shared, results[0])
     if packet in _MOVES_VALUES:
         return shared[0] if all(v == shared[0] for v in shared) else None
     if packet == "sum":
-        return shared[0] * (reads[0].numel() // max(made[0].numel(), 1))
+        return shared[0] * (reads[0].numel() // max(results[0].numel(), 1))
     if packet in _SUMMARIES:
-        return bool(shared[0]) if made[0].dtype is torch.bool else shared[0]
+        return bool(shared[0]) if results[0].dtype is torch.bool else shared[0]
     return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), shared, strict=True)))
 
 
-def _decided(packet: str, values: list[Any], made: Tensor) -> bool | None:
-    """The result where one of the operands, whose `values` may be known, gives it by itself."""
+def _decided(packet: str, values: list[Any], result: Tensor) -> bool | None:
+    """Return the result if one operand alone decides it; `values` are the operands' values, some of them unknown."""
     deciding = _DECIDING.get(packet)
-    if deciding is None or made.is_floating_point() or (deciding and made.dtype is not torch.bool):
+    if deciding is None or result.is_floating_point() or (deciding and result.dtype is not torch.bool):
         return None
     return deciding if any(value is not None and value == deciding for value in values) else None
 
 
 def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:
-    """What `isnan`, `isinf` and `isfinite` are made of, answered as in a run where nothing overflows."""
+    """Return the answer of `isnan`, `isinf` and `isfinite` in a run where nothing overflows."""
     if packet == "isnan":
         return False
     if isinstance(args[1], Tensor):
@@ -164,7 +167,7 @@ def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:
 
 
 def _evaluate(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], values: dict[int, Any]) -> Any:
-    """Run an elementwise op on one element; `values` are those of the tensors by identity."""
+    """Run an elementwise op on one element; `values` are those of the tensors, by their identity."""
 
     def stand_in(tensor: Tensor) -> Tensor:
         return real.full((), values[id(tensor)], dtype=tensor.dtype, device="cpu")
@@ -177,16 +180,16 @@ def _evaluate(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], val
 
 
 class _UnknownError(Exception):
-    """An operand's value is not known."""
+    """The value of an operand is not known."""
 
 
-def _may_compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[Tensor]) -> bool:
-    """Whether the results are small and something is known of every operand: a quick look before any copy is made."""
+def _may_compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor]) -> bool:
+    """Return True if the results are small and something is known of every operand: a quick check before any copy."""
     blank = _overwritten(kernel)
     return (
         all(index in blank or _may_be_known(value) for index, value in enumerate(args))
         and all(name in blank or _may_be_known(value) for name, value in kwargs.items())
-        and all(entry_of(t).nbytes <= MAX_SHADOW for t in made)
+        and all(entry_of(t).nbytes <= MAX_SHADOW for t in results)
     )
 
 
@@ -201,18 +204,18 @@ def _may_be_known(value: Any) -> bool:
 
 @functools.cache
 def _overwritten(kernel: Kernel) -> frozenset[int | str]:
-    """Positions and names of the arguments whose content does not matter to the kernel."""
+    """Positions and names of arguments whose content does not matter to the kernel."""
     if kernel.packet == "_copy_from":
         return frozenset((1, "dst"))
     if kernel.name == _SCATTER:
-        return frozenset((0, "self"))  # where it writes everywhere
+        return frozenset((0, "self"))  # if it writes every element
     if kernel.packet in _OVERWRITES or kernel.op._overloadname.endswith("out"):
         return frozenset(place for written in kernel.written for place in written)
     return frozenset()
 
 
-def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[Tensor]) -> bool:
-    """Carry the op out on known operands and remember the result; false where that cannot be done."""
+def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor]) -> bool:
+    """Run the op on known operands and remember the result; return False if that is impossible."""
     if kernel.name == _SCATTER and content(args[0]) is None and not _is_permutation(*args[:3]):
         return False
     blank = _overwritten(kernel)
@@ -224,14 +227,14 @@ def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made
         host_args = [on_host(index, value) for index, value in enumerate(args)]
         host_kwargs = {name: on_host(name, value) for name, value in kwargs.items()}
         if kernel.packet == "_copy_from":
-            result: Any = [host_args[0].to(made[0].dtype)]
+            result: Any = [host_args[0].to(results[0].dtype)]
         else:
             result = kernel.op(*host_args, **host_kwargs)
     except (_UnknownError, RuntimeError, NotImplementedError):
-        return False  # not known, no CPU kernel, or data that an earlier assumption made impossible
+        return False  # unknown operands, no CPU kernel, or data that an earlier assumption made impossible
     if kernel.written and kernel.packet != "_copy_from":
         result = kernel.written_of(host_args, host_kwargs)
-    for t, value in zip(made, tensors_in(result), strict=False):
+    for t, value in zip(results, tensors_in(result), strict=False):
         if t.shape == value.shape:
             remember(t, value)
         else:
@@ -240,7 +243,7 @@ def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made
 
 
 def _is_permutation(target: Tensor, dim: int, index: Tensor) -> bool:
-    """Whether writing at `index` along `dim` is known to reach every element of `target`."""
+    """Return True if writing at `index` along `dim` is known to reach every element of `target`."""
     known = content(index)
     if known is None or not known.dim() or known.shape != target.shape:
         return False
@@ -248,7 +251,10 @@ def _is_permutation(target: Tensor, dim: int, index: Tensor) -> bool:
 
 
 def _real_value(tensor: Tensor, *, blank: bool) -> Tensor:
-    """A tensor with its known value, in memory of its own; what will be overwritten need not be known."""
+    """Return a tensor with its known value, in memory of its own.
+
+    Content that will be overwritten need not be known.
+    """
     known = content(tensor)
     if known is not None:
         return known.clone() if is_known_kind(tensor) else known
@@ -258,7 +264,7 @@ def _real_value(tensor: Tensor, *, blank: bool) -> Tensor:
 
 
 def _replaced(value: Any, real_of: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with its tensors replaced, and its devices by the CPU."""
+    """Replace tensors in `value`, and its devices by the CPU."""
     if isinstance(value, Tensor):
         return real_of(value)
     if isinstance(value, (list, tuple)):
@@ -272,7 +278,7 @@ _KEEPS_ZEROS = frozenset(("clone", "_to_copy", "neg", "div", "div_", "tril", "tr
 def _bound_after(  # noqa: C901  (one case for each kind of op)
     kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], target: Tensor
 ) -> int | None:
-    """A bound on the nonzero elements of `target`, through the ways in which sparse data is written densely."""
+    """Bound the nonzero elements of `target`, for the ways in which sparse data is written into dense tensors."""
     packet = kernel.packet
     if packet == "zero_":
         return 0
@@ -303,7 +309,7 @@ def _bound_after(  # noqa: C901  (one case for each kind of op)
 
 
 def _indexed(target: Tensor, indices: list[Tensor | None]) -> int:
-    """How many elements `target[indices] = ...` writes at most."""
+    """Return the largest number of elements that `target[indices] = ...` writes."""
     indexed = [i for i in indices if i is not None]
     if any(i.dtype in (torch.bool, torch.uint8) for i in indexed):
         return target.numel()

@@ -1,8 +1,8 @@
-"""How large values can be that are not known: an input's are below its `high`, counts add up to what was counted.
+"""Upper bounds of unknown values: an input's are below its `high`, and counts add up to the number of counted elements.
 
-A value that is read may decide a size, so the largest it can be is what a read gives, and counts that add up to a total
-are read as equal shares of it. What a mask adds up to is what it is taken to select. For masks that compare such values
-with numbers, these are taken as spread evenly.
+A value that is read may decide a size, so a read gives its upper bound, and counts that add up to a total are read as
+equal shares of it. The sum of a mask is the number of elements that it is assumed to select. For masks that compare
+such values with numbers, the values are assumed to be spread evenly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAMES = """
     masked_fill_ scatter scatter_ repeat_interleave squeeze_copy ceil floor round trunc
 """
 _KEEPS = frozenset(_NAMES.split())
-"""Ops whose results are some of the numbers that their operands hold."""
+"""Ops whose results are some of the numbers in their operands."""
 _SUMS = frozenset(("sum", "cumsum", "count_nonzero"))
 _SCATTERS = ("scatter", "scatter_")
 _LIMITS = frozenset(("clamp", "clamp_", "clamp_max", "minimum"))
@@ -45,7 +45,7 @@ _BOUNDED = _COUNTS | frozenset(
     ("nonzero", "count_nonzero", "bernoulli", "bernoulli_", "bucketize", "searchsorted", *_SCATTERS)
 )
 _BOUNDED_INTEGERS = _LIMITS | {"remainder"}
-"""Ops whose results are bounded whatever their operands hold, and those where results are whole numbers."""
+"""Ops whose results are bounded whatever their operands hold (_BOUNDED), and those bounded if results are integers."""
 _POSITIONS = {
     "copy_": (1,),
     "where": (1, 2),
@@ -61,7 +61,7 @@ _COMBINES = frozenset(("bitwise_and", "logical_and", "bitwise_or", "logical_or",
 
 
 def largest(value: Any) -> int | None:
-    """The largest number that a tensor, or a number itself, can be, where one is known."""
+    """Return the largest number that a tensor, or a number itself, can be, if known."""
     if isinstance(value, (int, float)):
         return math.ceil(value) if math.isfinite(value) else None
     if not isinstance(value, Tensor) or value.is_complex() or not value.numel():
@@ -78,13 +78,13 @@ def largest(value: Any) -> int | None:
 
 
 def largest_index(value: Any) -> int | None:
-    """As `largest`, and of indices picked among so many entries the last one."""
+    """Return the same as `largest`, and for indices picked among entries the last entry."""
     picked = entry_of(value).num_choices if isinstance(value, Tensor) and is_known_kind(value) else None
     return picked - 1 if picked else largest(value)
 
 
 def num_true(mask: Tensor) -> int | None:
-    """How many elements of a mask are not zero, where something is known of them: a bound, or an equal share."""
+    """Return the number of nonzero elements of a mask, if something is known: a bound, or an equal share."""
     entry = entry_of(mask)
     total = entry.nbytes // mask.element_size()
     sample = sample_of(mask)
@@ -96,9 +96,9 @@ def num_true(mask: Tensor) -> int | None:
     return min(-(-count * mask.numel() // max(total, 1)), mask.numel())
 
 
-def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
-    """Keep track of how large the elements of the first result can be."""
-    target = made[0]
+def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], results: list[Tensor]) -> None:
+    """Update the bound of the elements of the first result."""
+    target = results[0]
     entry = entry_of(target)
     packet = kernel.packet
     if packet == "random_":
@@ -118,7 +118,7 @@ def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], m
         entry.largest = entry.total = entry.sample = None
         return
     most = None if target.is_complex() else _largest_of(packet, args, target)
-    if (kernel.written or packet == "_copy_from") and not covers_storage(target):  # what lies beside it stays
+    if (kernel.written or packet == "_copy_from") and not covers_storage(target):  # the elements beside it stay
         before = largest(entry.uniform) if entry.largest is None else entry.largest
         most = None if most is None or before is None else max(most, before)
     entry.largest = most
@@ -135,7 +135,7 @@ def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], m
 
 
 def _is_bounded(tensor: Tensor) -> bool:
-    """Whether something other than its content bounds what a tensor holds; of masks it is 1."""
+    """Return True if a bound of the tensor is known without its content; a mask's is 1."""
     if not is_known_kind(tensor):
         return False
     entry = entry_of(tensor)
@@ -165,7 +165,7 @@ def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | Non
 
 
 def _combined(packet: str, args: tuple[Any, ...], highs: list[int]) -> int | None:
-    """The largest result of an op on operands that are at most `highs`."""
+    """Return the largest result of an op on operands that are at most `highs`."""
     if packet in _KEEPS:
         return max(highs)
     if len(highs) != 2:
@@ -185,7 +185,7 @@ def _combined(packet: str, args: tuple[Any, ...], highs: list[int]) -> int | Non
 
 
 def _operands(packet: str, args: tuple[Any, ...]) -> Sequence[Any]:
-    """Those of an op's arguments whose numbers its result holds or is computed of."""
+    """Return the arguments of an op whose numbers its result holds or is computed from."""
     if packet in ("cat", "stack"):
         return args[0]  # type: ignore[no-any-return]
     if packet in _POSITIONS:
@@ -196,7 +196,7 @@ def _operands(packet: str, args: tuple[Any, ...]) -> Sequence[Any]:
 
 
 def _sampled(kernel: Kernel, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
-    """What an op makes of operands whose values are taken as spread evenly."""
+    """Run an op on operands whose values are assumed to be spread evenly."""
     packet = kernel.packet
     if packet in ("clone", "_to_copy"):
         return sample_of(args[0])
@@ -210,7 +210,7 @@ def _sampled(kernel: Kernel, args: tuple[Any, ...], target: Tensor) -> Tensor | 
 
 
 def sample_of(tensor: Tensor) -> Tensor | None:
-    """Values that stand for those of `tensor`, in its shape, where these are taken as spread evenly."""
+    """Return values that stand for those of `tensor`, in its shape, assumed to be spread evenly."""
     entry = entry_of(tensor) if is_known_kind(tensor) else None
     if entry is None or entry.sample is None or entry.sample.numel() != tensor.numel() or not tensor.is_contiguous():
         return None

@@ -1,9 +1,9 @@
-"""How often each of a few choices is taken, as when a mixture of experts sends tokens to its experts.
+"""Frequencies of choices among a few entries, as when a mixture of experts routes tokens to its experts.
 
-Indices that `topk`, `argmax` and their kin pick among E entries have E values. Which value is picked how often depends
-on data; the program as a whole picks each index once. So a mask of the indices that equal one value is taken to hold an
-equal share of them, 1/E, which makes the sum over all values right whatever the data. A mask beside what it is not is
-true as often as either has elements.
+Indices that `topk`, `argmax` and their kin pick among E entries have E values. The number of picks of each value
+depends on data, but over all values every index is counted once. So a mask of the indices that equal one value is
+assumed to select an equal share of them, 1/E: then the sum over all values is right whatever the data. A mask and its
+negation together select every element once.
 """
 
 from typing import Any
@@ -20,19 +20,19 @@ Tensor = torch.Tensor
 
 _PICKS = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "kthvalue", "mode", "multinomial"))
 _PICK_ONLY = frozenset(("argsort", "argmax", "argmin", "multinomial"))
-"""Those of them that give nothing but indices; the others give them last."""
+"""Ops among those that return only indices; the others return the indices last."""
 _KEEPS = frozenset(("clone", "_to_copy", "index_select", "gather", "index", "cat", "stack", "repeat"))
 _KEEPS_MASK = frozenset(("clone", "_to_copy", "ne", "gt", "any"))
 _NEGATES = frozenset(("bitwise_not", "logical_not"))
 
 
-def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
-    """Keep track of how many values indices have, and of the share of them that masks select."""
+def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], results: list[Tensor]) -> None:
+    """Update the number of values that indices have, and the share of them that masks select."""
     packet = kernel.packet
-    target = made[-1]
+    target = results[-1]
     entry = entry_of(target)
     entry.negation = None
-    gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(made) > 1)
+    gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(results) > 1)
     if gives_indices and inputs and target.dtype is torch.int64 and inputs[0].dim():
         dim = _dimension(packet, args)
         entry.num_choices = inputs[0].numel() if dim is None else inputs[0].shape[dim]
@@ -59,14 +59,14 @@ def _is_whole_mask(mask: Tensor) -> bool:
 
 
 def _negate_each_other(first: Tensor, second: Tensor) -> bool:
-    """Whether one mask was made as what the other is not, and neither was written to since."""
+    """Return True if one mask was made as the negation of the other, and neither was written to since."""
     if not (_is_whole_mask(first) and _is_whole_mask(second)):
         return False
     return entry_of(first).negation == entry_of(second).number and entry_of(second).negation == entry_of(first).number
 
 
 def _dimension(packet: str, args: tuple[Any, ...]) -> int | None:
-    """The dimension that an op picks along; by default the last, or None for all as if they were one."""
+    """Return the dimension that an op picks along; by default the last, or None for all as if they were one."""
     if packet in ("argmax", "argmin") and (len(args) < 2 or args[1] is None):
         return None
     position = 2 if packet in ("topk", "kthvalue") else 1
@@ -75,9 +75,9 @@ def _dimension(packet: str, args: tuple[Any, ...]) -> int | None:
 
 
 def count_true(mask: Tensor, what: str) -> int:
-    """How many elements of `mask` are not zero: exact where known, else an equal share, else all of them.
+    """Return the number of nonzero elements of `mask`: exact if known, else an equal share, else all of them.
 
-    Anything but the exact number is an assumption; `what` names the operation in it.
+    Any but the exact number is noted as an assumption; `what` names the operation in its text.
     """
     known = content(mask)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Sparse tensors on the virtual device: nothing but their parts, virtual tensors with entries in the ledger.
+"""Sparse tensors on the virtual device: only their parts are stored, as virtual tensors with entries in the ledger.
 
 A COO tensor is int64 indices (sparse dimensions x elements) and values; CSR, CSC, BSR and BSC tensors are compressed
 indices, plain indices and values. Most of PyTorch's sparse kernels are one C++ function for CPU and CUDA that composes
@@ -28,7 +28,7 @@ COLUMN_COMPRESSED = (torch.sparse_csc, torch.sparse_bsc)
 
 
 class Family(NamedTuple):
-    """A kind of sparse tensor that PyTorch dispatches by itself."""
+    """A kind of sparse tensor that has dispatch keys of its own in PyTorch."""
 
     key: str
     like: DispatchKey
@@ -50,18 +50,18 @@ _NAMES = """
 """
 COMPOSED = frozenset(_NAMES.split())
 """Ops whose sparse kernels for CPU and CUDA are one function in aten/src/ATen/native/native_functions.yaml (torch 2.13)
-and look at no values themselves. An in-place op goes with its functional form."""
+that reads no values itself. An in-place op goes with its functional form."""
 
 _FROM_DENSE = "_to_sparse _to_sparse.sparse_dim _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc"
 FROM_DENSE = _FROM_DENSE.split()
-"""Ops on dense tensors that compose others in the same way."""
+"""Ops on dense tensors that are composed of others in the same way."""
 
 HAND_WRITTEN: dict[tuple[str, str], Function] = {}
 """Kernels by dispatch key and name of the op."""
 
 
 def sparse_kernel(family: Family, *names: str) -> Callable[[F], F]:
-    """Carry these ops out on tensors of `family` by the decorated function: see `registration.kernel`."""
+    """Decorator: run these ops on tensors of `family` by the decorated function; see `registration.kernel`."""
 
     def register(function: F) -> F:
         for name in names:
@@ -90,10 +90,10 @@ _NO_DISPATCH = Tensor.__torch_dispatch__
 
 
 def parts_of(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The strided tensors that `tensor` is made of, its values last; `tensor` itself if it is strided.
+    """Return the strided tensors that `tensor` consists of, its values last; `tensor` itself if it is strided.
 
-    Those that a subclass wraps, such as quantized ones, are found as torch.compile finds them; it names what is no
-    tensor as well, such as the mesh of a DTensor.
+    The inner tensors of a subclass, such as a quantized one, are found as torch.compile finds them; it also names
+    attributes that are no tensors, such as the mesh of a DTensor.
     """
     if type(tensor).__torch_dispatch__ is not _NO_DISPATCH and hasattr(tensor, "__tensor_flatten__"):
         wrapped = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
@@ -107,16 +107,16 @@ def parts_of(tensor: Tensor) -> tuple[Tensor, ...]:
         return _crow(tensor), _col(tensor), _compressed_values(tensor)
     if layout in COLUMN_COMPRESSED:
         return _ccol(tensor), _row(tensor), _compressed_values(tensor)
-    raise NotImplementedError(f"memlint knows no tensors of layout {layout}; convert it with .to_dense() first")
+    raise NotImplementedError(f"tensors of layout {layout} are not modelled; convert the tensor with .to_dense() first")
 
 
 def is_host(tensor: Tensor) -> bool:
-    """Whether a virtual tensor of any layout is the host's."""
+    """Return True if a virtual tensor of any layout is the host's."""
     return entry_of(parts_of(tensor)[-1]).host
 
 
 def coo(indices: Tensor, values: Tensor, size: Sequence[int], *, coalesced: bool) -> Tensor:
-    """A COO tensor of these very parts."""
+    """Make a COO tensor of these very parts."""
     sparse_dim = indices.shape[0]
     options = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": DEVICE, "is_coalesced": coalesced}
     make: Callable[..., Tensor] = aten._sparse_coo_tensor_with_dims_and_tensors.default
@@ -124,7 +124,7 @@ def coo(indices: Tensor, values: Tensor, size: Sequence[int], *, coalesced: bool
 
 
 def compressed(layout: torch.layout, parts: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-    """A compressed tensor of these very parts: compressed indices, plain indices, values."""
+    """Make a compressed tensor of these very parts: compressed indices, plain indices, values."""
     make: Callable[..., Tensor] = aten._sparse_compressed_tensor_unsafe.default
     return make(*parts, size, dtype=parts[2].dtype, layout=layout, device=DEVICE)
 
@@ -143,14 +143,14 @@ def become(tensor: Tensor, other: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Show the observers one kernel, the block, that reads `inputs`; its parts stand for a sparse tensor.
+    """Report the block to the observers as one kernel that reads `inputs`; the parts stand for a sparse tensor.
 
-    The block calls what it is given with its result, and gets that back.
+    The block receives a function, which it calls with its result and which returns that result.
     """
     kernel, observers = _kernel_of(op), state.current.observers
     outputs: list[Tensor] = []
 
-    def made(result: Tensor) -> Tensor:
+    def finish(result: Tensor) -> Tensor:
         outputs.extend(parts_of(result))
         return result
 
@@ -158,7 +158,7 @@ def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Ten
         for observer in observers:
             observer.started(kernel)
         try:
-            yield made
+            yield finish
         except BaseException:
             for observer in observers:
                 observer.failed()
@@ -171,7 +171,7 @@ def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Ten
 @functools.cache
 def _kernel_of(op: OpOverload) -> Kernel:
     kernel = Kernel(op)
-    kernel.packet = f"sparse {kernel.packet}"  # not a kernel of cuBLAS
+    kernel.packet = f"sparse {kernel.packet}"  # it is not a kernel of cuBLAS
     return kernel
 
 
@@ -179,7 +179,7 @@ _MIXES_DEVICES = ("copy_", "copy_sparse_to_sparse_", "_sparse_coo_tensor_with_di
 
 
 def _enter(op: OpOverload, args: Sequence[Any]) -> None:
-    """Results go where the operands are; operands of host and device do not meet."""
+    """Place results where the operands are; operands of host and device must not meet."""
     first: bool | None = None
     mixed = False
     for t in tensors_in(args):
@@ -209,13 +209,13 @@ def _hand_written(op: OpOverload, function: Callable[..., Any], *args: Any, **kw
 
 def _refuse(family: Family, op: OpOverload, *_: Any, **__: Any) -> NoReturn:
     raise NotImplementedError(
-        f"{op.name()} on {family.title} tensors cannot be traced: what CUDA allocates in it is not known. "
+        f"{op.name()} on {family.title} tensors cannot be traced: its memory on CUDA is not modelled. "
         "Convert the tensor with .to_dense() before this call, or report the operator."
     )
 
 
 def register() -> None:
-    """Put every sparse kernel in PyTorch's dispatcher."""
+    """Register every sparse kernel in PyTorch's dispatcher."""
     for family in (COO, COMPRESSED):
         everything.fallback(functools.partial(_refuse, family), family.key)
         names = torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name)
@@ -238,6 +238,6 @@ _BAG = kernel_of(aten._embedding_bag_backward.default)
 
 
 def _embedding_bag_backward(*args: Any) -> Any:
-    """PyTorch's meta kernel knows no sparse gradient; its kernel for devices composes one."""
+    """The sparse gradient, composed as in the kernel for devices: PyTorch's meta kernel does not support it."""
     sparse = args[9]
     return _composed(_BAG.op, DispatchKey.CPU, *args) if sparse else run(_BAG, args, {})

@@ -1,7 +1,7 @@
-"""Sparse kernels that PyTorch writes once for each device: what CUDA allocates in them.
+"""Sparse kernels that PyTorch writes once for each device: the memory that CUDA allocates in them.
 
-From aten/src/ATen/native/sparse/cuda/{SparseCUDATensor,SparseCUDATensorMath,SoftMax}.cu. How many elements a result has
-is exact where the indices are known, else an upper bound.
+From aten/src/ATen/native/sparse/cuda/{SparseCUDATensor,SparseCUDATensorMath,SoftMax}.cu. The number of a result's
+elements is exact if the indices are known, else an upper bound.
 """
 
 import math
@@ -32,24 +32,24 @@ DispatchKey = torch._C.DispatchKey
 
 
 def int64s(count: int) -> Tensor:
-    """A new tensor of indices."""
+    """Make a new tensor of indices."""
     return allocate((count,), (1,), torch.int64)
 
 
 def written(op: OpOverload, out: Tensor, *inputs: Tensor) -> Tensor:
-    """A kernel that writes `out`, a strided tensor, and takes nothing."""
-    with launched(op, *inputs) as made:
+    """Run a kernel that writes `out`, a strided tensor, and allocates nothing."""
+    with launched(op, *inputs) as finish:
         values.forget(out)
-        return made(out)
+        return finish(out)
 
 
 def num_elements(x: Tensor) -> int:
-    """How many elements a sparse tensor stores."""
+    """Return the number of elements that a sparse tensor stores."""
     return parts_of(x)[1].shape[-1] if x.layout is not torch.sparse_coo else parts_of(x)[0].shape[1]
 
 
 def pattern(x: Tensor) -> Tensor | None:
-    """`x` with ones for values as a real CPU tensor, where its indices are known and small."""
+    """Return `x` with ones for values as a real CPU tensor, if its indices are known and small."""
     parts = [values.content(p) for p in parts_of(x)[:-1]]
     first, last = parts[0], parts[-1]
     if first is None or last is None or math.prod(parts_of(x)[-1].shape[1:]) != 1:
@@ -62,7 +62,7 @@ def pattern(x: Tensor) -> Tensor | None:
 
 
 def _flatten(indices: Tensor) -> None:
-    """The one number per element that stands for its indices; its making takes a product of the size of them all."""
+    """Make the one number per element that encodes its indices; this needs a product of the sizes."""
     if indices.shape[0] > 1:
         contiguous(indices.shape, torch.int64)
 
@@ -77,27 +77,27 @@ def _coalesce(x: Tensor) -> Tensor:
     known = values.content(indices)
     merged = _merge(x, known, values.content(elements))
     if merged is not None:
-        kept = merged._nnz()
+        nnz = merged._nnz()
     else:
         state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
-        kept = min(count, math.prod(x.shape[: indices.shape[0]]))  # as many different indices as there can be
-    with launched(aten._coalesce.default, x) as made:
+        nnz = min(count, math.prod(x.shape[: indices.shape[0]]))  # at most as many different indices as exist
+    with launched(aten._coalesce.default, x) as finish:
         _flatten(indices)
         flat, order, first = int64s(count), int64s(count), int64s(count)
         int64s(2 * count)  # thrust::sort_by_key with an order of its own is a merge sort: a second copy of both arrays
-        new_values = contiguous((kept, *elements.shape[1:]), elements.dtype)
+        new_values = contiguous((nnz, *elements.shape[1:]), elements.dtype)
         # With one sparse dimension the sorted numbers are the indices, in the storage of all of them.
-        new_indices = contiguous((indices.shape[0], kept), torch.int64) if indices.shape[0] > 1 else flat[None, :kept]
+        new_indices = contiguous((indices.shape[0], nnz), torch.int64) if indices.shape[0] > 1 else flat[None, :nnz]
         del flat, order, first
         if merged is not None:
             values.remember(new_indices, merged.indices())
             if values.content(elements) is not None:
                 values.remember(new_values, merged.values())
-        return made(coo(new_indices, new_values, x.shape, coalesced=True))
+        return finish(coo(new_indices, new_values, x.shape, coalesced=True))
 
 
 def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor | None:
-    """The coalesced tensor, for real, where the indices are known; with zeros for values that are not."""
+    """Coalesce real values if the indices are known, with zeros for unknown values."""
     if indices is None:
         return None
     if elements is None:
@@ -108,7 +108,7 @@ def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor
 
 
 def coalesced_form(x: Tensor) -> Tensor:
-    """A COO tensor as it is if it is coalesced, else a new one."""
+    """Return a COO tensor itself if it is coalesced, else a coalesced one."""
     return x if aten.is_coalesced.default(x) else _coalesce(x)
 
 
@@ -148,11 +148,11 @@ def _add_to_dense(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
         aten.copy_.default(out, x)
     if not elements.numel():
         return out
-    with launched(aten.add.out, x, y) as made:
+    with launched(aten.add.out, x, y) as finish:
         if not aten.is_coalesced.default(y):
             _flatten(indices)
         values.forget(out)
-        made(out)
+        finish(out)
     if before is not None and before + elements.numel() < out.numel():
         entry_of(out).nonzeros = before + elements.numel()
     return out
@@ -171,8 +171,8 @@ def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Any:
         state.assume(f"the sum of two sparse tensors of shape {list(x.shape)} is taken to have the elements of both")
         count = min(num_elements(x) + num_elements(y), x.numel())
     dtype = torch.result_type(x, y)
-    with launched(aten.add.Tensor, x, y) as made:
-        return made(compressed_of(x, x.shape, count, dtype))
+    with launched(aten.add.Tensor, x, y) as finish:
+        return finish(compressed_of(x, x.shape, count, dtype))
 
 
 @sparse_kernel(COMPRESSED, "add.out")
@@ -186,7 +186,7 @@ def _add_compressed_out(x: Tensor, y: Tensor, *, alpha: Any = 1, out: Tensor) ->
 
 
 def compressed_of(like: Tensor, size: Sequence[int], count: int, dtype: torch.dtype) -> Tensor:
-    """A new tensor of `count` elements in the layout of `like`."""
+    """Make a new tensor of `count` elements in the layout of `like`."""
     first, second, elements = parts_of(like)
     by_rows = like.layout in ROW_COMPRESSED
     block = elements.shape[first.dim() :]
@@ -197,8 +197,8 @@ def compressed_of(like: Tensor, size: Sequence[int], count: int, dtype: torch.dt
     return compressed(like.layout, [contiguous(s, d) for s, d in zip(shapes, dtypes, strict=True)], size)
 
 
-def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | None = None) -> Tensor:
-    """`x` compressed by the other dimension: its elements in another order."""
+def _recompressed(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | None = None) -> Tensor:
+    """Compress `x` by the other dimension: its elements in another order."""
     first, second, elements = parts_of(x)
     if x.layout is layout:
         return x
@@ -206,19 +206,19 @@ def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | No
         raise NotImplementedError(f"{op.name()} of a tensor of layout {x.layout} cannot be traced")
     known = pattern(x)
     lines = x.shape[-1 if layout is torch.sparse_csc else -2]
-    with launched(op, x) as made:
+    with launched(op, x) as finish:
         parts = [contiguous((*first.shape[:-1], lines + 1), first.dtype)]
         parts += [contiguous(p.shape, p.dtype) for p in (second, elements)]
-        int64s(2 * second.numel())  # the order of its elements, and what sorts them
+        int64s(2 * second.numel())  # the order of its elements, and the memory that sorts them
         if known is not None:
             ordered = known.to_sparse_csc() if layout is torch.sparse_csc else known.to_sparse_csr()
             for part, value in zip(parts[:2], parts_of(ordered)[:2], strict=True):
                 values.remember(part, value)
-        return made(compressed(layout, parts, x.shape))
+        return finish(compressed(layout, parts, x.shape))
 
 
-sparse_kernel(COMPRESSED, "_to_sparse_csr")(partial(_turned, aten._to_sparse_csr.default, torch.sparse_csr))
-sparse_kernel(COMPRESSED, "_to_sparse_csc")(partial(_turned, aten._to_sparse_csc.default, torch.sparse_csc))
+sparse_kernel(COMPRESSED, "_to_sparse_csr")(partial(_recompressed, aten._to_sparse_csr.default, torch.sparse_csr))
+sparse_kernel(COMPRESSED, "_to_sparse_csc")(partial(_recompressed, aten._to_sparse_csc.default, torch.sparse_csc))
 
 
 @sparse_kernel(COO, "mul.out")
@@ -235,11 +235,11 @@ def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
         count = min(num_elements(x), num_elements(y))
     indices, elements = parts_of(x)
     dtype = torch.result_type(x, y)
-    with launched(aten.mul.out, x, y) as made:
+    with launched(aten.mul.out, x, y) as finish:
         # CUDA searches the shorter in the longer and makes the result at the size of the shorter, then narrows it.
         new_indices = contiguous((indices.shape[0], min(num_elements(x), num_elements(y))), torch.int64)
         new_values = contiguous((min(num_elements(x), num_elements(y)), *elements.shape[1:]), dtype)
-        product = made(coo(new_indices[:, :count], new_values[:count], x.shape, coalesced=True))
+        product = finish(coo(new_indices[:, :count], new_values[:count], x.shape, coalesced=True))
     del new_indices, new_values
     return become(out, product)
 
@@ -251,9 +251,11 @@ def _sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     x = coalesced_form(x)
     indices, elements = parts_of(mask)
     chosen = parts_of(x)[1].dtype
-    with launched(aten.sparse_mask.default, x, mask) as made:
+    with launched(aten.sparse_mask.default, x, mask) as finish:
         copied = contiguous(indices.shape, torch.int64)
-        return made(coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask)))
+        return finish(
+            coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask))
+        )
 
 
 def _softmax(x: Tensor, dim: int) -> Tensor:
@@ -269,15 +271,15 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
 @sparse_kernel(COO, "_sparse_softmax", "_sparse_log_softmax")
 def _sparse_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     x = coalesced_form(x)
-    with launched(aten._sparse_softmax.default, x) as made:
-        return made(_softmax(x, dim))
+    with launched(aten._sparse_softmax.default, x) as finish:
+        return finish(_softmax(x, dim))
 
 
 @sparse_kernel(COO, "_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data")
 def _sparse_softmax_backward(grad: Tensor, output: Tensor, dim: int, x: Tensor) -> Tensor:
     grad, output = coalesced_form(grad), coalesced_form(output)
-    with launched(aten._sparse_softmax_backward_data.default, grad, output) as made:
-        return made(_softmax(output, dim))
+    with launched(aten._sparse_softmax_backward_data.default, grad, output) as finish:
+        return finish(_softmax(output, dim))
 
 
 @sparse_kernel(COO, "_sparse_sum_backward")
@@ -287,9 +289,9 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor
         grad = coalesced_form(grad)
     indices, elements = parts_of(x)
     dtype = parts_of(grad)[-1].dtype
-    with launched(aten._sparse_sum_backward.default, grad, x) as made:
+    with launched(aten._sparse_sum_backward.default, grad, x) as finish:
         new_values, new_indices = contiguous(elements.shape, dtype), contiguous(indices.shape, torch.int64)
-        return made(coo(new_indices, new_values, x.shape, coalesced=aten.is_coalesced.default(x)))
+        return finish(coo(new_indices, new_values, x.shape, coalesced=aten.is_coalesced.default(x)))
 
 
 @sparse_kernel(COO, "index_select")
@@ -305,7 +307,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
         else:
             text = f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
             state.assume(text)
-    with launched(aten.index_select.default, x, index) as made:
+    with launched(aten.index_select.default, x, index) as finish:
         of_element = elements.shape[1:] if dim < indices.shape[0] else size[indices.shape[0] :]
         new_indices = contiguous((indices.shape[0], count), torch.int64)
-        return made(coo(new_indices, contiguous((count, *of_element), elements.dtype), size, coalesced=False))
+        return finish(coo(new_indices, contiguous((count, *of_element), elements.dtype), size, coalesced=False))

@@ -1,7 +1,7 @@
-"""Products of sparse matrices: what CUDA allocates around cuSPARSE.
+"""Products of sparse matrices: the memory that CUDA allocates around cuSPARSE.
 
 From aten/src/ATen/native/sparse/cuda/{SparseCUDATensorMath,SparseBlasImpl}.cu and SparseMatMul.cu. The buffers that
-cuSPARSE asks for are not known.
+cuSPARSE asks for are not modelled.
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ def _check_product(x: Tensor, y: Tensor) -> None:
 def _sparse_times_dense(
     op: OpOverload, added: Tensor, sparse: Tensor, dense: Tensor, *, out: Tensor | None = None, **_: Any
 ) -> Tensor:
-    """COO times dense: the indices go to cuSPARSE as CSR of int32, the product is made column by column."""
+    """COO times dense: cuSPARSE gets the indices as CSR of int32, and the product is made column by column."""
     out = added if op is aten.addmm_.default else out
     if sparse.layout is not torch.sparse_coo or dense.layout is not torch.strided:
         raise RuntimeError(
@@ -50,7 +50,7 @@ def _sparse_times_dense(
     sparse = coalesced_form(sparse)
     count = num_elements(sparse)
     _assume_workspace()
-    with launched(op, added, sparse, dense) as made:
+    with launched(op, added, sparse, dense) as finish:
         result = contiguous((rows, columns), added.dtype) if out is None else out
         pointers = allocate((rows + 1,), (1,), torch.int32)
         allocate((count,), (1,), torch.int32)  # the rows as int32, until they are counted
@@ -65,7 +65,7 @@ def _sparse_times_dense(
             copied = contiguous(dense.shape, dense.dtype)
         del pointers, column_indices, turned, copied
         values.forget(result)
-        return made(result)
+        return finish(result)
 
 
 for _name in ("addmm", "addmm.out", "addmm_"):
@@ -82,14 +82,14 @@ def _bmm(sparse: Tensor, dense: Tensor) -> Tensor:
     columns = dense.shape[2]
     sparse = coalesced_form(sparse)
     _assume_workspace()
-    with launched(aten.bmm.default, sparse, dense) as made:
+    with launched(aten.bmm.default, sparse, dense) as finish:
         result = allocate((batch, rows, columns), (rows * columns, 1, rows), dense.dtype)
         allocate((2 * num_elements(sparse),), (1,), torch.int32)  # rows and columns of every matrix
-        return made(result)
+        return finish(result)
 
 
 def _product_nnz(x: Tensor, y: Tensor) -> int:
-    """Elements of the product of two sparse matrices."""
+    """Return the number of elements of the product of two sparse matrices."""
     known_x, known_y = pattern(x), pattern(y)
     if known_x is not None and known_y is not None:
         return (known_x @ known_y)._nnz()
@@ -106,13 +106,13 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
     x, y = coalesced_form(x), coalesced_form(y)
     count = _product_nnz(x, y)
     _assume_workspace()
-    with launched(aten._sparse_sparse_matmul.default, x, y) as made:
+    with launched(aten._sparse_sparse_matmul.default, x, y) as finish:
         x_csr = allocate((x.shape[0] + 1 + num_elements(x),), (1,), torch.int32)
         y_csr = allocate((y.shape[0] + 1 + num_elements(y),), (1,), torch.int32)
         new_indices, new_values = contiguous((2, count), torch.int64), contiguous((count,), parts_of(x)[1].dtype)
         result = coo(new_indices, new_values, (x.shape[0], y.shape[1]), coalesced=True)
         del x_csr, y_csr
-        return made(result)
+        return finish(result)
 
 
 @sparse_kernel(COMPRESSED, "addmm")
@@ -122,8 +122,8 @@ def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, **_: Any) -> Any:
     _check_product(a, b)
     _assume_workspace()
     count = _product_nnz(a, b)
-    with launched(aten.addmm.default, a, b) as made:
-        return made(compressed_of(x, (a.shape[0], b.shape[1]), count, x.dtype))
+    with launched(aten.addmm.default, a, b) as finish:
+        return finish(compressed_of(x, (a.shape[0], b.shape[1]), count, x.dtype))
 
 
 @sparse_kernel(COMPRESSED, "addmm.out")
@@ -151,5 +151,5 @@ def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **_: Any)
 def _sampled_addmm(x: Tensor, a: Tensor, b: Tensor, **_: Any) -> Tensor:
     _check_product(a, b)
     _assume_workspace()
-    with launched(aten.sparse_sampled_addmm.default, x, a, b) as made:
-        return made(compressed(x.layout, [contiguous(p.shape, p.dtype) for p in parts_of(x)], x.shape))
+    with launched(aten.sparse_sampled_addmm.default, x, a, b) as finish:
+        return finish(compressed(x.layout, [contiguous(p.shape, p.dtype) for p in parts_of(x)], x.shape))

@@ -1,8 +1,8 @@
-"""The simulation that runs, as kernels see it: whose memory is counted, where new storages go, and who listens.
+"""State of the current simulation, as kernels see it: whose memory is counted, where new storages go, and who listens.
 
 Kernels read `state.current`. `memlint.cuda.session` installs the state of a device, `memlint.cuda.simulated` says what
-it adds to this. What else belongs to one simulation, such as the stream that storages are born on or the rank of the
-process that is simulated, is a field of one of the two.
+it adds to this. Everything else that belongs to one simulation, such as the stream that storages are born on or the
+rank of the simulated process, is a field of one of the two.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Whoever wants to know which kernels run."""
+    """Receives the kernels that run."""
 
     def started(self, kernel: Kernel) -> None:
-        """`kernel` begins: storages born from now on are its own."""
+        """Called when `kernel` begins: storages born from now on are its own."""
 
     def finished(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
-        """The kernel begun last read `inputs` and made or wrote `outputs`."""
+        """Called when the kernel begun last has read `inputs` and made or written `outputs`."""
 
     def failed(self) -> None:
-        """The kernel begun last raised."""
+        """Called when the kernel begun last has raised."""
 
     def viewed(self) -> None:
-        """A view was made, by which no kernel runs."""
+        """Called when a view was made, which runs no kernel."""
 
 
 class CallRecorder(Protocol):
-    """Whoever wants to make the calls of kernels again."""
+    """Records kernel calls so that they can be made again."""
 
     def began(self) -> None:
-        """A kernel is called, perhaps inside of another."""
+        """Called when a kernel is called, perhaps inside another."""
 
     def with_arguments(
         self,
@@ -52,59 +52,62 @@ class CallRecorder(Protocol):
         key: list[Any] | None,
         tensors: list[torch.Tensor],
     ) -> None:
-        """What the kernel that began is called with; `key` tells all of it but where `tensors` are, if there is one."""
+        """Called with the arguments of the kernel that began.
+
+        `key`, if any, determines all but the places of `tensors`.
+        """
 
     def ended(self) -> None:
-        """The call is over."""
+        """Called when the call is over."""
 
 
 HostScratch = Callable[["Kernel", tuple[Any, ...], dict[str, Any]], object]
-"""Called with a kernel and its arguments, gives what it holds for itself while it runs."""
+"""Called with a kernel and its arguments; returns what the kernel holds for itself while it runs."""
 
 
 turn = threading.RLock()
-"""Held while a kernel runs: threads of a program take turns, for records are of one kernel at a time."""
+"""Lock held while a kernel runs: threads of a program take turns, as records are of one kernel at a time."""
 
 
 class OfThread(threading.local):
-    """What each thread of a program has of its own."""
+    """State of each thread of a program."""
 
     last_host = False
-    """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
+    """True if the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
 
 
 @dataclass(slots=True)
 class State:
-    """One simulation; outside of any, tensors of the virtual device are a GPU's and their Ledger is read by nobody."""
+    """One simulation; outside of any, tensors of the virtual device count as a GPU's and nobody reads their Ledger."""
 
     ledger: Ledger = field(default_factory=Ledger)
     cuda: bool = True
-    """Whether a GPU is simulated: storages then carry a tag that says if they are the host's."""
+    """True if a GPU is simulated: storages then carry a tag that marks the host's."""
     takes_temporaries: bool = False
-    """Whether kernels take what they need for themselves: sizes depend on the device."""
+    """True if kernels allocate hidden memory for themselves, whose size depends on the device."""
     host_scratch: HostScratch | None = None
-    """The same for kernels of the host."""
+    """Hidden memory of the host's kernels, if it is counted."""
     placement: bool | None = None
     """True while host tensors are being made, False while the GPU's are; None leaves it to the operands."""
     of_thread: OfThread = field(default_factory=OfThread)
     meets_unknown_sizes: bool = False
-    """Whether any tensor was made so far whose size depends on values that are not known."""
+    """True if any tensor made so far has a size that depends on unknown values."""
     unknown_sizes: dict[int, float] = field(default_factory=dict)
-    """Sizes of dimensions that are upper bounds in the kernel that runs, each with the likely share of it."""
+    """Sizes of dimensions that are upper bounds in the running kernel, each with its likely share."""
     observers: list[Observer] = field(default_factory=list)
     assume: Callable[[str], None] = lambda _text: None
-    """Called with each thing that is assumed because no device can say it."""
+    """Called with the text of each assumption that only a real device could check."""
     calls: CallRecorder | None = None
-    """Where the calls of kernels are recorded, if anywhere."""
+    """Recorder of kernel calls, if any."""
 
     @property
     def new_on_host(self) -> bool:
-        """Whether a storage made now is the host's."""
+        """True if a storage made now is the host's."""
         return self.cuda and (self.of_thread.last_host if self.placement is None else self.placement)
 
     @contextlib.contextmanager
     def placed(self, *, on_host: bool | None) -> Iterator[None]:
-        """Make tensors of the host, or of the GPU, meanwhile."""
+        """Make tensors of the host, or of the GPU, inside the block."""
         with turn:
             before, self.placement = self.placement, on_host
             try:
@@ -118,7 +121,7 @@ current = State()
 
 @contextlib.contextmanager
 def installed(state: State) -> Iterator[None]:
-    """Let `state` be the current one meanwhile."""
+    """Make `state` the current one inside the block."""
     global current  # noqa: PLW0603 -- the one that kernels read
     before, current = current, state
     try:
@@ -128,7 +131,7 @@ def installed(state: State) -> Iterator[None]:
 
 
 def assume(text: str) -> None:
-    """Say what is assumed because no device can say it."""
+    """Note an assumption that only a real device could check."""
     current.assume(text)
 
 
@@ -136,7 +139,7 @@ _assumed: weakref.WeakKeyDictionary[Ledger, set[str]] = weakref.WeakKeyDictionar
 
 
 def assume_once(text: str) -> None:
-    """Say what is assumed, once in a simulation, whichever line it concerns."""
+    """Note an assumption once in a simulation, whichever line it concerns."""
     texts = _assumed.setdefault(current.ledger, set())
     if text not in texts:
         texts.add(text)
@@ -144,7 +147,7 @@ def assume_once(text: str) -> None:
 
 
 def take_as_upper_bound(size: int, share: float) -> None:
-    """Let results of this size that the running kernel makes be upper bounds, of which this share is likely."""
+    """Mark results of this size that the running kernel makes as upper bounds, of which this share is likely."""
     if size > 1:
         current.meets_unknown_sizes = True
         current.unknown_sizes[size] = share

@@ -1,8 +1,8 @@
-"""Values of device tensors that are known although no device computes them.
+"""Known values of device tensors, although no device computes them.
 
 A small storage made from known numbers keeps them in a CPU shadow. A storage of any size whose elements all equal one
-number keeps that number. For the rest reads give zero, and each such read is an assumption. How knowledge passes
-through kernels is in `propagation`.
+number keeps that number. All other reads give zero, and each such read is an assumption. `propagation` says how known
+values pass through kernels.
 """
 
 from typing import Any
@@ -21,26 +21,29 @@ MAX_SHADOW = 1 << 18
 
 
 def to_host(tensor: Tensor) -> Tensor:
-    """A virtual tensor of the host with the geometry of a real CPU tensor, and its values where small."""
+    """Make a virtual tensor of the host with the geometry of a real CPU tensor, and its values if small."""
     with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
-        made = allocate(tensor.shape, tensor.stride(), tensor.dtype)
+        virtual = allocate(tensor.shape, tensor.stride(), tensor.dtype)
     if tensor.numel():
-        remember(made, tensor.detach())
-    return made
+        remember(virtual, tensor.detach())
+    return virtual
 
 
 def is_known_kind(tensor: Tensor) -> bool:
-    """Whether `tensor` has a storage on the virtual device whose content could be known."""
+    """Return True if `tensor` has a storage on the virtual device whose content could be known."""
     return tensor.layout is torch.strided and real_device_of(tensor).type == NAME
 
 
 def covers_storage(tensor: Tensor) -> bool:
-    """Whether `tensor` has as many bytes as its storage."""
+    """Return True if `tensor` has as many bytes as its storage."""
     return tensor.numel() * tensor.element_size() == entry_of(tensor).nbytes
 
 
 def content(tensor: Tensor) -> Tensor | None:
-    """The real value of `tensor` as a CPU tensor, or None where it is not known. Writing to a shadow's changes it."""
+    """Return the value of `tensor` as a CPU tensor, None if it is not known.
+
+    Writing to one from a shadow changes the value.
+    """
     if not is_known_kind(tensor):
         return tensor if tensor.layout is torch.strided else None
     entry = entry_of(tensor)
@@ -54,7 +57,7 @@ def content(tensor: Tensor) -> Tensor | None:
 
 
 def _shared(tensor: Tensor, entry: Entry) -> Any:
-    """The number that all elements of a storage equal, as `tensor` reads its bytes."""
+    """Return the number that all elements of a storage equal, as `tensor` reads its bytes."""
     if entry.uniform is None or entry.uniform_dtype is tensor.dtype:
         return entry.uniform
     return 0 if entry.uniform == 0 and not str(entry.uniform).startswith("-") else None
@@ -63,7 +66,7 @@ def _shared(tensor: Tensor, entry: Entry) -> Any:
 def remember(tensor: Tensor, value: Tensor) -> None:
     """Make `value`, a CPU tensor of the same shape, the known content of `tensor`.
 
-    Does nothing where `tensor` is too large, or covers a part only of a storage whose rest is unknown.
+    Does nothing if `tensor` is too large, or covers only a part of a storage whose rest is unknown.
     """
     entry = entry_of(tensor)
     if entry.shadow is None:
@@ -77,13 +80,13 @@ def remember(tensor: Tensor, value: Tensor) -> None:
 
 
 def forget(tensor: Tensor) -> None:
-    """The content of this tensor's storage is no longer known."""
+    """Mark the content of this tensor's storage as unknown."""
     entry = entry_of(tensor)
     entry.shadow = entry.uniform = entry.likely = None
 
 
 def uniform_value(tensor: Tensor) -> Any:
-    """The number all elements equal, or None."""
+    """Return the number that all elements equal, or None."""
     if not is_known_kind(tensor):
         return tensor.item() if tensor.layout is torch.strided and tensor.numel() == 1 else None
     entry = entry_of(tensor)
@@ -95,9 +98,9 @@ def uniform_value(tensor: Tensor) -> Any:
 
 
 def make_uniform(tensor: Tensor, value: Any) -> None:
-    """All elements of `tensor` now equal `value`."""
+    """Note that all elements of `tensor` now equal `value`."""
     entry = entry_of(tensor)
-    value = real.full((), value, dtype=tensor.dtype, device="cpu").item()  # rounded, or cut off
+    value = real.full((), value, dtype=tensor.dtype, device="cpu").item()  # rounded, or truncated
     if entry.shadow is not None:
         shadow = content(tensor)
         assert shadow is not None
@@ -109,7 +112,7 @@ def make_uniform(tensor: Tensor, value: Any) -> None:
 
 
 def nonzero_bound(tensor: Tensor) -> int | None:
-    """An upper bound on the elements of `tensor` that are not zero, where one below their number is known."""
+    """Return an upper bound on the nonzero elements of `tensor`, if one below its number of elements is known."""
     if not is_known_kind(tensor):
         small = tensor.layout is torch.strided and 1 < tensor.numel() <= MAX_SHADOW
         return int(torch.count_nonzero(tensor)) if small else None
@@ -118,7 +121,7 @@ def nonzero_bound(tensor: Tensor) -> int | None:
 
 
 def bound_of(tensor: Tensor) -> int | None:
-    """The largest number that an element can be, where one is known: of indices picked among entries the last one."""
+    """Return the largest number that an element can be, if known; for indices picked among entries the last entry."""
     if tensor.dtype is torch.bool:
         return None
     entry = entry_of(tensor)
@@ -128,7 +131,7 @@ def bound_of(tensor: Tensor) -> int | None:
 
 
 def read_scalar(tensor: Tensor) -> Any:
-    """What `.item()` gives; an unknown value is zero and noted as an assumption."""
+    """Return the value of `.item()`; an unknown value is zero and noted as an assumption."""
     known = content(tensor)
     if known is not None:
         return known.item()
@@ -155,12 +158,12 @@ def read_scalar(tensor: Tensor) -> Any:
 
 
 def real_copy(tensor: Tensor) -> Tensor:
-    """A real CPU tensor of what a virtual one holds, or else of its bound or zero; that takes no memory of its own."""
+    """Return a real CPU tensor of a virtual one's value, or of its bound, or zero; the latter two take no memory."""
     known = content(tensor)
     if known is not None:
         return known.clone()
     entry = entry_of(tensor)
-    if entry.total is not None and tensor.numel() == _numel(tensor):  # the first take what cannot be shared out
+    if entry.total is not None and tensor.numel() == _numel(tensor):  # the first elements take the remainder
         share, rest = divmod(entry.total, max(tensor.numel(), 1))
         return share + (real_arange(tensor.numel(), device="cpu") < rest).to(tensor.dtype).reshape(tensor.shape)
     shared = _shared(tensor, entry)
@@ -170,19 +173,19 @@ def real_copy(tensor: Tensor) -> Tensor:
 
 
 def _numel(tensor: Tensor) -> int:
-    """How many elements of its dtype the storage of `tensor` has."""
+    """Return the number of elements of its dtype that the storage of `tensor` has."""
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def refuse_out_of_range(packet: str, args: tuple[Any, ...]) -> None:
-    """Raise IndexError where a kernel that reads at an index with these arguments would read what is not there.
+    """Raise IndexError if a kernel that reads at an index with these arguments would read out of range.
 
     A GPU stops with a device-side assertion, which names neither line nor number.
     """
     tensor, *others = args
     if packet == "index":
         for dim, index in enumerate(others[0]):
-            # A mask stands for as many dimensions as it has: the indices behind it are not held against any.
+            # A mask stands for as many dimensions as it has: indices after it cannot be matched with a dimension.
             if isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8):
                 return
             _refuse(tensor, dim, index, lowest=-tensor.shape[dim])

@@ -1,1 +1,1 @@
-"""What every package may use: errors, units, the cache, and whose a file is. Imports nothing of memlint."""
+"""Foundations for every package: errors, units, the cache, and ownership of files. Imports nothing of memlint."""

@@ -1,4 +1,4 @@
-"""Changes to modules of other packages, made when the program imports them and not before."""
+"""Patches to modules of other packages, applied as soon as the program imports them, never before."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 _patches: dict[str, list[Callable[[ModuleType], None]]] = {}
-"""What waits for the import of a module, by the module's name."""
+"""Patches that wait for the import of a module, by the module's name."""
 _preparations: dict[str, Callable[[], None]] = {}
-"""What comes before a module is executed, by the module's name."""
+"""Functions to call before a module is executed, by the module's name."""
 
 
 def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
-    """Call `patch` with the module `name` as soon as its import is over; at once if it is imported already.
+    """Call `patch` with the module `name` as soon as its import is over, or at once if it is imported already.
 
     It is called before the statement that imports the module goes on. A module that is never imported is never patched.
     """
@@ -49,13 +49,13 @@ def _find_first() -> None:
 
 
 class _Finder:
-    """Finds the modules that patches wait for where they would be found without it."""
+    """Import hook that finds the modules for which patches wait."""
 
     _searching: ClassVar[set[str]] = set()
 
     @classmethod
     def find_spec(cls, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Find the module and let its patches surround its execution, if it comes to that."""
+        """Find the module and have its patches run before and after its execution."""
         if not (name in _patches or name in _preparations) or name in cls._searching:
             return None
         cls._searching.add(name)
@@ -69,7 +69,7 @@ class _Finder:
 
 
 class _PatchingLoader:
-    """Another loader, but for what precedes and follows the execution of the module."""
+    """Wrapper of a module's loader that runs patches before and after the execution of the module."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -87,4 +87,4 @@ class _PatchingLoader:
             prepare()
         self._loader.exec_module(module)
         for patch in _patches.pop(name, ()):
-            patch(sys.modules.get(name, module))  # some modules put another object in their place
+            patch(sys.modules.get(name, module))  # some modules replace themselves in `sys.modules`

@@ -1,8 +1,8 @@
 """`.memlint_cache`: small JSON files below one project.
 
-An entry is about a subject, such as a file, and is valid for one key, which `key_of` makes of all that its content
-depends on. An entry that is valid for another key is made anew. Writing replaces a file at once, so any number of runs
-may share a cache. A cache that cannot be read or written is none.
+An entry belongs to a subject, such as a file, and is valid for one key, which `key_of` computes from everything that
+its content depends on. An entry with another key is computed again. Files are replaced atomically, so any number of
+runs may share a cache. A cache that cannot be read or written is ignored.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ _Value = TypeVar("_Value")
 
 
 def read(root: Path, kind: str, subject: str, key: str, decode: Callable[[Any], _Value]) -> _Value | None:
-    """What `decode` makes of the fields of the entry of this `kind` about `subject`.
+    """Return the entry of this `kind` about `subject`, its fields decoded by `decode`.
 
-    None if there is no such entry, if it is valid for another `key`, or if it is damaged.
+    None if there is no such entry, if its key is not `key`, or if it is damaged.
     """
     with suppress(*_DAMAGED):
         entry = json.loads(_file(root, kind, subject).read_bytes())
@@ -41,7 +41,7 @@ def read(root: Path, kind: str, subject: str, key: str, decode: Callable[[Any], 
 
 
 def write(root: Path, kind: str, subject: str, key: str, fields: Mapping[str, Any]) -> None:
-    """Keep `fields`, which JSON can hold. Nothing happens where there is no room or no permission."""
+    """Store `fields`, which must be JSON; does nothing if there is no room or no permission."""
     file = _file(root, kind, subject)
     with suppress(OSError):
         _prepare(root / NAME, file.parent)
@@ -78,12 +78,12 @@ def write_bytes(root: Path, kind: str, subject: str, content: bytes) -> None:
 
 
 def key_of(*parts: str | bytes) -> str:
-    """Digest `parts` together with everything that each entry depends on: this Python and memlint with its rules."""
+    """Digest `parts` together with everything that every entry depends on: this Python, and memlint with its rules."""
     return _digest(_engine(), *parts)
 
 
 def clean(root: Path) -> Path | None:
-    """Remove the cache of the project at `root`; give the directory that was removed, None if there was none."""
+    """Remove the cache of the project at `root`; return the directory that was removed, None if there was none."""
     directory = root / NAME
     if directory.is_symlink() or not (directory / "CACHEDIR.TAG").is_file():
         return None
@@ -93,9 +93,10 @@ def clean(root: Path) -> Path | None:
 
 @cache
 def _engine() -> str:
-    """Digest the versions of memlint and Python and every module of memlint and of the rules that it brings.
+    """Digest the versions of memlint and Python, and every module of memlint and of the built-in rules.
 
-    They are read: that takes a few milliseconds, and unlike times and sizes holds where a cache is taken elsewhere.
+    The modules are read, which takes a few milliseconds: unlike times and sizes of files, their content is still right
+    if the cache is copied to another machine.
     """
     digest = hashlib.sha256(f"{__version__}\0{sys.version}".encode())
     for place in OURS:

@@ -1,11 +1,11 @@
-"""Every error a user can cause: a MemlintError, which ends the command with exit code 2.
+"""Errors that a user can cause: each is a MemlintError, which ends the command with exit code 2.
 
 A message says what happened, where, and what to type next.
 """
 
 
 class MemlintError(Exception):
-    """What went wrong (`message`), and what to do about it (`hint`, may be empty)."""
+    """Base of the errors that a user can cause: the `message`, and a `hint` about what to do (may be empty)."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -14,15 +14,15 @@ class MemlintError(Exception):
 
 
 NO_MODULE_FOUND = "no torch.nn.Module found"
-"""Of a file that was named; hints differ by command."""
+"""Message for a file that was named and does not define a module; the hints differ by command."""
 
 
 class UsageError(MemlintError):
-    """What was typed or configured makes no sense."""
+    """The command line or the configuration makes no sense."""
 
 
 class TargetError(MemlintError):
-    """A path, a name or a model that cannot be found or read."""
+    """A path, a name or a model cannot be found or read."""
 
 
 class WorkloadError(MemlintError):
@@ -30,10 +30,10 @@ class WorkloadError(MemlintError):
 
 
 class RankNeededError(MemlintError):
-    """A rank waits for an object of another, which has not been simulated so far."""
+    """A rank waits for an object of another rank, which has not been simulated so far."""
 
     def __init__(self, key: tuple[int, int, int]) -> None:
-        """`key`: the rank that sends it, the one that waits, and how many the one had sent the other before."""
+        """`key` holds the sending rank, the waiting rank, and how many objects the sender had sent to it before."""
         self.key = key
         self.rank, self.receiver, _number = key
         super().__init__(
@@ -47,7 +47,7 @@ class TraceError(MemlintError):
 
 
 class WorkerError(MemlintError):
-    """The child process crashed, hung, left or ran out of memory."""
+    """The child process crashed, hung, exited or ran out of memory."""
 
 
 class RuleError(MemlintError):
@@ -55,8 +55,8 @@ class RuleError(MemlintError):
 
 
 class ProgramError(Exception):
-    """Base of what memlint's own part of a program raises beside the user's code: no mistake, and never shown."""
+    """Base of the exceptions that memlint's own code raises inside a program: control flow, never shown to the user."""
 
 
 GUARD = "memlint runs a file by importing it: guard its script part with `if __name__ == '__main__':`."
-"""The hint where a file is a script that does its work, or ends the process, when it is imported."""
+"""Hint for a file that is a script and does its work, or ends the process, when it is imported."""

@@ -1,7 +1,8 @@
-"""The files through which a process and its child speak, each opened before the child runs a line of user code.
+"""Files for messages between a process and its child, each opened before the child runs a line of user code.
 
-From then on names mean nothing: user code may remove such a file, or put a pipe, a folder or a link in its place, and
-what is read is still what was opened, which nobody waits for. What it writes into the file itself is read to a limit.
+After that the file's name no longer matters: user code may remove the file, or put a pipe, a folder or a link in its
+place, and reads still go to the file that was opened, and never block. If user code writes into the file itself, at
+most a fixed number of bytes is read.
 """
 
 import os
@@ -17,27 +18,28 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MOST_NBYTES = 2**29
-"""The largest message: many times what a Report with its timeline takes."""
+"""Largest message in bytes: many times the size of a Report with its timeline."""
 _RENEWED_NBYTES = 2**26
-"""A file of several messages begins anew beyond that: the last one counts."""
+"""A file of several messages starts again from the beginning once it is larger than this: only the last message counts.
+"""
 _FIRST_HANDLE = 512
-"""Programs that close what is open below a small number, as daemons do, leave those from here on."""
+"""Lowest number for file handles: programs that close low-numbered handles, as daemons do, leave these open."""
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _BY_NAME = _FLAGS | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _open, _close, _fstat, _dup = os.open, os.close, os.fstat, os.dup
 _lseek, _read, _write, _truncate = os.lseek, os.read, os.write, os.ftruncate
 _pread: Callable[[int, int, int], bytes] | None = getattr(os, "pread", None)
-"""Not what a script makes of them."""
+"""The original `os.pread`; scripts may replace it."""
 
 
 class Exchange:
-    """Open files by name. Handles that user code has closed, or put another file on, are opened once more if possible.
+    """Files opened by name. Handles that user code closed, or pointed at another file, are opened again if possible.
 
-    A message is a line: JSON has no line break of its own.
+    A message is one line: JSON contains no line breaks.
     """
 
     def __init__(self, folder: Path, names: Iterable[str], *, new: bool) -> None:
-        """Open the files `names` of `folder`, as `new` ones or as those that are there. Raises OSError."""
+        """Open the files `names` of `folder`, creating them if `new`. Raises OSError."""
         self.folder = folder
         flags = _BY_NAME | (os.O_CREAT | os.O_EXCL if new else 0)
         self._handles: dict[str, int] = {}
@@ -53,15 +55,15 @@ class Exchange:
             _close(handle)
 
     def duplicate(self, name: str) -> int:
-        """Give another handle of the same file, which the caller closes."""
+        """Return another handle of the same file, which the caller closes."""
         return _far(_dup(self._handle(name)), keep=False)
 
     def nbytes(self, name: str) -> int:
-        """Give the size of a file, whatever stands under its name by now."""
+        """Return the size of the opened file, even if another file has its name by now."""
         return _fstat(self._handle(name)).st_size
 
     def free_nbytes(self) -> int:
-        """Give how much may be written where the files are."""
+        """Return the free space in bytes where the files are."""
         handle = next(iter(self._handles.values()))
         if not hasattr(os, "fstatvfs"):
             return shutil.disk_usage(self.folder).free
@@ -69,11 +71,11 @@ class Exchange:
         return system.f_bavail * system.f_frsize
 
     def beginning(self, name: str, most: int) -> bytes:
-        """Read not more than the first `most` bytes."""
+        """Read at most the first `most` bytes."""
         return self.since(name, 0, most)
 
     def since(self, name: str, offset: int, most: int | None = None) -> bytes:
-        """Read what stands behind the first `offset` bytes, or `most` of it. Raises ValueError for far too much."""
+        """Read the bytes from `offset` on, or `most` of them. Raises ValueError if there are far too many."""
         nbytes = self.nbytes(name) - offset
         if most is None and nbytes > MOST_NBYTES:
             raise ValueError(f"it has {nbytes:,} bytes")
@@ -87,7 +89,7 @@ class Exchange:
         return b"".join(parts)
 
     def append(self, name: str, content: bytes) -> int:
-        """Add bytes that are no message; give where they begin. Raises OSError."""
+        """Append bytes that are no message; return the offset of the first. Raises OSError."""
         handle = self._handle(name)
         offset = _fstat(handle).st_size
         left = memoryview(content)
@@ -96,7 +98,7 @@ class Exchange:
         return offset
 
     def is_said(self, name: str) -> bool:
-        """Say whether there is a whole message, and nothing half behind it."""
+        """Return True if the file holds a complete message with no partial one after it."""
         handle = self._handle(name)
         nbytes = _fstat(handle).st_size
         if not nbytes:
@@ -104,7 +106,7 @@ class Exchange:
         return _read_at(handle, 1, nbytes - 1) == b"\n"
 
     def last(self, name: str) -> bytes | None:
-        """Read the last whole message, None if there is none. Raises ValueError if the file is far too large."""
+        """Read the last complete message, None if there is none. Raises ValueError if the file is far too large."""
         nbytes = self.nbytes(name)
         if nbytes > MOST_NBYTES:
             raise ValueError(f"it has {nbytes:,} bytes")
@@ -112,18 +114,18 @@ class Exchange:
         return whole.rpartition(b"\n")[2] or None
 
     def say(self, name: str, message: bytes) -> None:
-        """Add a message; nothing happens where user code has closed the file and removed it."""
+        """Append a message; does nothing if user code has closed the file and removed it."""
         with suppress(OSError):
             handle = self._handle(name)
             if _fstat(handle).st_size > _RENEWED_NBYTES:
                 _truncate(handle, 0)
-            before = b"" if self.is_said(name) or not _fstat(handle).st_size else b"\n"  # half a message of a copy
-            left = memoryview(before + message + b"\n")
-            while left:
-                left = left[_write(handle, left) :]
+            before = b"" if self.is_said(name) or not _fstat(handle).st_size else b"\n"  # a partial message
+            rest = memoryview(before + message + b"\n")
+            while rest:
+                rest = rest[_write(handle, rest) :]
 
     def _handle(self, name: str) -> int:
-        """The file that was opened at first. Raises OSError where it cannot be had any more."""
+        """Return a handle of the file that was opened at first. Raises OSError if it can no longer be opened."""
         handle = self._handles[name]
         with suppress(OSError):
             if _identity(handle) == self._inodes[name]:
@@ -137,7 +139,7 @@ class Exchange:
 
 
 def _read_at(handle: int, nbytes: int, position: int) -> bytes:
-    """Read from a place in a file. A child that writes there may have the same offset, which this leaves alone."""
+    """Read from an offset in a file without moving the file's own offset, which a writing child may share."""
     if _pread is not None:
         return _pread(handle, nbytes, position)
     _lseek(handle, position, os.SEEK_SET)  # Windows
@@ -150,7 +152,7 @@ def _identity(handle: int) -> tuple[int, int]:
 
 
 def _far(handle: int, *, keep: bool) -> int:
-    """`handle`, or one with a high number in its place, as far as the system allows that."""
+    """Return `handle`, or a copy of it with a high number, as far as the system allows that."""
     if keep or fcntl is None:
         return handle
     with suppress(OSError, ValueError):

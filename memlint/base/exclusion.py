@@ -7,9 +7,9 @@ from memlint.base.errors import UsageError
 
 
 def exclusion(patterns: Sequence[str], root: Path) -> Callable[[Path], bool]:
-    """Give what says whether `patterns` leave out an absolute path below `root`, or a folder around it.
+    """Return a predicate: True if `patterns` leave out an absolute path below `root`, or a folder around it.
 
-    Nothing leaves out `root` itself or a path elsewhere. Raises UsageError for a pattern that has no meaning.
+    `root` itself and paths outside it are never left out. Raises UsageError for a pattern that has no meaning.
     """
     if not patterns:
         return lambda _path: False

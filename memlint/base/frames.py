@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from memlint.base.ownership import is_users
 
 _NUM_ENDS = 8
-"""Lines shown of each end of a long stack, as of a recursion without an end."""
+"""Number of lines shown from each end of a long stack, as of an endless recursion."""
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 _STACK_LINE = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 
 
 def user_lines(error: BaseException) -> list[str]:
-    """`path:line in function` of the user's lines an exception went through, outermost first.
+    """Return `path:line in function` for each of the user's lines that an exception went through, outermost first.
 
     Where the exception was raised from another, the lines are those of the first that touched the user's code.
     """
@@ -28,7 +28,7 @@ def user_lines(error: BaseException) -> list[str]:
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says, also where that raises another."""
+    """Return the text of an exception, even if its `__str__` raises."""
     try:
         return str(error)
     except BaseException as raised:
@@ -36,14 +36,14 @@ def text_of(error: BaseException) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """The text of the user's innermost line that an exception went through, or else of the innermost of all."""
+    """Return the user's innermost line that an exception went through, or else the innermost of all."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_users(frame.filename)] or frames
     return (own[-1].line or "") if own else ""
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and so on, each once: `raise error from error` is Python, too."""
+    """Yield the exception, its cause and so on, each once; `raise error from error` is legal Python."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:
@@ -53,19 +53,19 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_out_of_host_memory(error: BaseException) -> bool:
-    """Whether an allocation of host memory failed somewhere in the chain of `error`."""
+    """Return True if an allocation of host memory failed somewhere in the chain of `error`."""
     return any(
         isinstance(link, MemoryError) or any(text in text_of(link) for text in _OUT_OF_MEMORY) for link in chain(error)
     )
 
 
 def innermost_user_line(stack: str) -> str | None:
-    """`path:line in function` of the user's line in a stack that faulthandler wrote, most recent call first."""
+    """Return `path:line in function` of the user's line in a stack that faulthandler wrote, most recent call first."""
     return next((f"{place['path']}:{place['line']} in {place['function']}" for place in _places(stack)), None)
 
 
 def is_in_function(stack: str) -> bool:
-    """Whether the user's lines in a stack of faulthandler's are all of functions: no file is being imported."""
+    """Return True if all of the user's lines in faulthandler's stack are in functions: no file is being imported."""
     functions = [place["function"] for place in _places(stack)]
     return bool(functions) and "<module>" not in functions
 

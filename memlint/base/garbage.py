@@ -1,4 +1,4 @@
-"""Python's garbage collection of reference cycles, switched off for a while."""
+"""Python's garbage collection of reference cycles, disabled for a while."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Let no collection run inside the block: it takes longer the more objects there are, and can start anywhere."""
+    """Disable garbage collection inside the block.
+
+    A collection takes longer the more objects exist, and can start anywhere.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Things by what they have in common."""
+"""Grouping of values by a key."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ _Value = TypeVar("_Value")
 
 
 def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> defaultdict[_Key, list[_Value]]:
-    """The values of each key in order, such as the matches on each line; none of a key that is not there."""
+    """Group values by key, in order, such as the matches on each line; a missing key has an empty list."""
     groups: defaultdict[_Key, list[_Value]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)

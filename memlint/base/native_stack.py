@@ -1,4 +1,4 @@
-"""Which libraries the interpreter is in the middle of calls of: what C functions on the stack belong to."""
+"""The shared libraries whose functions are on the C stack of the interpreter."""
 
 import ctypes
 from typing import Any
@@ -7,7 +7,7 @@ _MOST_FRAMES = 256
 
 
 class _Library(ctypes.Structure):
-    """`Dl_info` of dlfcn.h."""
+    """The C struct `Dl_info` of dlfcn.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -22,7 +22,10 @@ _backtrace, _dladdr = getattr(_functions, "backtrace", None), getattr(_functions
 
 
 def is_within_library(part: str) -> bool:
-    """Whether a function of a shared library with `part` in its path is being called; False where nobody can know."""
+    """Return True if a function of a shared library with `part` in its path is on the C stack.
+
+    Else, or if unreadable, False.
+    """
     if _backtrace is None or _dladdr is None:
         return False
     addresses, library = (ctypes.c_void_p * _MOST_FRAMES)(), _Library()

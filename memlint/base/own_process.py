@@ -1,4 +1,4 @@
-"""What a process sets for itself, where the system supports it: limits, its orphans, and signals that end it."""
+"""Settings that a process makes for itself, where the system supports them: limits, orphans, and ending signals."""
 
 import os
 import signal
@@ -20,10 +20,10 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def limit_memory(nbytes: int) -> None:
-    """Let private memory of this process and its children not exceed `nbytes` and some headroom.
+    """Limit the private memory of this process and its children to `nbytes` plus some headroom.
 
-    It stops an allocation far beyond the limit at once, before the parent can measure it. Also no core is dumped.
-    RLIMIT_NPROC is not used: it counts all threads of the user, memlint's or not, and does not hold for root.
+    It stops an allocation far beyond the limit at once, before the parent can measure it. Core dumps are disabled too.
+    RLIMIT_NPROC is not used: it counts all threads of the user, memlint's or not, and does not apply to root.
     """
     if sys.platform == "win32":
         return
@@ -31,14 +31,14 @@ def limit_memory(nbytes: int) -> None:
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform != "linux":
-        return  # elsewhere RLIMIT_DATA does not hold for mapped memory
+        return  # elsewhere RLIMIT_DATA does not limit mapped memory
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = nbytes + HEADROOM if hard == resource.RLIM_INFINITY else min(nbytes + HEADROOM, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def die_with(parent: int, *, gently: bool = False) -> None:
-    """Let this process be killed, or `gently` terminated, when its parent, whose id is given, ends in any way.
+    """Have this process killed, or terminated if `gently`, when its parent, whose id is given, ends in any way.
 
     Linux only.
     """
@@ -49,9 +49,9 @@ def die_with(parent: int, *, gently: bool = False) -> None:
 
 
 def adopt_orphans(adopt: bool) -> bool:
-    """Set whether descendants whose parent ends become children of this process; give the setting before.
+    """Set whether descendants whose parent ends become children of this process; return the previous setting.
 
-    Linux only; elsewhere they go to init, and are known only if they were seen before.
+    Linux only; elsewhere init adopts them, and they are known only if they were seen before.
     """
     if sys.platform != "linux":
         return False
@@ -74,7 +74,7 @@ def _prctl(option: int, argument: object) -> None:
 
 @contextmanager
 def terminations_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that no child is left."""
+    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that no child is left running."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
@@ -92,7 +92,7 @@ def terminations_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Hold back what ends this process, and the process that is started meanwhile."""
+    """Block the signals that end this process, and so also the child that is started inside the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield

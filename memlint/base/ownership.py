@@ -1,6 +1,6 @@
-"""Whose a file is: Python's, an installed package's, memlint's or the user's.
+"""The owner of a file: Python, an installed package, memlint or the user.
 
-All questions are about the text of an absolute path, as they are asked of every frame of a stack and every file that is
+Every check reads the text of an absolute path only, because it runs for every frame of a stack and every file that is
 opened. The folders of Python and memlint are known both as they are named and with links followed.
 """
 
@@ -15,7 +15,7 @@ from memlint.base.temporary import SCRATCH_TEMPORARY
 _HERE = Path(__file__).parents[2]
 _ENGINE = (_HERE / "memlint", *_HERE.glob("memlint_libraries"), *_HERE.glob("libraries/memlint_libraries"))
 OURS = (*_ENGINE, *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
-"""Where memlint itself, the stand-ins that it brings and the built-in rules are, installed or in a checkout."""
+"""Folders of memlint itself, of its stand-ins and of the built-in rules, installed or in a checkout."""
 
 
 def _prefixes(*folders: str | Path) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
 
 
 def _temporary_folders() -> str:
-    """A pattern of where programs write temporary files: the system's place, if there is one, and a scratch folder."""
+    """Return a pattern of the folders for temporary files: the system's, if there is one, and the scratch folder."""
     asked = tempfile.tempdir
     scratch = rf".*[/\\]{re.escape(SCRATCH_TEMPORARY)}"
     try:
@@ -36,12 +36,12 @@ def _temporary_folders() -> str:
     except FileNotFoundError:
         return scratch
     finally:
-        tempfile.tempdir = asked  # a program that asks as well depends on the environment
+        tempfile.tempdir = asked  # the program may ask itself, and gets an answer that depends on the environment
 
 
 _GENERATED = re.compile(rf"(?:{_temporary_folders()})[/\\][^/\\.]+\.[^/\\]+\.py$")
-"""A file that a package writes and imports, as PyTorch Geometric does for each of its layers: its name has dots inside,
-so that nobody else can import it."""
+"""Path of a file that a package writes and imports, as PyTorch Geometric does for each of its layers: its name has dots
+inside, so that nobody else can import it."""
 
 
 def count_as_memlint(file: str) -> str:
@@ -56,20 +56,20 @@ def count_as_memlint(file: str) -> str:
 
 
 def is_users(path: str) -> bool:
-    """Whether the file belongs to the user, whose rules and those that memlint brings count too."""
+    """Return True if the file is the user's; rules count too, the user's own and the built-in ones."""
     return not (path.startswith(("<", *_MEMLINT)) or is_installed(path))
 
 
 def is_installed(path: str) -> bool:
-    """Whether the file belongs to Python or to a package that was installed, which may have written it itself."""
+    """Return True if the file belongs to Python or to an installed package, which may have written it at run time."""
     return path.startswith(_STANDARD_LIBRARY) or bool(_PACKAGES.search(path) or _GENERATED.match(path))
 
 
 def is_standard_library(path: str) -> bool:
-    """Whether the file belongs to Python itself."""
+    """Return True if the file belongs to Python itself."""
     return path.startswith(_STANDARD_LIBRARY) and _PACKAGES.search(path) is None
 
 
 def is_memlint(path: str, *, rules: bool = False) -> bool:
-    """Whether the file belongs to memlint, with all that simulates packages, or with `rules` to what memlint brings."""
+    """Return True if the file belongs to memlint or a stand-in in use; with `rules`, to memlint or all it brings."""
     return path.startswith(_MEMLINT_AND_RULES if rules else _MEMLINT)

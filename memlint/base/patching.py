@@ -1,16 +1,16 @@
-"""Attributes of objects that are others for a while."""
+"""Attributes of objects, replaced for the duration of a block."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 Patch: TypeAlias = "tuple[Any, str, Any]"
-"""Owner and name of an attribute, and its value meanwhile."""
+"""Owner and name of an attribute, and its value inside the block."""
 
 
 @contextmanager
 def patched(patches: Iterable[Patch]) -> Iterator[None]:
-    """Replace attributes inside the block; one that its owner had inherited is inherited again after it."""
+    """Replace attributes inside the block; an attribute that its owner inherited is inherited again afterwards."""
     with ExitStack() as exits:
         for owner, name, value in patches:
             if name in owner.__dict__:

@@ -1,6 +1,7 @@
-"""What functions and classes of the program say of themselves, although names in their annotations may not be there.
+"""Signatures of the program's functions and classes, read even if names in their annotations do not exist.
 
-Python looks them up only when somebody asks from 3.14 on, and those imported for type checkers alone fail then.
+From Python 3.14 on, annotations are evaluated only when they are read, and names that are imported for type checkers
+alone fail then.
 """
 
 import inspect

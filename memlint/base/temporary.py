@@ -1,4 +1,4 @@
-"""Folders of files that processes exchange, and of those that they throw away."""
+"""Folders for files that processes exchange, and removal of folders."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ _PREFIX = "memlint-exchange-"
 _DAY = 24 * 3600.0
 NO_SPACE = "Free space there, or name another place: TMPDIR=/a/larger/disk memlint ..."
 SCRATCH_TEMPORARY = ".temporary"
-"""In the scratch folder of a script, what stands for the system's temporary one."""
+"""Folder inside a script's scratch folder that serves as the system's temporary folder."""
 _SET_FLAGS = 0x40086602  # FS_IOC_SETFLAGS of linux/fs.h on 64 bits: with none, nothing is immutable or append-only
 _AS_A_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _MOST_LOOKED_AT = 100_000
@@ -29,10 +29,10 @@ _MOST_LOOKED_AT = 100_000
 
 @contextmanager
 def exchange_folder(place: Path | None = None) -> Iterator[str]:
-    """A folder in `place` that is gone after its block.
+    """Provide a folder in `place` that is removed after the block.
 
-    Without a place it is among the temporary files; those there that killed processes have left a day ago and longer go
-    first. Raises WorkerError where nothing can be written.
+    Without a place, the folder is in the system's temporary folder; folders there that killed processes left a day ago
+    or earlier are removed first. Raises WorkerError if nothing can be written.
     """
     with suppress(OSError):
         for entry in os.scandir(tempfile.gettempdir()) if place is None else ():
@@ -52,9 +52,9 @@ def exchange_folder(place: Path | None = None) -> Iterator[str]:
 
 
 def remove(folder: Path) -> None:
-    """Remove as much of `folder` as can be, however deep it is and whatever a script has forbidden there.
+    """Remove as much of `folder` as possible, however deep it is and whatever permissions a script has set.
 
-    Folders below it are first moved up into it: then no path is too long, and few are open at a time.
+    Nested folders are first moved to the top of it: then no path is too long, and few are open at a time.
     """
     if os.rename not in os.supports_dir_fd:
         shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +75,7 @@ def remove(folder: Path) -> None:
 
 
 def _flatten(root: int, name: str, number: int) -> int:
-    """Remove an entry of `root`, whose folders move to `root` under numbers from `number` on; give the last number."""
+    """Remove an entry of `root` and move its folders to `root`, numbered from `number` on; return the last number."""
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(name, dir_fd=root).st_mode):
             _unlink(root, name)
@@ -121,7 +121,7 @@ def _exists(folder: int, name: str) -> bool:
 
 
 def _allow(folder: int | None, name: str, *, is_folder: bool) -> None:
-    """Take from a folder what keeps its owner out, and from it or a regular file the flags that forbid changes."""
+    """Give the owner of a folder access to it, and clear the flags that forbid changes from it or a regular file."""
     status = os.lstat(name, dir_fd=folder)
     with suppress(OSError):
         if is_folder and status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -136,7 +136,7 @@ def _allow(folder: int | None, name: str, *, is_folder: bool) -> None:
 
 
 def _is_left(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder of this user in which nothing has happened for a day."""
+    """Return True if it is a folder of this user in which nothing has happened for a day."""
     about = entry.stat(follow_symlinks=False)
     is_own = not hasattr(os, "getuid") or about.st_uid == os.getuid()
     if not is_own or not entry.is_dir(follow_symlinks=False):

@@ -1,7 +1,7 @@
-"""Functions that are called from C where nothing can raise: no handler of a signal runs before their first line.
+"""Functions that C code calls where nothing may raise: no signal handler runs before their first line.
 
-CPython looks for signals as a function begins, and gives a handler the frame of its caller, which may be the program's.
-What the handler raises there is lost after a finalizer, and ends the process inside of PyTorch's C++.
+CPython checks for signals when a function begins, and passes the handler the frame of the function's caller, which may
+be the program's. An exception raised there is lost after a finalizer, and ends the process inside PyTorch's C++.
 """
 
 import dis
@@ -9,11 +9,11 @@ from types import FunctionType
 from typing import Any
 
 _AFTER_YIELD_FROM = 2
-"""Argument of the instruction `RESUME` with which it does not look for signals."""
+"""Argument of the instruction `RESUME` with which CPython does not check for signals."""
 
 
 def uninterrupted(function: Any) -> Any:
-    """`function` without a look for signals as it begins; later ones find its own frame."""
+    """Return `function` without the signal check at its beginning; later checks see the function's own frame."""
     assert isinstance(function, FunctionType), "it has bytecode"
     code = bytearray(function.__code__.co_code)
     start = next(each.offset for each in dis.get_instructions(function) if each.opname == "RESUME")

@@ -1,4 +1,4 @@
-"""Sizes in bytes, read from text, written for people and held against a limit; counts of things."""
+"""Sizes in bytes: parsed from text, formatted for people and compared with a limit; and counts of things."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from memlint.base.errors import UsageError
 
 LARGEST_SIZE = 2**31 - 1
-"""Of the batch or another named dimension. PyTorch's kernels count many of them in 32 bits."""
+"""Largest value of the batch or another named dimension. Many PyTorch kernels count them in 32 bits."""
 
 _FACTORS = {
     "": 1,
@@ -26,7 +26,7 @@ _FACTORS = {
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 _SIZE_IN_LINE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s?[KMGT]i?B\b", re.IGNORECASE)
 _CONTEXTS = range(32 << 20, 8 << 30)
-"""From a third of the smallest to twice the largest that processes were seen to hold beside PyTorch's memory."""
+"""Plausible CUDA contexts in bytes: from a third of the smallest to twice the largest that was seen in a process."""
 
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
@@ -43,13 +43,13 @@ _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         )
     )
 )
-"""PyTorch's own second names, and those that people and papers write."""
+"""Further names of dtypes: PyTorch's own second names, and those that people and papers write."""
 _LEAST_WITHOUT_UNIT: Final = 2**20
-"""A size without a unit is in bytes; of fewer than these nobody means bytes."""
+"""Smallest size that may be written without a unit. Such a size is in bytes, and nobody means fewer bytes than this."""
 
 
 def parse_nbytes(text: str) -> int:
-    """Bytes of `24GiB`, `512 MB` or `1048576`; fractions are rounded down.
+    """Parse a size such as `24GiB`, `512 MB` or `1048576` into bytes; fractions are rounded down.
 
     Raises UsageError for anything else, and for a small number without a unit, which nobody means as bytes.
     """
@@ -63,9 +63,9 @@ def parse_nbytes(text: str) -> int:
 
 
 def parse_context(text: str) -> int:
-    """Bytes of a CUDA context: a size as `1.7GiB`, or text with one size in it, as a line of nvidia-smi has.
+    """Parse the bytes of a CUDA context: a size such as `1.7GiB`, or a line of nvidia-smi with one size in it.
 
-    `|    0   N/A  N/A     12345      C   python     412MiB |` is 412 MiB; of `412MiB / 40960MiB` the first counts.
+    `|    0   N/A  N/A     12345      C   python     412MiB |` is 412 MiB; in `412MiB / 40960MiB` the first size counts.
     Raises UsageError for text with no size or several, and for more than any context takes.
     """
     sizes = _SIZE_IN_LINE.findall(re.sub(r"/\s*\d+\s?[KMGT]i?B", "", text)) if _SIZE.fullmatch(text) is None else [text]
@@ -86,15 +86,15 @@ def parse_context(text: str) -> int:
 
 
 def tensor_dtype_name(name: object) -> str:
-    """PyTorch's first name of the dtype of a tensor, of which `name` may be another; what is unknown stays."""
+    """Return PyTorch's first name for a tensor dtype that `name` stands for; unknown names stay."""
     key = str(name).strip().lower().removeprefix("torch.")
     return _OTHER_NAMES.get(key, key)
 
 
 def dtype_named(name: object) -> Dtype:
-    """The dtype of a step by any name that people write: `bf16`, `half`, `torch.bfloat16`, in any case.
+    """Return the dtype of a step from any name that people write: `bf16`, `half`, `torch.bfloat16`, in any case.
 
-    Raises UsageError for a name that is none of them.
+    Raises UsageError for an unknown name.
     """
     key = tensor_dtype_name(name)
     for dtype in DTYPES:
@@ -106,7 +106,10 @@ def dtype_named(name: object) -> Dtype:
 
 
 def format_nbytes(nbytes: int) -> str:
-    """`nbytes` in the largest binary unit that keeps it at least 1: three significant digits, at most two decimals."""
+    """Format `nbytes` in the largest binary unit that keeps it at least 1.
+
+    Three significant digits, at most two decimals.
+    """
     sign = "-" if nbytes < 0 else ""
     value = float(abs(nbytes))
     if value < 1024:
@@ -119,10 +122,10 @@ def format_nbytes(nbytes: int) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """`1 finding`, `2 findings`."""
+    """Format a count with its noun: `1 finding`, `2 findings`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def outcome(low: int, high: int, limit: int) -> Outcome:
-    """Whether bytes, of which only bounds may be known, stay within a limit; `uncertain` where it lies between them."""
+    """Compare bytes, given by bounds, with a limit: `fits`, `does not fit`, or `uncertain` in between."""
     return "fits" if high <= limit else "does not fit" if low > limit else "uncertain"

@@ -1,4 +1,4 @@
-"""The version of memlint, and of what it writes."""
+"""The version of memlint and of its output format."""
 
 import re
 from functools import cache
@@ -8,15 +8,15 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 HOME = "https://github.com/OWNER/memlint"
-"""The project's own address, with its OWNER."""
+"""URL of the project, with its OWNER."""
 PUBLISHED = False
-"""Whether `torch-memlint` of this version is on PyPI: a release switches it, and with it all messages."""
+"""True if this version of `torch-memlint` is on PyPI: a release sets it, and all messages follow."""
 
 
 def install_command(extra: str) -> str:
-    """What to type to have memlint with one of its extras.
+    """Return the command that installs memlint with one of its extras.
 
-    Before a release that is a checkout, from which memlint runs, or the address of its repository.
+    Before a release it installs from the checkout that memlint runs from, or from the URL of its repository.
     """
     checkout = Path(__file__).parents[2]
     if PUBLISHED:
@@ -28,7 +28,7 @@ def install_command(extra: str) -> str:
 
 @cache
 def installed_torch() -> tuple[int, int]:
-    """Give major and minor version of the installed PyTorch without importing it; (0, 0) where there is none."""
+    """Return major and minor version of the installed PyTorch without importing it; (0, 0) if there is none."""
     try:
         numbers = re.match(r"(\d+)\.(\d+)", metadata.version("torch"))
     except metadata.PackageNotFoundError:

@@ -7,7 +7,7 @@ from memlint.base.errors import UsageError
 
 
 def write_file(file: Path, content: bytes, hint: str = "Give another file.") -> None:
-    """Write `content` in place of what is in `file`, all of it or nothing. Raises UsageError with this `hint`."""
+    """Replace the contents of `file` by `content`, completely or not at all. Raises UsageError with this `hint`."""
     place = Path(os.path.realpath(file))
     try:
         if place.exists() and not place.is_file():  # a device or a pipe
@@ -19,7 +19,7 @@ def write_file(file: Path, content: bytes, hint: str = "Give another file.") -> 
 
 
 def replace_content(file: Path, content: bytes) -> None:
-    """Put the content in the place of the old at once, with the same mode. Raises OSError."""
+    """Replace the content of a file atomically and keep its mode. Raises OSError."""
     written = file.with_name(f".{file.name[:200]}.{os.getpid()}")
     try:
         written.write_bytes(content)

@@ -18,10 +18,11 @@ from typing import Any, Final, NoReturn
 
 from memlint.base.errors import TargetError
 from memlint.base.ownership import is_installed
+from memlint.base.units import format_nbytes
 from memlint.base.version import installed_torch
 from memlint.capture.capture import Capture
 from memlint.memory.records import Assumption, Buffer, Category, Frame, Phase, Streams, Trace
-from memlint.targets.workload import DEFAULT_GPU, Workload
+from memlint.targets.workload import DEFAULT_GPU, TORCH, Workload
 
 SUFFIXES: Final = (".pickle", ".pkl", ".json.gz")
 _MOST_NBYTES: Final = 2**30
@@ -61,9 +62,9 @@ class _Recording:
     """As allocations."""
     settings: str
     """`PYTORCH_ALLOC_CONF`."""
+    reserved: int | None
+    """The most bytes of segments, as the GPU had them; None where that is not recorded."""
     torch: str = ""
-    lost: bool = False
-    """True if the recording kept only its last events."""
     notes: tuple[str, ...] = field(default=())
 
 
@@ -81,13 +82,13 @@ def open_recording(file: str | Path, gpu: str = DEFAULT_GPU, device: int | None 
     try:
         content = path.read_bytes()
         recording = _of_history(content) if path.name.endswith(".gz") else _of_snapshot(content, device)
-    except OSError as error:
-        raise TargetError(f"{file} cannot be read: {error.strerror}", "Is it a file?") from error
     except (pickle.UnpicklingError, EOFError, zlib.error, gzip.BadGzipFile, *_DAMAGED) as error:
         raise TargetError(
             f"{file} is no recording of a GPU: {type(error).__name__}: {error}",
             "Write one with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot(FILE).",
         ) from error
+    except OSError as error:
+        raise TargetError(f"{file} cannot be read: {error.strerror}", "Is it a file?") from error
     if not recording.events and not recording.alive_at_end:
         raise TargetError(
             f"{file} has no allocations", "Call torch.cuda.memory._record_memory_history() before the step."
@@ -129,7 +130,9 @@ def _of_snapshot(content: bytes, device: int | None) -> _Recording:
     known = settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF") or ""
     others = sum(bool(each) for each in traces) - 1
     notes = (f"device {number} is shown; {others} more recorded something",) if others > 0 else ()
-    return _Recording(tuple(events), tuple(alive), str(known), notes=notes)
+    at_end = sum(int(each["total_size"]) for each in snapshot["segments"] if each.get("device", 0) == number)
+    segments = [(str(entry["action"]), int(entry["size"])) for entry in traces[number]]
+    return _Recording(tuple(events), tuple(alive), str(known), _most_reserved(segments, at_end), notes=notes)
 
 
 def _blocks(segment: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -171,7 +174,22 @@ def _of_history(content: bytes) -> _Recording:
                 alive.append(_Event(True, address, requested, stream))
             address += size
     settings = (history.get("allocator_settings") or {}).get("conf") or ""
-    return _Recording(tuple(events), tuple(alive), settings, str(history.get("torch") or ""))
+    torch = str(history.get("torch") or "")
+    return _Recording(
+        tuple(events), tuple(alive), settings, history["peaks"].get("reserved"), torch if TORCH.fullmatch(torch) else ""
+    )
+
+
+def _most_reserved(events: Sequence[tuple[str, int]], at_end: int) -> int:
+    """The most bytes of segments, from those at the end back."""
+    reserved = most = at_end
+    for action, nbytes in reversed(events):
+        if action in ("segment_alloc", "segment_map"):
+            reserved -= nbytes
+        elif action in ("segment_free", "segment_unmap"):
+            reserved += nbytes
+        most = max(most, reserved)
+    return most
 
 
 def _capture(recording: _Recording, path: Path, target: str, gpu: str) -> Capture:
@@ -209,7 +227,14 @@ def _capture(recording: _Recording, path: Path, target: str, gpu: str) -> Captur
     ]
     own = {new: opened[old].stream for old, new in by_number if opened[old].stream}
     streams = {number: place + 1 for place, number in enumerate(dict.fromkeys(own.values()))}
-    notes = [*recording.notes, f"a recording does not say which GPU it was: {gpu} is taken; name it with --gpu"]
+    notes = [
+        *recording.notes,
+        f"a recording does not say which GPU it was: {gpu} is taken; name it with --gpu",
+    ]
+    if recording.reserved is not None:
+        notes.append(
+            f"the GPU itself reserved {format_nbytes(recording.reserved)} at most; what is said replays its events"
+        )
     if order:
         notes.append("what was there before the recording is taken to lie side by side; how it lay is not recorded")
     assumptions = tuple(Assumption(text, None) for text in notes)

@@ -1,1 +1,1 @@
-"""CUDA's behaviour on the virtual accelerator: facade, kernels, hidden memory, allocator and the devices' catalogue."""
+"""CUDA's behaviour on the virtual accelerator: facade, kernels, hidden memory, allocator and device catalogue."""

@@ -1,8 +1,8 @@
-"""`torch.autocast` on the virtual device: op lists of CUDA, or the host for `--gpu cpu`, and cached casts of weights.
+"""`torch.autocast` on the virtual device: op lists of CUDA, or of the host for `--gpu cpu`, and cached weight casts.
 
 Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.11 and 2.13, which agree but for
-`rms_norm`, cast to float32 from 2.12 on. What the host casts to float32 is every other op that the installed PyTorch
-casts there.
+`rms_norm`, cast to float32 from 2.12 on. The host casts to float32 every other op that the installed PyTorch casts
+there.
 """
 
 import weakref
@@ -62,11 +62,11 @@ HOST_PROMOTE = frozenset(("stack", "cat", "index_copy"))
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 _casts: list[torch.Tensor] = []
-"""All cast weights in order; PyTorch keeps those of weights that are gone as well, whatever is at their address now."""
+"""Cast weights in order. PyTorch also keeps casts of weights that are gone, whatever is at their address now."""
 
 
 def clear_cache() -> None:
-    """Forget the cast weights, as leaving the outermost autocast does."""
+    """Forget the cast weights, as PyTorch does when it leaves the outermost autocast."""
     _cache.clear()
     _casts.reverse()
     while _casts:
@@ -74,7 +74,7 @@ def clear_cache() -> None:
 
 
 def cast_weights() -> list[torch.Tensor]:
-    """The cast weights that are kept until autocast ends."""
+    """Return the cast weights that are kept until autocast ends."""
     return list(_casts)
 
 
@@ -88,7 +88,7 @@ def _eligible(value: Any) -> bool:
     )
 
 
-def _lists_too(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _cast_lists(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Cast the elements of lists as well."""
 
     def each(value: Any) -> Any:
@@ -97,9 +97,9 @@ def _lists_too(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return each
 
 
-@_lists_too
+@_cast_lists
 def lower(value: Any) -> Any:
-    """`value` in autocast's dtype; fp32 leaf weights are cast once and kept until autocast ends."""
+    """Cast `value` to autocast's dtype; fp32 leaf weights are cast once and kept until autocast ends."""
     if not _eligible(value):
         return value
     dtype = torch.get_autocast_dtype("cuda" if state.current.cuda else "cpu")
@@ -111,18 +111,18 @@ def lower(value: Any) -> Any:
         and value.is_leaf
         and not value._is_view()
         and torch.is_autocast_cache_enabled()
-        and not torch.is_inference_mode_enabled()  # recorded runs free each cast at once there
+        and not torch.is_inference_mode_enabled()  # recorded runs free each cast at once in this case
     )
     if not cacheable:
         return value.to(dtype)
-    kept = _cache.get(id(value))
-    if kept is None or kept[0]() is not value:
-        kept = _cache[id(value)] = (weakref.ref(value), value.to(dtype))
-        _casts.append(kept[1])
-    return kept[1]
+    cached = _cache.get(id(value))
+    if cached is None or cached[0]() is not value:
+        cached = _cache[id(value)] = (weakref.ref(value), value.to(dtype))
+        _casts.append(cached[1])
+    return cached[1]
 
 
-@_lists_too
+@_cast_lists
 def _float32(value: Any) -> Any:
     return value.float() if _eligible(value) else value
 
@@ -166,7 +166,7 @@ def _banned(op: OpOverload, *_: Any, **__: Any) -> NoReturn:
 
 
 def _kernels_of_gpu() -> dict[str, Callable[..., Any]]:
-    """By names of ops, of those that the installed PyTorch has."""
+    """Kernels by op name, for the ops that the installed PyTorch has."""
     kernels: dict[str, Callable[..., Any]] = {}
     for names, kernel_of in (
         (LOWER_PRECISION, lambda op: partial(_casting, op, lower)),
@@ -185,7 +185,7 @@ def _kernels_of_gpu() -> dict[str, Callable[..., Any]]:
 
 
 def _kernels_of_host() -> dict[str, Callable[..., Any]]:
-    """The same for `torch.autocast("cpu")`; what CUDA alone casts passes through."""
+    """Kernels for `torch.autocast("cpu")` by op name; ops that CUDA alone casts pass through."""
     kernels: dict[str, Callable[..., Any]] = dict.fromkeys(_kernels_of_gpu(), torch.library.fallthrough_kernel)
     for name in _cast_on_host():
         if name in HOST_PROMOTE:
@@ -221,7 +221,7 @@ def _clear_autocast_cache() -> None:
 
 
 def patches(running: Simulated) -> list[tuple[Any, str, Any]]:
-    """The switches of autocast that concern the virtual device as well: owner, name, replacement."""
+    """Patches of autocast's switches, which affect the virtual device as well: owner, name, replacement."""
     device_type, is_listed = "cuda" if running.cuda else "cpu", running.cuda
 
     def set_enabled(*args: Any) -> None:

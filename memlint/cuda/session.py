@@ -1,4 +1,4 @@
-"""One simulation: the process sees the device asked for until the `with` block ends."""
+"""One simulation: inside its `with` block the process sees the requested device."""
 
 import contextlib
 from collections.abc import Iterator
@@ -34,11 +34,11 @@ __all__ = ["virtual_device"]
 def virtual_device(
     device: Device, allocator: AllocatorSettings | None = None, *, for_program: bool = True
 ) -> Iterator[Ledger]:
-    """Show the process `device` and record every storage in the Ledger given.
+    """Show the process `device` and record every storage in the given Ledger.
 
-    Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` says what the program
-    reads of reserved memory; PyTorch's defaults if it is None. Where no program runs, but kernels alone, the names that
-    modules took from PyTorch early may stay. Raises TraceError when nested.
+    Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` are the settings behind
+    the program's readings of reserved memory; PyTorch's defaults if None. If only kernels run and no program, functions
+    that modules imported from PyTorch before may stay. Raises TraceError when nested.
     """
     outer = state.current
     if isinstance(outer, Simulated):
@@ -71,7 +71,7 @@ def virtual_device(
 
 
 def _patches(running: Simulated) -> list[Patch]:
-    """The names of PyTorch that the program finds the device by."""
+    """Patches of the names by which the program finds the device."""
     patches = placement.patches(running.device) + engine.patches()
     for each in (control_flow, factories, reading, serialization, interchange):
         patches += each.patches()
@@ -83,6 +83,6 @@ _REGISTER = (
     *(attention, backend, composites, convolution, encoder, hidden, quantized, recurrent),
     *(sparse_kernels, sparse_products),
 )
-"""Modules that are imported for the kernels they register."""
+"""Modules whose import registers kernels."""
 
 sparse.register()

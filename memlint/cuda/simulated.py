@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Simulated(state.State):
-    """What `memlint.cuda.session.virtual_device` installs."""
+    """The state of one simulation, which `memlint.cuda.session.virtual_device` installs."""
 
     device: Device
     allocator: AllocatorSettings
-    """Settings of the caching allocator: what the program is told of reserved memory depends on them."""
+    """Settings of the caching allocator, by which the program's questions about reserved memory are answered."""
     workspaces: Workspaces
-    """What libraries hold on the GPU."""
+    """Workspaces that libraries hold on the GPU."""
     exits: ExitStack = field(default_factory=ExitStack)
-    """What ends with the simulation."""
+    """Callbacks and contexts that end with the simulation."""
     collectives: list[Any] = field(default_factory=list)
-    """What ranks exchanged so far, as `tracing.records.Collective`."""
+    """Collectives that ranks have exchanged so far, as `tracing.records.Collective`."""
     rank: Any = None
-    """Which of several the program is, as `distributed.rank.Rank`; None: it is alone."""
+    """Rank of the program among several, as `distributed.rank.Rank`; None if it runs alone."""
     world: Any = None
-    """What process group the program joined, as `tracing.records.World`."""
+    """Process group that the program joined, as `tracing.records.World`."""
     microbatches: int = 1
-    """Into how many parts a pipeline's schedule cuts a batch."""
+    """Number of parts into which a pipeline's schedule cuts a batch."""
     symmetric: int = 0
     """Bytes of symmetric memory, which other GPUs read and write."""
     reads_allocator: bool = False
-    """Whether the program has asked for figures of the caching allocator."""
+    """True if the program has read figures of the caching allocator."""
     streams_made: Counter[int] = field(default_factory=Counter)
-    """How many streams of each priority the program made, by its distance from 0."""
+    """Number of streams of each priority that the program made, by the priority's distance from 0."""
 
 
 def simulated() -> Simulated:
-    """The simulation that runs; only for code that runs in one."""
+    """Return the current simulation; only for code that runs in one."""
     current = state.current
     assert isinstance(current, Simulated), "a device is simulated"
     return current

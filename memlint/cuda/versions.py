@@ -1,4 +1,4 @@
-"""The version of PyTorch whose CUDA kernels are simulated, and of the cuDNN that comes with it."""
+"""The version of PyTorch whose CUDA kernels are simulated, and the version of its cuDNN."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ _RUNNING = int(_major), int(_minor)
 
 
 CHECKED = (2, 10), (2, 13)
-"""The first and the last version of which every table of memory that kernels take was read or measured."""
+"""First and last version of PyTorch for which every table of hidden memory was read or measured."""
 
 
 def doubts_of_version() -> list[str]:
-    """What to assume where PyTorch is newer than all that were checked."""
+    """Return the assumptions to report if PyTorch is newer than all checked versions."""
     if not CHECKED[1] < _RUNNING:
         return []
     first, last, running = (".".join(map(str, version)) for version in (*CHECKED, _RUNNING))
@@ -23,10 +23,11 @@ def doubts_of_version() -> list[str]:
 
 
 def torch_version() -> tuple[int, int]:
-    """Major and minor version of the PyTorch on the device that is simulated, else of the one that runs.
+    """Return major and minor version of the PyTorch on the simulated device, else of the one that runs.
 
-    What kernels and libraries take for themselves depends on it, what autocast casts, and how `rms_norm` and `einsum`
-    are carried out. Which other operators run, and what they save for backward, is always as in the one that runs.
+    It decides the memory that kernels and libraries take for themselves, the casts of autocast, and the kernels of
+    `rms_norm` and `einsum`. All other operators, and the tensors they save for backward, are those of the PyTorch that
+    runs.
     """
     device = getattr(state.current, "device", None)
     return getattr(device, "torch", None) or _RUNNING
@@ -43,22 +44,22 @@ _CUDNN: Mapping[tuple[int, int], tuple[int, ...]] = {
     (2, 11): (91900,),
     (2, 12): (92000,),
 }
-"""From each version of PyTorch on, `CUDNN_VERSION` of its wheels for Linux on x86-64.
+"""`CUDNN_VERSION` of PyTorch's wheels for Linux on x86-64, from each version of PyTorch on.
 
 The first is that of PyPI's wheel, as its metadata require it (nvidia-cudnn-cu12 or -cu13 of torch 2.1.2 to 2.13.0). The
-others are those of download.pytorch.org for other versions of CUDA, where they are known to be other: 9.5.1 of 2.6 with
+others are those of download.pytorch.org for other versions of CUDA, where they are known to differ: 9.5.1 of 2.6 with
 CUDA 12.6, 9.7.1 and 9.1.0 of 2.7 with 12.8 and 11.8 (PyTorch's RELEASE.md), 9.13.0 of 2.9 and 9.15.1 of 2.10 with CUDA
 13.0 (pytorch pull requests 162268 and 171189).
 """
 
 
 def cudnn_versions() -> tuple[int, ...]:
-    """`CUDNN_VERSION` that the simulated PyTorch may have: of PyPI's wheel first, then of its other wheels."""
+    """Return each `CUDNN_VERSION` that the simulated PyTorch may have: that of PyPI's wheel first, then the others."""
     version = max((known for known in _CUDNN if known <= torch_version()), default=min(_CUDNN))
     return _CUDNN[version]
 
 
 def cudnn_text(version: int) -> str:
-    """A `CUDNN_VERSION` as people write it."""
+    """Format a `CUDNN_VERSION` as people write it."""
     unit = 10_000 if version >= 90_000 else 1000
     return f"{version // unit}.{version % unit // 100}.{version % 100}"

@@ -1,1 +1,1 @@
-"""One rank of many: process groups, collectives that move nothing, objects between ranks, what communicators hold."""
+"""One rank of many: process groups, collectives that move nothing, objects between ranks, memory of communicators."""

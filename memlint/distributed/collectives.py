@@ -1,8 +1,8 @@
-"""Collectives as kernels of the virtual device: they move nothing, take what NCCL takes, and are Nodes of the Trace.
+"""Collectives as kernels of the virtual device: they move nothing, allocate as NCCL does, and are Nodes of the Trace.
 
-PyTorch looks every collective up in its dispatcher, whether Python or C++ asks for it, such as the reducer of
-DistributedDataParallel or functional collectives. All ranks are taken to be alike: of small values that are known, the
-others have this rank's own.
+PyTorch looks up every collective in its dispatcher, whether it is called from Python, or from C++ such as the reducer
+of DistributedDataParallel. All ranks are assumed to be alike: known small values are the same on the other ranks as on
+this one.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +34,12 @@ _KINDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "_allgather": "all_gather",
     "reduce_scatter": "reduce_scatter", "_reduce_scatter": "reduce_scatter", "alltoall": "all_to_all",
 }  # fmt: skip
-"""What a collective is called, by the beginning of its op's name; others are called as their op."""
+"""Kinds of collectives by the beginning of the op's name; others are called as their op."""
 _SUM = int(dist.ReduceOp.RedOpType.SUM)  # type: ignore[attr-defined]
 
 
 def kind_of(packet: str) -> str:
-    """`all_gather`, of `_allgather_base_`."""
+    """Return the kind, such as `all_gather` for `_allgather_base_`."""
     for beginning in sorted(_KINDS, key=len, reverse=True):
         if packet.startswith(beginning):
             return _KINDS[beginning]
@@ -47,7 +47,7 @@ def kind_of(packet: str) -> str:
 
 
 def _kernel(op: OpOverload) -> Callable[..., Any]:
-    """The function that carries a collective out."""
+    """Return the function that runs a collective."""
     kernel = kernel_of(op)
     packet = kernel.packet
     names = [argument.name for argument in op._schema.arguments]
@@ -72,7 +72,7 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
             now.collectives.append(_described(packet, group, outputs, inputs, stream))
         for observer in now.observers:
             observer.finished(inputs, outputs)
-        # gloo's SendWork has the tensor until it goes; NCCL lets go of it when it is waited for
+        # gloo's SendWork keeps the tensor until it is deleted; NCCL releases it in `wait`
         work = _finished(inputs if packet == "send" and not now.cuda else outputs)
         return (args[0], work) if returns_outputs else work
 
@@ -80,7 +80,7 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
 
 
 def _operands(packet: str, args: Sequence[Any], group_at: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that a collective writes, and those it reads."""
+    """Return the tensors that a collective writes, and those it reads."""
     first = tensors_in(args[0])
     if packet in ("send", "barrier"):
         return [], first
@@ -90,7 +90,7 @@ def _operands(packet: str, args: Sequence[Any], group_at: int) -> tuple[list[Ten
 
 
 def _take_buffers(packet: str, outputs: list[Tensor], inputs: list[Tensor], group: Any) -> None:
-    """What the backend takes for the time of the call.
+    """Allocate the buffers of the backend for the time of the call.
 
     Both flatten lists of equal tensors (`newLikeFlat`); gloo takes the parts of one large tensor for such a list, and
     reduces a copy of what it scatters: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and ProcessGroupGloo.cpp.
@@ -125,7 +125,7 @@ def _described(packet: str, group: Any, outputs: list[Tensor], inputs: list[Tens
 
 
 def _finished(outputs: list[Tensor]) -> Any:
-    """A Work that is over; its future has what it wrote."""
+    """Return a finished Work; its future holds the written tensors."""
     future: Future[list[Tensor]] = Future()
     future.set_result(outputs)
     return _create_work_from_future(future).boxed()
@@ -135,7 +135,7 @@ def _finished(outputs: list[Tensor]) -> Any:
 
 
 def _give_values(packet: str, outputs: list[Tensor], inputs: list[Tensor], group: Any, factor: int) -> None:
-    """Let each output have the values it has where every rank has what this rank has, times `factor`."""
+    """Give each output its value where all ranks have this rank's values, times `factor`."""
     if packet.startswith("recv"):
         for output in filter(values.is_known_kind, outputs):
             values.forget(output)
@@ -152,7 +152,7 @@ def _give_values(packet: str, outputs: list[Tensor], inputs: list[Tensor], group
 
 
 def _sources(packet: str, outputs: list[Tensor], inputs: list[Tensor], group: Any) -> list[Tensor | None]:
-    """For each output a known tensor with as many values, None where there is none."""
+    """Return for each output a known tensor with as many values, or None."""
     known = [values.content(each) if each.nbytes <= values.MAX_SHADOW else None for each in inputs]
     size, rank = group.size(), group.rank()
     if packet in ("allgather_", "allgather_coalesced_", "gather_"):  # each input has an output for every rank
@@ -188,7 +188,7 @@ def _give(output: Tensor, source: Tensor | None, factor: int) -> None:
 
 
 def of_host_as_well() -> AbstractContextManager[None]:
-    """Carry collectives of real tensors of the host out in the same way meanwhile."""
+    """Run collectives of real host tensors in the same way inside the block."""
     return implemented(_KERNELS, "CPU", "c10d")
 
 

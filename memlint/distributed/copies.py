@@ -1,8 +1,8 @@
-"""Ranks of a script that wait for each other: every other one is a copy of this process, run as far as it is needed.
+"""Ranks of a script that wait for each other: each other rank is a fork of this process, run as far as it is needed.
 
-The process forks once, before the script begins, and that copy waits. Where the simulated rank needs an object that
-another one sends, it forks again: its copy goes on as the other rank, and stops whenever it has sent something or waits
-itself. Objects travel between them; tensors do not, and what they hold is not known.
+The process forks once, before the script begins, and that copy waits. When the simulated rank needs an object from
+another rank, the copy forks again: its fork continues as the other rank, and stops whenever it has sent something or
+waits itself. Objects travel between them; tensors do not, so their values are not known.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _exit, _fork = os._exit, getattr(os, "fork", lambda: 0)
-"""Not what a script makes of them."""
+"""The original functions; scripts may replace them."""
 
 
 class Turn(NamedTuple):
-    """Which rank a process is, and where its objects come from."""
+    """Rank of a process, and the mailbox for its objects."""
 
     rank: Rank
     box: Mailbox
     is_copy: bool = False
-    """Whether it runs for what it sends alone: nobody asks what it takes."""
+    """True if it runs only to send objects: nobody reads its memory."""
 
 
 def take_turns(rank: Rank) -> Turn:
-    """The turn of `rank`; in copies of this process, which begin when they are needed, that of other ranks."""
-    has_other_threads = len(sys._current_frames()) > 1  # which a copy would lack, and not the locks that they hold
+    """Return the turn of `rank`, and in forks of this process, which start when needed, those of other ranks."""
+    has_other_threads = len(sys._current_frames()) > 1  # a fork would lack these threads and keep their locks
     if not hasattr(os, "fork") or rank.world_size == 1 or has_other_threads:
         return Turn(rank, Mailbox(Uncopied()))
     ours, theirs = Pipe()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # a script may have closed it, or put anything there
+        with suppress(Exception):  # a script may have closed or replaced it
             stream.flush()
     if process := _fork():
         theirs.close()
@@ -60,24 +60,24 @@ def _dismiss(copies: Connection, process: int) -> None:
     """End the copies."""
     with suppress(OSError):
         copies.close()
-    with suppress(ChildProcessError):  # a script may ask for its children itself
+    with suppress(ChildProcessError):  # a script may wait for its children itself
         os.waitpid(process, 0)
 
 
 class Uncopied:
-    """Ranks that do not run, where processes cannot be copied."""
+    """Ranks that do not run, on systems without fork."""
 
     def sent(self, key: Key, objects: list[Any]) -> None:
-        """Nobody takes them."""
+        """Drop the letter: nobody receives it."""
 
     def needed(self, key: Key) -> list[Any]:
-        """There is none. Raises MemlintError."""
+        """Raise MemlintError: there is no letter."""
         error = RankNeededError(key)
         raise MemlintError(error.message, error.hint)
 
 
 class _Copies:
-    """The copies, as the simulated rank asks them."""
+    """The copies, as the simulated rank uses them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -88,7 +88,7 @@ class _Copies:
         self._sent[key] = objects
 
     def needed(self, key: Key) -> list[Any]:
-        """Let the sender run until it has sent this letter. Raises MemlintError where it does not."""
+        """Let the sender run until it has sent this letter, and return it. Raises MemlintError if it never does."""
         self._connection.send((self._sent, key))
         self._sent = {}
         answer: list[Any] | tuple[str, str] = self._connection.recv()
@@ -97,23 +97,26 @@ class _Copies:
         return answer
 
 
-class _GoOn(BaseException):
-    """Ends the waiting in a copy, which is another rank from now on; its Mailbox speaks with those that wait for it."""
+class _ContinueAs(BaseException):
+    """Control flow: ends the wait in a copy, which is another rank from now on.
+
+    Its Mailbox exchanges letters through it.
+    """
 
     def __init__(self, number: int, connection: Connection) -> None:
         self.number, self._connection = number, connection
 
     def sent(self, key: Key, objects: list[Any]) -> None:
-        """Hand a letter over, and wait until more is needed."""
+        """Deliver a letter, and wait until more is needed."""
         self._say("sent", key, objects)
 
     def needed(self, key: Key) -> list[Any]:
-        """The letter, when it is there."""
+        """Wait for the letter and return it."""
         objects: list[Any] = self._say("needs", key)
         return objects
 
     def over(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """The simulation ends, and the copy with it."""
+        """End the copy when its simulation ends."""
         self._say("over", None, f"{type(error).__name__}: {error}" if error else "")
         _exit(0)
 
@@ -126,21 +129,21 @@ class _GoOn(BaseException):
 
 
 class _Turns:
-    """Lets other ranks run, each until it has sent what is needed."""
+    """Runs other ranks, each until it has sent the needed letter."""
 
     def __init__(self, rank: int, asking: Connection) -> None:
-        """`asking` is the connection to `rank`, which is simulated."""
+        """`asking` is the connection to `rank`, the simulated one."""
         self._rank, self._asking = rank, asking
         self._letters: Letters = {}
         self._others: dict[int, tuple[Connection, int]] = {}
 
-    def serve(self) -> _GoOn:
-        """Answer until nobody asks any more, and end the process; in each copy give what it is."""
+    def serve(self) -> _ContinueAs:
+        """Serve requests until the connection closes, then end the process; in each copy return its new rank."""
         try:
             self._answer()
-        except _GoOn as other:
+        except _ContinueAs as other:
             return other
-        except BaseException:  # the simulated rank is over
+        except BaseException:  # the simulated rank has ended
             for connection, _process in self._others.values():
                 connection.close()
         _exit(0)
@@ -156,7 +159,7 @@ class _Turns:
                 self._asking.send((error.message, error.hint))
 
     def _letter(self, key: Key, waiting: tuple[int, ...]) -> list[Any]:
-        """The letter, for which the last of `waiting` waits, and for something of that one the rank before it."""
+        """Return the letter for the last rank of `waiting`; each rank before it waits for a letter of the next."""
         sender = key[0]
         if key not in self._letters and sender in waiting:
             raise MemlintError(
@@ -180,7 +183,7 @@ class _Turns:
         return self._letters[key]
 
     def _run_on(self, number: int, reply: list[Any] | None) -> tuple[str, Any, Any]:
-        """Let another rank go on, with the letter that it waits for if it does, until it sends or waits again."""
+        """Let another rank continue, with the letter it waits for, if any, until it sends or waits again."""
         connection, _process = self._others.get(number) or self._copied(number)
         try:
             connection.send(reply)
@@ -199,6 +202,6 @@ class _Turns:
             connection.close()
         with suppress(EOFError):
             theirs.recv()
-            raise _GoOn(number, theirs)
+            raise _ContinueAs(number, theirs)
         _exit(0)
         raise AssertionError("the process has ended")

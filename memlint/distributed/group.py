@@ -1,4 +1,4 @@
-"""Process groups in which nobody else is: what `torch.distributed` shows the one rank that is simulated."""
+"""Process groups without other processes: `torch.distributed` as the one simulated rank sees it."""
 
 import contextlib
 import functools
@@ -40,14 +40,14 @@ _join = distributed_c10d.init_process_group
 _make_group = distributed_c10d._new_process_group_helper
 _real_backend = distributed_c10d.get_backend
 _NCCL_VERSION = (2, 29, 7)
-"""Of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
+"""NCCL of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
 _SCRIPTED = "torch.distributed.optim"
-"""Compiled by TorchScript when it is imported, which has to see PyTorch's own functions then."""
+"""Modules that TorchScript compiles on import, which has to see PyTorch's own functions then."""
 _OWN_VALUES = "every other rank is taken to be like this one: what it sends has the values and sizes of this rank's"
 
 
 class _AsCuda:
-    """`torch` for a module that makes a device of a bare number, which is the GPU's."""
+    """Stand-in for `torch` in a module that makes a device from a bare number, which means the GPU."""
 
     class _Kind(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -62,11 +62,11 @@ class _AsCuda:
 
 
 class _Groups:
-    """The groups of one simulation, and the backends that the program asked for."""
+    """Groups of one simulation, and the backends that the program requested."""
 
     def __init__(self) -> None:
         self._backends: dict[str, str] = {}
-        """By name of a group."""
+        """Backends by name of the group."""
 
     def join(
         self,
@@ -82,7 +82,7 @@ class _Groups:
         *_: Any,
         **__: Any,
     ) -> None:
-        """`init_process_group`."""
+        """Replace `init_process_group`."""
         now = Rank.current()
         size = world_size if world_size and world_size > 0 else now.world_size
         number = rank if rank is not None and rank >= 0 else now.number
@@ -95,23 +95,23 @@ class _Groups:
         self._backends[distributed_c10d._get_default_group().group_name] = (backend or default).lower()
 
     def make(self, *args: Any, **kwargs: Any) -> Any:
-        """`_new_process_group_helper`, through which every group is made."""
+        """Replace `_new_process_group_helper`, which makes every group."""
         size, rank, ranks, backend, *rest = args
-        _keep_shardings(rest[1] if rest[1:] else kwargs.get("group_name", ""), (size, rank, *ranks))
+        _clear_stale_shardings(rest[1] if rest[1:] else kwargs.get("group_name", ""), (size, rank, *ranks))
         if str(backend) != "fake" and rest[1:]:
             self._backends[rest[1]] = str(backend)
         kwargs |= {"backend_options": None, "device_id": None}
         return _make_group(size, rank, ranks, dist.Backend("fake"), *rest, **kwargs)
 
     def backend(self, group: Any = None) -> str:
-        """`get_backend`: what the program asked for."""
+        """Replace `get_backend`: return the backend that the program requested."""
         own = _real_backend(group)
         world = distributed_c10d._get_default_group()
         names = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, own)
         return dist.Backend(next((part[5:] for part in names.split(",") if part.startswith("cuda:")), names))
 
     def patches(self) -> list[Patch]:
-        """What is replaced: owner, name, replacement."""
+        """Return the patches: owner, name, replacement."""
         functions: dict[str, Callable[..., Any]] = {
             "init_process_group": self.join,
             "_new_process_group_helper": self.make,
@@ -122,11 +122,11 @@ class _Groups:
 
 
 _named: dict[str, tuple[int, ...]] = {}
-"""Groups by name since DTensor began to keep what it knows of shardings: size, own rank and ranks."""
+"""Groups by name since DTensor began to cache shardings: size, own rank and ranks."""
 
 
-def _keep_shardings(name: str, group: tuple[int, ...]) -> None:
-    """Let DTensor forget its shardings, which have names of groups, where a name is now that of another group."""
+def _clear_stale_shardings(name: str, group: tuple[int, ...]) -> None:
+    """Clear DTensor's cache of shardings, which names groups, if a name now belongs to another group."""
     if _named.setdefault(name, group) != group:
         _named.clear()
         _named[name] = group
@@ -135,13 +135,13 @@ def _keep_shardings(name: str, group: tuple[int, ...]) -> None:
 
 
 def _shares_splits(options: Any) -> bool:
-    """Whether NCCL lets communicators that are split off use what the first holds: the environment decides first."""
+    """Return True if NCCL lets split-off communicators share the first one's buffers: the environment decides first."""
     of_program = getattr(getattr(options, "config", None), "split_share", 0)
     return str(os.environ.get("NCCL_COMM_SPLIT_SHARE_RESOURCES", of_program)) == "1"
 
 
-def _of_gpu(rank: Rank) -> list[Patch]:
-    """What is replaced where a GPU is simulated."""
+def _gpu_patches(rank: Rank) -> list[Patch]:
+    """Return the patches while a GPU is simulated."""
     return [
         (torch.cuda, "device_count", lambda: rank.per_node),
         (torch.accelerator, "device_count", lambda: rank.per_node),
@@ -154,9 +154,9 @@ def _of_gpu(rank: Rank) -> list[Patch]:
 
 
 class _Parts(Sequence[torch.Tensor]):
-    """What `_chunk_with_empty` of FSDP2 gives, of which it takes two: views are made of those that are asked for.
+    """Result of `_chunk_with_empty` of FSDP2, which uses two of its parts: views are made only of the parts used.
 
-    Of as many as there are ranks it would make one for each, for every parameter.
+    The original makes a view for every rank, for every parameter.
     """
 
     def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
@@ -174,8 +174,8 @@ class _Parts(Sequence[torch.Tensor]):
         return self[0].new_empty(0)
 
 
-def _of_wrappers() -> list[Patch]:
-    """What is replaced for DistributedDataParallel and FSDP2."""
+def _wrapper_patches() -> list[Patch]:
+    """Return the patches for DistributedDataParallel and FSDP2."""
     return [
         (_fsdp_common, "_chunk_with_empty", _Parts),
         (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
@@ -186,34 +186,34 @@ def _of_wrappers() -> list[Patch]:
 
 
 init_wrapper: Callable[..., None] = DistributedDataParallel.__init__
-"""That of PyTorch."""
+"""PyTorch's own `DistributedDataParallel.__init__`."""
 _of_wrapper = inspect.signature(init_wrapper)
 
 
 def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
-    """`DistributedDataParallel.__init__`, which takes the table of used parameters that the reducer has on the GPU."""
+    """Replace `DistributedDataParallel.__init__`: allocate the reducer's table of used parameters on the GPU."""
     init_wrapper(module, *args, **kwargs)
-    given = _of_wrapper.bind(module, *args, **kwargs).arguments
-    vars(module)["wrapped_with"] = {name: value for name, value in given.items() if name not in ("self", "module")}
+    arguments = _of_wrapper.bind(module, *args, **kwargs).arguments
+    vars(module)["wrapped_with"] = {name: value for name, value in arguments.items() if name not in ("self", "module")}
     if module.find_unused_parameters or module.static_graph:
         num_parameters = sum(parameter.requires_grad for parameter in module.parameters())
-        num_tables = 1 if state.current.cuda else 2  # the host has both the reducer's and that for the exchange
+        num_tables = 1 if state.current.cuda else 2  # the host has both, the reducer's and that for the exchange
         module._tables_of_used = [scratch(4 * num_parameters) for _ in range(num_tables)]
 
 
 def wrap_again(module: DistributedDataParallel, **options: Any) -> None:
-    """Let a wrapper that is in use be as if it had been made with these options besides its own; its hooks stay."""
-    kept = {name: value for name, value in vars(module).items() if name.endswith("_hooks") or "_hooks_" in name}
+    """Wrap a used wrapper again, as if it had been made with these options besides its own; its hooks stay."""
+    hooks = {name: value for name, value in vars(module).items() if name.endswith("_hooks") or "_hooks_" in name}
     own, training = vars(module)["wrapped_with"], module.training
-    for name in ("reducer", "logger", "_tables_of_used"):  # which would lie beside the new ones
+    for name in ("reducer", "logger", "_tables_of_used"):  # they would otherwise exist beside the new ones
         vars(module).pop(name, None)
     module.__init__(module.module, **{**own, **options})  # type: ignore[misc]
     module.train(training)
-    vars(module).update(kept)
+    vars(module).update(hooks)
 
 
 def _beside_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let C++ make new buckets in `function` where the parameters are, wherever the last op before it ran."""
+    """Let C++ allocate new buckets in `function` where the parameters are, wherever the last op before it ran."""
 
     @functools.wraps(function)
     def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -242,7 +242,7 @@ def _with_table_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _count_microbatches(schedules: Any) -> None:
-    """Let a simulation know how many a schedule of `torch.distributed.pipelining` makes of a batch."""
+    """Note the number of microbatches that a schedule of `torch.distributed.pipelining` makes of a batch."""
     split = schedules._PipelineSchedule._split_inputs
 
     @functools.wraps(split)
@@ -258,7 +258,7 @@ after_import("torch.distributed.pipelining.schedules", _count_microbatches)
 
 
 def import_strategies() -> None:
-    """Import what cannot be imported any more while a device is simulated."""
+    """Import modules that cannot be imported while a device is simulated."""
     importlib.import_module(_SCRIPTED)
 
 
@@ -274,11 +274,11 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     objects = [
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]
-    patches = [*_Groups().patches(), *objects, *_of_wrappers(), *Joins(box).patches()]
+    patches = [*_Groups().patches(), *objects, *_wrapper_patches(), *Joins(box).patches()]
     device = torch.device("cuda" if state.current.cuda else "cpu")
     patches.append((torch._C, "_get_accelerator", lambda *_: device))
     if state.current.cuda:
-        patches += [*_of_gpu(rank), *symmetric.patches()]
+        patches += [*_gpu_patches(rank), *symmetric.patches()]
     show_error = sys.excepthook
     with environment(rank), of_host_as_well(), symmetric.without_fused_ops(), patched_everywhere(patches):
         try:

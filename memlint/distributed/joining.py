@@ -1,8 +1,8 @@
-"""`DistributedDataParallel.join()`: how many batches others have had beyond those of a rank that has none left.
+"""`DistributedDataParallel.join()`: the number of batches that others have beyond those of a rank that has run out.
 
-What such a rank mirrors of the exchange of others is PyTorch's own code; how often, and that somebody reduces gradients
-(not under `no_sync`), it would learn from them. The first and the last rank say how many they had: they get what does
-not divide.
+PyTorch's own code makes such a rank mirror the others' collectives. How often, and that another rank reduces gradients
+(not under `no_sync`), it would learn from the others. Here the first and the last rank report their numbers of batches,
+because they get the remainder of a division.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _agree: Any = DistributedDataParallel._find_common_rank
 
 
 class Joins:
-    """What is counted in the contexts of one simulation."""
+    """Counters of the join contexts in one simulation."""
 
     def __init__(self, box: Mailbox) -> None:
         self._box = box
         self._num_batches = 0
-        """That this rank has had in the context it is in."""
+        """Number of batches that this rank has had in the current context."""
         self._num_left = 0
-        """That it mirrors of others before it leaves."""
+        """Number of batches of others that it still mirrors before it leaves."""
 
     def patches(self) -> list[Patch]:
-        """What is replaced: owner, name, replacement."""
+        """Return the patches: owner, name, replacement."""
 
         def leave(join: Any, *error: Any) -> None:
             self._leave(join, *error)
@@ -74,7 +74,7 @@ class Joins:
             theirs = [self._box.receive(sender, mine)[0] for sender in sorted(ends - {mine})]
         except RankNeededError:
             raise
-        except MemlintError:  # it cannot run, or does not come to this
+        except MemlintError:  # that rank cannot run, or does not get this far
             state.assume_once("a rank that leaves join() mirrors one batch of others, whose number is not known")
             return 1
         return max(0, max(theirs, default=0) - self._num_batches)
@@ -86,7 +86,7 @@ class Joins:
 
 
 def _find_sync(module: Any, is_joined_rank: bool) -> bool | None:
-    """Others reduce their gradients in each batch."""
+    """Report that other ranks reduce their gradients in each batch."""
     _sync(module, is_joined_rank=is_joined_rank)
     return True if is_joined_rank else None
 

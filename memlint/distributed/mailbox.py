@@ -1,4 +1,4 @@
-"""Objects and shapes that one rank sends to another. Ranks are simulated one after the other, so letters wait here."""
+"""Objects and shapes that ranks send to each other. Ranks are simulated one after the other, so letters wait here."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,42 +10,42 @@ from memlint.base.errors import RankNeededError
 from memlint.tracing.turns import Delivered
 
 Key = tuple[int, int, int]
-"""Sender, receiver, and how many the one had sent the other before."""
+"""Sender, receiver, and the number of letters that the sender had sent to the receiver before."""
 Letters = dict[Key, list[Any]]
 
 
 class Others(Protocol):
-    """Ranks that run beside this one."""
+    """Ranks that run beside this one, in processes of their own."""
 
     def sent(self, key: Key, objects: list[Any]) -> None:
-        """This one has sent a letter."""
+        """Take a letter that this rank has sent."""
 
     def needed(self, key: Key) -> list[Any]:
-        """The letter, for which this one waits."""
+        """Return the letter for which this rank waits."""
 
 
 class Mailbox:
-    """Letters by sender, receiver and place in their order. One box serves all ranks of a job that have no `others`."""
+    """Letters by sender, receiver and position. Without `others`, one mailbox serves all ranks of a job."""
 
     def __init__(self, others: Others | None = None) -> None:
         self.wanted: Key | None = None
-        """What another rank waits for: it is all that this one runs for."""
+        """Letter for which another rank waits: this rank runs only to send it."""
         self._others = others
         self._letters: Letters = {}
         self._sent: Counter[tuple[int, int]] = Counter()
         self._received: Counter[tuple[int, int]] = Counter()
 
     def __contains__(self, key: Key) -> bool:
-        """Whether that letter was sent."""
+        """Return True if that letter was sent."""
         return key in self._letters
 
     @property
     def num_sent(self) -> int:
-        """Letters that the rank which runs has sent."""
+        """Number of letters that the running rank has sent."""
         return self._sent.total()
 
     def begin(self) -> None:
-        """A rank starts from its beginning; what it sends again takes the place of what it sent."""
+        """Start a rank from its beginning; letters that it sends again replace the old ones."""
         self._sent.clear()
         self._received.clear()
 
@@ -61,7 +61,7 @@ class Mailbox:
             raise Delivered
 
     def receive(self, sender: int, receiver: int) -> list[Any]:
-        """The next objects that `sender` left. Raises RankNeededError if there are none, and no others to ask."""
+        """Return the next objects from `sender`. Raises RankNeededError if there are none, and no others to ask."""
         key = (sender, receiver, self._received[sender, receiver])
         if key not in self._letters:
             if self._others is None:
@@ -72,13 +72,16 @@ class Mailbox:
 
 
 class ObjectCollectives:
-    """The collectives of `torch.distributed` for Python objects. All ranks are taken to give what this one gives."""
+    """Collectives of `torch.distributed` for Python objects.
+
+    All ranks are assumed to contribute this rank's objects.
+    """
 
     def __init__(self, box: Mailbox) -> None:
         self._box = box
 
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """All of them, by name."""
+        """Return all of them, by name."""
         return {name: getattr(self, name) for name in vars(type(self)) if "object" in name}
 
     def send_object_list(
@@ -90,7 +93,7 @@ class ObjectCollectives:
         group_dst: int | None = None,
         use_batch: bool = False,  # noqa: ARG002
     ) -> None:
-        """Leave the objects for the rank that they go to."""
+        """Send the objects to a rank."""
         self._box.send(dist.get_rank(), _global_rank(group, dst, group_dst), object_list)
 
     def recv_object_list(
@@ -102,17 +105,17 @@ class ObjectCollectives:
         group_src: int | None = None,
         use_batch: bool = False,  # noqa: ARG002
     ) -> int:
-        """Take what that rank has left."""
+        """Receive the objects that a rank has sent."""
         sender = _global_rank(group, src, group_src)
         object_list[:] = self._box.receive(sender, dist.get_rank())
         return sender
 
     def all_gather_object(self, object_list: list[Any], obj: Any, *_: Any, **__: Any) -> None:
-        """Every rank has this one's object."""
+        """Fill the list with this rank's object for every rank."""
         object_list[:] = [obj] * len(object_list)
 
     def gather_object(self, obj: Any, object_gather_list: list[Any] | None = None, *_: Any, **__: Any) -> None:
-        """Every rank has this one's object."""
+        """Fill the list with this rank's object for every rank."""
         if object_gather_list is not None:
             object_gather_list[:] = [obj] * len(object_gather_list)
 
@@ -124,7 +127,7 @@ class ObjectCollectives:
         device: Any = None,  # noqa: ARG002 -- objects take no memory of devices here
         group_src: int | None = None,
     ) -> None:
-        """Leave this rank's objects for the others, or take theirs."""
+        """Send this rank's objects to the others, or receive theirs."""
         sender = _global_rank(group, src, group_src)
         if sender == dist.get_rank():
             for receiver in dist.get_process_group_ranks(group):
@@ -141,7 +144,7 @@ class ObjectCollectives:
         group: Any = None,
         group_src: int | None = None,
     ) -> None:
-        """Leave each rank its object, or take this rank's."""
+        """Send each rank its object, or receive this rank's."""
         sender, me = _global_rank(group, src, group_src), dist.get_rank()
         if sender != me:
             scatter_object_output_list[0] = self._box.receive(sender, me)[0]

@@ -1,4 +1,4 @@
-"""The one process that is simulated, and how many it believes in: what torchrun would tell it."""
+"""The simulated process and the number of processes it believes in, as torchrun would set them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _GPUS_PER_NODE = 8
-"""Of most machines with several GPUs (DGX, HGX and what clouds let)."""
+"""GPUs of most machines with several (DGX, HGX and cloud instances)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,23 @@ class Rank:
 
     @classmethod
     def current(cls) -> Rank:
-        """The rank that the environment names, alone in the world if it names none."""
+        """Return the rank in the environment, alone in the world if there is none."""
         return cls(int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0")))
 
     @property
     def per_node(self) -> int:
-        """Processes on its machine."""
+        """Number of processes on its machine."""
         return min(self.world_size, _GPUS_PER_NODE)
 
     def shares_node(self, others: Iterable[int]) -> bool:
-        """Whether these ranks are all on its machine."""
+        """Return True if these ranks are all on its machine."""
         return all(other // self.per_node == self.number // self.per_node for other in others)
 
     def variables(self) -> dict[str, str]:
-        """What torchrun sets. Each process sees its own GPU alone, so that it is the first of its machine to itself."""
+        """Environment variables of torchrun.
+
+        Each process sees only its own GPU, so it is the first of its machine to itself.
+        """
         return {
             "RANK": str(self.number),
             "WORLD_SIZE": str(self.world_size),
@@ -50,7 +53,7 @@ class Rank:
 
 @contextlib.contextmanager
 def environment(rank: Rank) -> Iterator[None]:
-    """Set the variables of `rank` meanwhile."""
+    """Set the variables of `rank` inside the block."""
     variables = rank.variables()
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -1,8 +1,8 @@
 """Symmetric memory (`torch.distributed._symmetric_memory`): blocks of a GPU that other GPUs read and write.
 
-Its allocator takes them from the driver by itself, so that they are part of `device` and never of `reserved`: the bytes
-asked for and a signal pad of 9,216 bytes, in whole pages of 2 MiB, as torch/csrc/distributed/c10d/symm_mem/
-CUDASymmetricMemory.cu has them (`alloc`). What a rank maps of others takes nothing of its own GPU.
+Its allocator takes them directly from the driver, so they are part of `device` and never of `reserved`: the bytes asked
+for and a signal pad of 9,216 bytes, in whole pages of 2 MiB, as torch/csrc/distributed/c10d/symm_mem/
+CUDASymmetricMemory.cu has them (`alloc`). Mapped memory of other ranks takes nothing of its own GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memlint.base.patching import Patch
 
 _PAGE = 2 << 20
-"""What `cuMemGetAllocationGranularity` recommends."""
+"""Page size in bytes that `cuMemGetAllocationGranularity` recommends."""
 
 _FUSED = (
     *("fused_all_gather_matmul", "fused_all_gather_scaled_matmul", "fused_matmul_reduce_scatter"),
@@ -41,12 +41,12 @@ _FUSED = (
 def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
     raise TraceError(
         f"symmetric memory: {what} is not simulated",
-        "What its backend CUDA gives is: symm_mem.empty() and rendezvous() with get_buffer() and barrier().",
+        "Use symm_mem.empty(), rendezvous(), get_buffer() and barrier() of the CUDA backend, which are modelled.",
     )
 
 
 class SymmetricMemory:
-    """`torch._C._distributed_c10d._SymmetricMemory`: its functions, and a tensor that a group has agreed upon."""
+    """Stand-in for `torch._C._distributed_c10d._SymmetricMemory`: its functions, and a tensor known to a group."""
 
     signal_pad_size = 9216
 
@@ -67,7 +67,7 @@ class SymmetricMemory:
         group_name: str | None = None,
         alloc_id: int | None = None,
     ) -> torch.Tensor:
-        """A tensor beside the caching allocator."""
+        """Allocate a tensor outside the caching allocator."""
         if alloc_id is not None or torch.device(device).type != "cuda":
             _refuse("an allocation that persists, or of another device than a GPU")
         now = simulated()
@@ -88,13 +88,13 @@ class SymmetricMemory:
 
     @classmethod
     def rendezvous(cls, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory | None:
-        """What the ranks of a group see of such a tensor; None of any other."""
+        """Return the ranks' view of such a tensor; None for any other tensor."""
         name = group_name or dist.distributed_c10d._get_default_group().group_name
         return cls(tensor, name) if cls.is_symm_mem_tensor(tensor) else None
 
     @staticmethod
     def is_symm_mem_tensor(tensor: torch.Tensor) -> bool:
-        """Whether `empty` gave its storage."""
+        """Return True if `empty` of this module allocated its storage."""
         return hasattr(tensor.untyped_storage(), "memlint_symmetric")
 
     def get_buffer(
@@ -104,47 +104,47 @@ class SymmetricMemory:
         dtype: torch.dtype,
         storage_offset: int = 0,
     ) -> torch.Tensor:
-        """The memory of a rank. Every other is taken to be like this one."""
+        """Return the memory of a rank; all ranks are assumed to be like this one."""
         view = torch.empty(0, dtype=dtype, device="cuda")
         storage = self._tensor.untyped_storage()
         return view.set_(storage, storage_offset, tuple(sizes))  # type: ignore[call-overload, no-any-return]
 
     def get_remote_tensor(self, peer: int, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """The whole memory of a rank."""
+        """Return the whole memory of a rank."""
         return self.get_buffer(peer, sizes, dtype)
 
     def barrier(self, *_: Any, **__: Any) -> None:
-        """Nobody is waited for."""
+        """Do nothing: no other rank runs."""
 
     put_signal = wait_signal = barrier
 
     @staticmethod
     def has_multicast_support(*_: Any) -> bool:
-        """Multicast kernels are not of this build."""
+        """Return False: multicast is not modelled."""
         return False
 
     @staticmethod
     def get_backend(_device: Any) -> str:
-        """The only one."""
+        """Return the only backend."""
         return "CUDA"
 
     @staticmethod
     def set_backend(name: str) -> None:
-        """Raises TraceError for another one."""
+        """Raise TraceError for another backend."""
         if name != "CUDA":
             _refuse(f"its backend {name}")
 
     @staticmethod
     def set_group_info(*_: Any) -> None:
-        """Groups know it."""
+        """Do nothing: the groups hold this information."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raises TraceError: pointers, signal pads."""
+        """Raise TraceError for pointers and signal pads."""
         _refuse(name)
 
 
 class _Block:
-    """Hangs on the storage of a block, which is given back with it."""
+    """Marker on a block's storage; the block is freed with it."""
 
 
 def _free(now: Simulated, nbytes: int) -> None:
@@ -152,7 +152,7 @@ def _free(now: Simulated, nbytes: int) -> None:
 
 
 def patches() -> list[Patch]:
-    """What is replaced: owner, name, replacement."""
+    """Return the patches: owner, name, replacement."""
     names: dict[str, Any] = {
         "_SymmetricMemory": SymmetricMemory,
         "_should_use_implicit_mempool": lambda: False,
@@ -164,6 +164,6 @@ def patches() -> list[Patch]:
 
 
 def without_fused_ops() -> AbstractContextManager[None]:
-    """Refuse meanwhile what computes with the memory of peers: of these ops it is known for CUDA alone."""
+    """Refuse ops that compute with the memory of peers inside the block: their memory is known for CUDA alone."""
     names = [name for name in _FUSED if hasattr(torch.ops.symm_mem, name)]
     return implemented({name: functools.partial(_refuse, name) for name in names}, KEY, "symm_mem")

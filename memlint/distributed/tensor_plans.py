@@ -1,4 +1,4 @@
-"""Cuts the layers of a model for tensor parallel, by the plan that it has or by the names of its layers."""
+"""Tensor parallelism: cuts the layers of a model by its own plan, or by the names of its layers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
     "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
     "sequence_parallel": SequenceParallel,
 }
-"""As transformers names them in `base_model_tp_plan` and `_tp_plan`: transformers/integrations/tensor_parallel.py."""
+"""Styles by their names in `base_model_tp_plan` and `_tp_plan`: transformers/integrations/tensor_parallel.py."""
 _LAYERS = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"), "colwise"),
     **dict.fromkeys(("o_proj", "down_proj"), "rowwise"),
 }
-"""What transformers' plans of Llama and its kin say of layers with these names."""
+"""Styles by the names of layers, from transformers' plans for Llama and its relatives."""
 
 
 def cut_layers(model: torch.nn.Module, mesh: DeviceMesh) -> str:
-    """Cut layers of `model` among the ranks of `mesh`; what was done, as a person says it.
+    """Cut layers of `model` among the ranks of `mesh`; return a description for people.
 
-    Raises UsageError for a model that has neither a plan nor layers of known names, and for parts of plans that PyTorch
-    has no style for.
+    Raises UsageError for a model that has neither a plan nor layers with known names, and for parts of a plan for which
+    PyTorch has no style.
     """
     own = getattr(model, "tp_plan", None) or {}
     plan = own or {

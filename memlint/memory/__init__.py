@@ -1,1 +1,1 @@
-"""From a Trace to bytes: the timeline of Buffers, their lives, and the estimate. Imports no torch."""
+"""From a Trace to bytes: the timeline of Buffers, their lifetimes, and the estimate. Imports no torch."""

@@ -1,7 +1,7 @@
-"""What NCCL's communicators hold on a GPU, outside of PyTorch's allocator: intervals, by NCCL's version, GPU and use.
+"""Memory of NCCL's communicators on a GPU, outside PyTorch's allocator: intervals, by NCCL's version, GPU and use.
 
 NCCL makes one communicator for each process group that a rank uses, at its first collective, and connects it with the
-ranks that an algorithm needs. Sources are NVIDIA/nccl at v2.29.3-1, and what was measured (issues are NVIDIA/nccl's):
+ranks that an algorithm needs. Sources are NVIDIA/nccl at v2.29.3-1, and measurements (issues are NVIDIA/nccl's):
 
 * A connection to a rank of the same machine takes, in each channel 9,633,792 bytes to receive (LL 524,288, LL128
   4,915,200, Simple 4,194,304: src/init.cc) and a page to send, in pages of 2 MiB (src/transport/p2p.cc): 10,485,760
@@ -12,8 +12,9 @@ ranks that an algorithm needs. Sources are NVIDIA/nccl at v2.29.3-1, and what wa
   with the same neighbours in both directions, and on Hopper and Blackwell multicast buffers (NVLS): 16 channels (24 on
   Blackwell), two ways, 1 MiB for each GPU (src/transport/nvls.cc). All-to-all, gather, scatter and messages have 32
   channels for each rank of the machine with NVSwitch, and 2 through PCIe or between machines (src/graph/paths.cc).
-* NCCL 2.22 and later connect what a collective needs; before it all was connected at once, and NVLS had 2 MiB more for
-  each of its buffers (src/init.cc and src/transport/nvls.cc at v2.21.5-1). PyTorch has had such an NCCL since 2.7.
+* NCCL 2.22 and later make the connections that a collective needs; earlier versions made all at once, and NVLS had 2
+  MiB more for each of its buffers (src/init.cc and src/transport/nvls.cc at v2.21.5-1). PyTorch has had such an NCCL
+  since 2.7.
 
 Measured: 8 GB200 with NCCL 2.30 576 MiB of connections, which is 24 x 2 x 12 (sgl-project/sglang pull request 30908).
 8 H100 1.06 GB before and 4.34 GB after an all-to-all (issue 1685): before it 179 MiB are no connections, as of one
@@ -41,23 +42,23 @@ from memlint.memory.estimate import Interval
 from memlint.memory.records import Collective
 
 SYMMETRIC = "symmetric memory"
-"""The backend of what says how much of it a rank has (`memlint.distributed.symmetric`)."""
+"""Backend name of symmetric memory, whose size a rank reports (`memlint.distributed.symmetric`)."""
 _LAZY_SINCE = (2, 7)
 """The first PyTorch whose NCCL connects on demand."""
 _CHANNELS = {(7, 0): 12, (8, 0): 24, (9, 0): 24, (10, 0): 24}
-"""By capability of GPUs with NVLink; others have those of PCIe."""
+"""Channels by capability of GPUs with NVLink; others have those of PCIe."""
 _CHANNELS_OF_PCIE = 2
 _MOST_BETWEEN_MACHINES = 16
 _CHANNELS_OF_MESSAGES = 32
 _WAY = 6 << 20
-"""Bytes of a channel's connection in either direction."""
+"""Bytes of a channel's connection in one direction."""
 _NVLS = {(9, 0): 16 * 2 << 20, (10, 0): 24 * 2 << 20}
-"""Bytes for each GPU of the group, by capability."""
+"""Bytes of multicast buffers for each GPU of the group, by capability."""
 _NVLS_AT_ONCE = 3
 _BASE, _BASE_AT_ONCE = 184 << 20, 400 << 20
 _HIGH = 2_000_000_000
 _PEERS = 7
-"""GPUs of a machine beside the own one."""
+"""GPUs of a machine besides the rank's own."""
 _OF_MESSAGES = 3_280_000_000 - _PEERS * _CHANNELS_OF_MESSAGES * 2 * _WAY
 _TO_ALL = ("all_to_all", "gather", "scatter")
 _TO_ONE = ("send", "recv")
@@ -65,20 +66,20 @@ _REDUCING = ("all_reduce", "barrier")
 
 
 class Communicator(NamedTuple):
-    """What NCCL holds for a process group."""
+    """Memory that NCCL holds for a process group."""
 
     size: int
-    """Ranks of the group."""
+    """Number of ranks in the group."""
     kinds: tuple[str, ...]
     """Its collectives, in the order of their first calls."""
     is_shared: bool
-    """Whether it takes what it can from that of the first group."""
+    """True if it shares what it can with the communicator of the first group."""
     nbytes: Interval
     """Bytes on each GPU."""
 
 
 class _Use(NamedTuple):
-    """How a group is used, on which GPUs."""
+    """Use of a group on certain GPUs."""
 
     device: Device
     first: Collective
@@ -95,7 +96,7 @@ class _Use(NamedTuple):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes of each connection, by what it is: groups that share resources have the same one once."""
+        """Bytes of each connection, by its key: groups that share resources have equal connections once."""
         way = self.channels * _WAY
         before, after = self.first.neighbours
         parts: dict[str, int] = {}
@@ -114,15 +115,15 @@ class _Use(NamedTuple):
 
     @property
     def peers(self) -> int:
-        """With how many ranks of its machine it is connected beside rings and trees."""
+        """Number of ranks of its machine with which it is connected beside rings and trees."""
         if set(self.kinds) & {*_TO_ALL}:
             return min(self.first.size - 1, _PEERS)
-        # a stage of a pipeline speaks with those before and after it
+        # a stage of a pipeline exchanges with those before and after it
         return min(self.first.size - 1, 2) if set(self.kinds) & {*_TO_ONE} else 0
 
 
 def communicators(device: Device, collectives: Sequence[Collective]) -> list[Communicator]:
-    """Those of a rank with these collectives on such a GPU."""
+    """Return the communicators of a rank with these collectives on such a GPU."""
     if not device.is_cuda:
         return []
     groups = grouped((each.group, each) for each in collectives if each.backend == "nccl")
@@ -143,12 +144,12 @@ def communicators(device: Device, collectives: Sequence[Collective]) -> list[Com
 
 
 def symmetric(collectives: Sequence[Collective]) -> int:
-    """The most bytes of symmetric memory that a rank with these has at a time."""
+    """Return the most bytes of symmetric memory that a rank with these collectives has at a time."""
     return max((each.nbytes_out for each in collectives if each.backend == SYMMETRIC), default=0)
 
 
 def beside(device: Device, collectives: Sequence[Collective]) -> Device:
-    """`device` with the context of the process, and these communicators and symmetric memory beside it."""
+    """Return `device` with the context of the process, and these communicators and symmetric memory beside it."""
     device = with_context(device)
     held = [each.nbytes for each in communicators(device, collectives)]
     if nbytes := symmetric(collectives):

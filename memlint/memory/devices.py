@@ -1,33 +1,34 @@
 """The GPUs memlint knows, and the host.
 
-`total_nbytes` is `torch.cuda.get_device_properties(0).total_memory`: what is printed on the board less what the driver
-keeps. It moves by up to 0.3 % from one driver to the next, and is known here as precisely as its source says it:
-PyTorch prints the properties of a device in whole MiB, and in out-of-memory messages in GiB with two decimals. Where
-drivers differ, the figure of the newer ones is used.
+`total_nbytes` is `torch.cuda.get_device_properties(0).total_memory`: the nominal size less the driver's share. It
+differs by up to 0.3 % from one driver to the next, and is known here as precisely as its source states it: PyTorch
+prints the properties of a device in whole MiB, and in out-of-memory messages in GiB with two decimals. Where drivers
+differ, the figure of the newer ones is used.
 
-`context_nbytes` is what a process holds beside PyTorch's segments: the driver's share, and those modules of PyTorch,
-cuBLAS and cuDNN that were needed, as PyTorch has them loaded lazily since 1.13 (CUDA_MODULE_LOADING). Out-of-memory
-messages say it: what "this process has in use" less what is allocated and what is reserved but unallocated, to 10 MiB.
-In MiB: T4 115, 135 (Zheng-Chong/CatVTON issue 133), 141 (FoundationVision/GenerateU issue 10), 164; V100 379, 385, 389,
-399; A100 501 (TianheWu/CoSeR issue 10), 512, 531, 860 (PyTorch's page about CUDA memory), 1,096; L4 211, 323; L40S 523,
-524; RTX 3090 260, 300, 315, beside 256 before the first tensor (invoke-ai/InvokeAI issue 9413); RTX 5090 614; H100 666,
-beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull request 1053).
+`context_nbytes` is the memory that a process holds beside PyTorch's segments: the driver's share, and the modules of
+PyTorch, cuBLAS and cuDNN that were needed, as PyTorch has them loaded lazily since 1.13 (CUDA_MODULE_LOADING).
+Out-of-memory messages give it to 10 MiB: the memory that "this process has in use" less the allocated and the reserved
+but unallocated bytes. In MiB: T4 115, 135 (Zheng-Chong/CatVTON issue 133), 141 (FoundationVision/GenerateU issue 10),
+164; V100 379, 385, 389, 399; A100 501 (TianheWu/CoSeR issue 10), 512, 531, 860 (PyTorch's page about CUDA memory),
+1,096; L4 211, 323; L40S 523, 524; RTX 3090 260, 300, 315, beside 256 before the first tensor (invoke-ai/InvokeAI issue
+9413); RTX 5090 614; H100 666, beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull request
+1053).
 
 Its bounds are 0.8 and 1.275 times that. Of 42 such messages in files on GitHub (read in November 2026: processes on one
 GPU, torch 2.1 to 2.11) 36 lie within: 13 of an A100 say 422 to 543 MiB and one 860, four of an H100 510 to 666, four of
 a V100 379 to 399, three of an L40S 512 to 522, three of an RTX 4090 452 to 473, seven of an RTX 3090 260 to 488 and
 one, of audio, 1,669. Above are processes on several GPUs, whose communicators are counted apart
-(memlint.memory.communicators), and those that have all modules loaded at once: what it is then, and when that is,
-is in memlint.memory.context. Where a GPU's own was not seen, it is that of another of its generation.
+(memlint.memory.communicators), and those that have all modules loaded at once: what it is then, and when that is, is in
+memlint.memory.context. Where no figure was found for a GPU, it is that of another of its generation.
 
 Numbers of multiprocessors are printed with the properties, or NVIDIA's: CUDA cores by 128 (by 64 on an A30). Linux
-keeps more of the memory than Windows: a GPU is left out where only what Windows prints is known (RTX 4070 SUPER 12,282
-MiB, 5060 8,151, 5070 12,227, 5070 Ti 16,303), or nothing (GB300, RTX 4060 Ti 16 GB). AMD's GPUs are left out although
+keeps more of the memory than Windows: a GPU is left out if only the figure of Windows is known (RTX 4070 SUPER 12,282
+MiB, 5060 8,151, 5070 12,227, 5070 Ti 16,303), or none (GB300, RTX 4060 Ti 16 GB). AMD's GPUs are left out although
 their sizes are printed (MI300X 196,592 MiB, MI250 65,520 for each of its two dies), and the caching allocator is the
-same source: what hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not known here.
+same source: the memory that hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not modelled.
 
-What libraries beside these three hold is not in it: plans of cuFFT, other frameworks. NCCL's communicators are added
-where a program has some (memlint.memory.communicators).
+It does not include other libraries: plans of cuFFT, other frameworks. NCCL's communicators are added if a program has
+some (memlint.memory.communicators).
 """
 
 import difflib
@@ -42,9 +43,9 @@ from memlint.base.errors import UsageError
 
 _MIB = 2**20
 _LAZILY = Fraction(4, 5), Fraction(51, 40)
-"""At least and at most, as multiples of what is likely: nine of ten of those that were seen."""
+"""Lower and upper bound of a context as multiples of its likely size: nine of ten of those that were seen."""
 _MEASURED_SPREAD = 0.02
-"""By how much a context differs from one program to another on the same machine: memlint.memory.context."""
+"""Difference of contexts between programs on the same machine, as a share: memlint.memory.context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Device:
     """A GPU as `torch.cuda.get_device_properties` describes it, or the host; sizes in bytes."""
 
     name: str
-    """As typed after `--gpu`."""
+    """Name as typed after `--gpu`."""
     title: str
     total_nbytes: int
     """0 for the host, whose memory is not known."""
@@ -63,21 +64,21 @@ class Device:
     context_low: int
     context_nbytes: int
     context_high: int
-    """The CUDA context as NVML shows it: at least, most likely, at most; with what libraries hold beside it."""
+    """The CUDA context as NVML shows it: at least, most likely, at most; including what libraries hold beside it."""
     torch: tuple[int, int] | None = None
     """Major and minor version of PyTorch there; None is the one that runs here."""
     context_is_measured: bool = False
-    """True if the context was measured there."""
+    """True if the context was measured on this device."""
     loads_everything: bool | None = None
-    """True if every module of PyTorch's libraries is loaded there; None: as its PyTorch and the environment say."""
+    """True if every module of PyTorch's libraries is loaded there; None: its PyTorch and the environment decide."""
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is a GPU."""
+        """True if it is a GPU."""
         return self.capability > (0, 0)
 
     def with_measured_context(self, nbytes: int) -> Self:
-        """The same, where a process was seen to hold `nbytes` beside PyTorch's memory."""
+        """Return the device with the context of a process that was seen to hold `nbytes` beside PyTorch's memory."""
         spread = int(_MEASURED_SPREAD * nbytes)
         return replace(
             self,
@@ -89,7 +90,7 @@ class Device:
 
 
 def _context(mib: int) -> tuple[int, int, int]:
-    """Bounds and estimate of a CUDA context of so many MiB."""
+    """Bounds and estimate of a CUDA context of this many MiB."""
     least, most = (int(mib * _MIB * times) for times in _LAZILY)
     return least, mib * _MIB, most
 

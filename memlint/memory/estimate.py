@@ -1,4 +1,4 @@
-"""From a Timeline to the peaks a GPU would show."""
+"""Peaks that a GPU would show, computed from a Timeline."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 
 Cause: TypeAlias = Literal["context", "cache", "workspaces"]
-"""The CUDA context; segments that hold nothing, which depend on all that ran before; memory that libraries take."""
+"""Causes of doubt: the CUDA context; empty segments, which depend on everything that ran before; libraries' workspaces.
+"""
 _Most: TypeAlias = tuple[int, int, int]
 """Requested, allocated and reserved bytes."""
 
 CACHE_SPREAD: Final = 0.25
-"""By how much what is reserved beyond what is allocated may be less or more than predicted, as a share of it.
+"""Share by which the cache, reserved minus allocated bytes, may be smaller or larger than predicted.
 
-It hangs on everything that ran before the step. Of seven published figures that may be fitted it was 0.77 to 1.22 times
-what is predicted (fixtures/published).
+It depends on everything that ran before the step. In seven published figures to which it may be fitted, the cache was
+0.77 to 1.22 times the prediction (fixtures/published).
 """
 
 
@@ -45,12 +46,12 @@ class Interval(NamedTuple):
 
     @classmethod
     def exact(cls, nbytes: int) -> Self:
-        """Bytes that are known."""
+        """Make an Interval of bytes that are known."""
         return cls(nbytes, nbytes, nbytes)
 
 
 class Doubtful(NamedTuple):
-    """Something that cannot be known of `device`, and by how many bytes less or more it may be for that reason."""
+    """A cause of uncertainty in `device`, and the bytes by which it may lower or raise the value."""
 
     cause: Cause
     below: int
@@ -62,17 +63,17 @@ class Estimate:
     """The peaks of a Timeline on a device, and what holds the bytes at the peak of `requested`."""
 
     requested: Interval
-    """Bytes asked for."""
+    """Bytes that the program requests."""
     allocated: Interval
     """`torch.cuda.max_memory_allocated`: blocks, with rounding and tails too small to split off."""
     reserved: Interval
     """`torch.cuda.max_memory_reserved`: segments."""
     device: Interval
-    """What NVML shows: segments and the CUDA context."""
+    """Memory that NVML shows: segments and the CUDA context."""
     doubtful: tuple[Doubtful, ...]
-    """Why `device` is an interval: together they are its bounds, but for what a GPU that is full has no room for."""
+    """Reasons why `device` is an interval: together they are its bounds, except for what does not fit on a full GPU."""
     on_larger: int
-    """Bytes of segments on a larger GPU, where this one is full before and cached segments are given back; else 0."""
+    """Bytes of segments on a larger GPU, if this one fills up and cached segments are released; else 0."""
     peak_event: int
     """Position in the events; -1 if there are none."""
     peak_node: int
@@ -87,7 +88,7 @@ class Estimate:
     at_peak: tuple[Buffer, ...]
     """Buffers alive at the peak, biggest first."""
     phase_peaks: dict[Phase, int]
-    """The most requested bytes live while a Node of each phase ran."""
+    """Most requested bytes that are live while a Node of each phase runs."""
 
 
 def estimate(
@@ -119,7 +120,7 @@ def estimate(
 
 
 class Peaks(NamedTuple):
-    """The most bytes at any time; each as in Estimate."""
+    """Most bytes at any time; fields as in Estimate."""
 
     requested: Interval
     allocated: Interval
@@ -130,12 +131,12 @@ class Peaks(NamedTuple):
 
 
 class SizePeaks(NamedTuple):
-    """The peaks at one size, or why there are none."""
+    """Peaks at one size, or the reason why there are none."""
 
     batch: int
     peaks: Peaks | None
     evidence: Literal["traced", "computed"] = "traced"
-    """Whether a step of this size was run, or its peaks follow from steps of others."""
+    """`traced` if a step of this size was run, `computed` if the peaks follow from steps of other sizes."""
     error: str | None = None
 
 
@@ -149,13 +150,13 @@ def peaks(
 ) -> Peaks:
     """Fold Buffers of these `sizes` over `device`; `events`, `doubts` and `streams` as in Trace.
 
-    The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
-    segments at descending addresses in place of those that Windows's driver gives; those of `reserved` are CACHE_SPREAD
-    of the cache further apart. What may be as large as the device takes no more than is free there, and leaves no
-    cache: PyTorch empties it after a search of cuDNN's (aten/src/ATen/native/cudnn/Conv_v8.cpp). What other streams use
-    is free as soon as it dies, or, for the upper bound of `reserved`, not before the program has waited for them.
-    On a full device PyTorch gives cached segments back, so that `reserved` is at least what is allocated; where that
-    does not do, the bytes are those of a larger one.
+    The bounds come from three variants: every size in doubt at its lowest, every one at its highest, and segments at
+    descending addresses in place of those of Windows's driver; those of `reserved` are CACHE_SPREAD of the cache
+    further apart. A Buffer that may be as large as the device takes no more than is free there, and leaves no cache:
+    PyTorch empties it after a search of cuDNN's (aten/src/ATen/native/cudnn/Conv_v8.cpp). Memory that other streams use
+    is free as soon as it dies or, for the upper bound of `reserved`, only after the program has waited for them. On a
+    full device PyTorch releases cached segments, so that `reserved` is at least the allocated bytes; if that is not
+    enough, the bytes are those of a larger device.
     """
     searched = _Taken(sizes, events, device, settings, streams)
     searches, rivals, doubts = _apart(doubts, device)
@@ -177,14 +178,14 @@ def peaks(
         likely, elsewhere = (
             _beside_searches(each, searched.folded().most, each[2] - each[1], free) for each in (likely, elsewhere)
         )
-    # Segments can fit together worse where less is taken.
+    # Segments can fit together worse if less is taken.
     requested, allocated, reserved = (
         Interval(min(low, middle, other), middle, max(middle, other, free, *highs))
         for low, middle, other, free, *highs in zip(least, likely, elsewhere, tried, *most, strict=True)
     )
     without_end = upwards[0].most[2]
     on_larger = without_end if without_end > likely[2] else 0
-    # On a full device, how much is left of the cache hangs on where every block lies.
+    # On a full device, the remaining cache depends on the address of every block.
     low = allocated.low if on_larger else max(allocated.low, reserved.low - spread)
     high = max(reserved for _requested, _allocated, reserved in most) + device.context_high
     shown = Interval(
@@ -196,14 +197,17 @@ def peaks(
     reserved = Interval(low, reserved.estimate, max(reserved.high, min(reserved.high + spread, room)))
     if any(tried):
         shown = shown._replace(high=max(shown.high, min(tried[2] + device.context_high, device.total_nbytes)))
-    # How far bounds of sizes alone take what is reserved; the rest is where its segments lie and what ran before.
+    # The doubt of `reserved` that comes from sizes alone; the rest comes from addresses of segments and earlier work.
     sized = (each[2] for each, folded in zip(most, upwards, strict=True) if folded.taken.sizes is not taken.sizes)
     of_sizes = likely[2] - least[2], max([*sized, tried[2], likely[2]]) - likely[2]
     return Peaks(requested, allocated, reserved, shown, _doubtful(shown, device, of_sizes), on_larger)
 
 
 def _doubtful(shown: Interval, device: Device, of_sizes: tuple[int, int]) -> tuple[Doubtful, ...]:
-    """Give what makes `shown` an interval; `of_sizes`: by how much sizes in doubt may lower and raise it."""
+    """Return the causes that make `shown` an interval.
+
+    `of_sizes`: bytes by which sizes in doubt may lower and raise it.
+    """
     context = device.context_nbytes - device.context_low, device.context_high - device.context_nbytes
     ways = shown.estimate - shown.low, shown.high - shown.estimate
     left = [max(0, way - own) for way, own in zip(ways, context, strict=True)]
@@ -215,10 +219,10 @@ def _doubtful(shown: Interval, device: Device, of_sizes: tuple[int, int]) -> tup
 
 
 def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], list[Doubt], list[Doubt]]:
-    """Part doubts that only take free memory from the others: their `high` is above the device's memory by so much.
+    """Separate doubts that only take free memory from the others.
 
-    First Buffers that leave no cache, by the most that they ask for; then those that stay in the cache, whose `high` is
-    above twice the device's memory; last the others.
+    Their `high` exceeds the device's memory by their maximum. The result is: Buffers that leave no cache, with the most
+    that they request; those that stay in the cache, whose `high` is above twice the device's memory; and the others.
     """
     total = device.total_nbytes
     if not device.is_cuda:
@@ -229,7 +233,7 @@ def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], l
 
 
 def _highest(doubts: Collection[Doubt]) -> dict[int, int]:
-    """The most that each may be."""
+    """Return the largest size of each."""
     return {doubt.buffer: doubt.high for doubt in doubts}
 
 
@@ -239,7 +243,7 @@ def _at_most(most: _Most, free: int) -> _Most:
 
 
 def _beside_searches(most: _Most, searched: _Most, cache: int, free: int) -> _Most:
-    """Peaks without and with what only takes free memory beside a `cache`, and leaves none."""
+    """Combine the peaks without and with Buffers that only take free memory beside a `cache`, and leave none."""
     requested, allocated, reserved = most
     asked, taken, _ = _at_most(searched, free)
     return max(requested, asked), max(allocated, taken), max(reserved, min(taken + cache, free))
@@ -262,7 +266,10 @@ def most_device(
     settings: AllocatorSettings | None = None,
     streams: Streams = ONE_STREAM,
 ) -> int:
-    """The upper bound of `peaks(...).device`, but for cache and free memory, which are given up: who asks what fits."""
+    """Upper bound of `peaks(...).device`, to find out what fits.
+
+    Cache and free memory are not counted, since both can be released when memory runs out.
+    """
     searches, _rivals, doubts = _apart(doubts, device)
     taken = _Taken(sizes, events, device, settings, streams).resized(dict.fromkeys(searches, 0))
     upwards = taken.upwards(doubts)
@@ -270,7 +277,7 @@ def most_device(
 
 
 class _Taken(NamedTuple):
-    """What is folded: Buffers of these sizes on a device; `events` and `streams` as in Trace."""
+    """Input of a fold: Buffers of these sizes on a device; `events` and `streams` as in Trace."""
 
     sizes: Sizes
     events: Events
@@ -279,7 +286,7 @@ class _Taken(NamedTuple):
     streams: Streams
 
     def resized(self, others: Mapping[int, int]) -> Self:
-        """The same with other sizes of some Buffers: itself if these are no others."""
+        """Return the same with other sizes of some Buffers: itself if no size differs."""
         if all(self.sizes[buffer] == nbytes for buffer, nbytes in others.items()):
             return self
         sizes = copy(self.sizes)
@@ -288,7 +295,7 @@ class _Taken(NamedTuple):
         return self._replace(sizes=sizes)
 
     def held(self) -> Self:
-        """The same, where what other streams use closes as late as it can."""
+        """Return the same with Buffers that other streams use closing as late as possible."""
         late = grouped((position, ~buffer) for buffer, position in self.streams.held.items())
         moved = [
             each
@@ -298,7 +305,7 @@ class _Taken(NamedTuple):
         return self._replace(events=moved + late[len(self.events)])
 
     def upwards(self, doubts: Collection[Doubt]) -> list[_Folded]:
-        """What it takes, what it takes with addresses that descend, and with every size in doubt at its highest."""
+        """Fold it as it is, with descending addresses, and with every size in doubt at its highest."""
         highest = self.resized(_highest(doubts))
         upwards = [self.folded(), self.folded(descending=True)]
         if highest is not self:
@@ -309,20 +316,20 @@ class _Taken(NamedTuple):
         return upwards
 
     def folded(self, *, descending: bool = False) -> _Folded:
-        """Its peaks with addresses of segments as Driver gives them, where the device has no end."""
+        """Compute its peaks with segment addresses as Driver gives them, on a device without limit."""
         device, settings = self.device, self.settings or AllocatorSettings()
         if device.is_cuda and settings == AllocatorSettings():
             streams = self.streams.own, self.streams.first_after_index
             most = replayed_peaks(self.sizes, self.events, *streams, descending=descending)
             return _Folded(self, descending, most)
         sizes, events = list(map(int, self.sizes)), list(map(int, self.events))
-        signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
+        signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # the bytes that event ~n frees stand at index ~n
         requested = max(accumulate(map(signed.__getitem__, events)), default=0)
         if not device.is_cuda:
             return _Folded(self, descending, (requested, requested, requested))
         try:
             allocator = self.replayed(Driver(descending=descending), self.share)
-        except OutOfMemory:  # the share is too little: then what the program would need without it
+        except OutOfMemory:  # the share is too small: then the memory that the program would need without it
             allocator = self.replayed(Driver(descending=descending), None)
         return _Folded(self, descending, (requested, allocator.peak_allocated, allocator.peak_reserved))
 
@@ -333,19 +340,19 @@ class _Taken(NamedTuple):
         return int(fraction * self.device.total_nbytes) if fraction < 1 else None
 
     def replayed(self, driver: Driver, share: int | None) -> Allocator:
-        """The Allocator after all events; it may reserve `share` bytes. Raises OutOfMemory."""
+        """Return the Allocator after all events; it may reserve `share` bytes. Raises OutOfMemory."""
         return _replay(list(map(int, self.sizes)), map(int, self.events), self.settings, self.streams, driver, share)
 
 
 class _Folded(NamedTuple):
-    """What is folded, and the peaks where the device has no end."""
+    """Input of a fold, and its peaks on a device without limit."""
 
     taken: _Taken
     descending: bool
     most: _Most
 
     def beside(self, context: int) -> _Most:
-        """The peaks on the device, `context` bytes of which are not the allocator's."""
+        """Return the peaks on the device, of which `context` bytes are not the allocator's."""
         capacity = self.taken.device.total_nbytes - context
         requested, allocated, reserved = self.most
         if not self.taken.device.is_cuda or reserved <= capacity or allocated > capacity:
@@ -358,7 +365,7 @@ class _Folded(NamedTuple):
 
 
 def replay(timeline: Timeline, settings: AllocatorSettings | None = None) -> Allocator:
-    """Run every event through an Allocator without a limit. As in PyTorch, no bytes take no block."""
+    """Run every event through an Allocator without a limit. As in PyTorch, zero bytes take no block."""
     sizes = [buffer.nbytes for buffer in timeline.buffers]
     return _replay(sizes, timeline.events, settings, timeline.streams, Driver())
 
@@ -386,7 +393,7 @@ def _replay(
 
 
 def _phase_peaks(timeline: Timeline, nbytes: Sequence[int], nodes: Sequence[Node]) -> dict[Phase, int]:
-    """Most live bytes under the Nodes of each phase, those under which nothing opens or closes included."""
+    """Return the most live bytes under the Nodes of each phase, including Nodes without events."""
     most: dict[int, int] = {}
     for index, now in zip(timeline.event_nodes, nbytes, strict=True):
         most[index] = max(most.get(index, 0), now)

@@ -1,4 +1,4 @@
-"""The GPUs that a step would fit into."""
+"""GPUs into which a step would fit."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from memlint.memory.timeline import Timeline
 
 
 class FittingGpu(NamedTuple):
-    """A GPU into which a step fits, and what it costs in the unit that the user chose; None where nobody said."""
+    """A GPU into which a step fits, and its cost in the unit that the user chose; None if no price is known."""
 
     device: Device
     price: float | None
@@ -21,10 +21,10 @@ class FittingGpu(NamedTuple):
 def fitting_gpus(
     timeline: Timeline, device: Device, settings: AllocatorSettings, alone: Device, prices: Mapping[str, float]
 ) -> list[FittingGpu]:
-    """GPUs of the catalogue into which what was seen on `device` surely fits, by its kernels.
+    """Return the GPUs of the catalogue into which a step traced on `device` certainly fits, by its kernels.
 
-    `alone` is the same GPU without what other libraries hold on it, as communicators do. The cheapest of those with a
-    price come first, then the smallest of the others. Raises UsageError for a price of no GPU.
+    `alone` is the same GPU without the memory that other libraries hold on it, as communicators do. The cheapest of
+    those with a price come first, then the smallest of the others. Raises UsageError for the price of an unknown GPU.
     """
     price_of = {device_named(name).name: price for name, price in prices.items()}
     sizes = [buffer.nbytes for buffer in timeline.buffers]

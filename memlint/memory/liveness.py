@@ -1,4 +1,4 @@
-"""Which Buffers are still needed, and what eager Python keeps alive beyond the last use."""
+"""Buffers that are still needed, and Buffers that eager Python keeps alive beyond their last use."""
 
 from collections import defaultdict
 from typing import TypeAlias
@@ -6,21 +6,21 @@ from typing import TypeAlias
 from memlint.memory.records import Buffer, Category, Frame, Phase, Trace
 
 Origin: TypeAlias = "tuple[str, Frame | None, str, tuple[int, ...], str, Phase]"
-"""What the same storage has in common in every step, and in other traces of the program."""
+"""Key of a storage that is the same in every step, and in other traces of the program."""
 
 KEPT_FOR_GOOD = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
 
 
 def origin(buffer: Buffer) -> Origin:
-    """Kernel, line, module, shape, dtype and phase that made a Buffer."""
+    """Return kernel, line, module, shape, dtype and phase that made a Buffer."""
     return buffer.op, buffer.frame, buffer.module, buffer.shape, buffer.dtype, buffer.phase
 
 
 def held(trace: Trace) -> tuple[Buffer, ...]:
-    """Buffers alive while a Node ran that came after their last use, in order of birth.
+    """Return the Buffers alive while a Node ran that came after their last use, in order of birth.
 
-    Left out is what a training loop keeps on purpose: parameters, buffers, optimizer state, workspaces, and whatever
-    outlives the trace after serving in a step later than the one it was made in.
+    Buffers that a training loop keeps on purpose are left out: parameters, buffers, optimizer state, workspaces, and
+    any that outlives the trace after use in a step later than the one it was made in.
     """
     last_node = len(trace.nodes) - 1
 
@@ -33,7 +33,7 @@ def held(trace: Trace) -> tuple[Buffer, ...]:
 
 
 def dead_at(trace: Trace, event: int) -> tuple[Buffer, ...]:
-    """Of the held Buffers, those alive after `event` and not used by the Node running there nor by any later one."""
+    """Return those of the held Buffers that are alive after `event` and not used by its Node nor by any later one."""
     node = trace.event_nodes[event]
     return tuple(
         buffer
@@ -43,15 +43,15 @@ def dead_at(trace: Trace, event: int) -> tuple[Buffer, ...]:
 
 
 def least_peak(trace: Trace) -> int:
-    """The peak of requested bytes if every Buffer died right after its last use, as `held` understands it.
+    """Return the peak of requested bytes if every Buffer died right after its last use, as `held` understands it.
 
-    This frees sooner what Python variables hold, gradients that the optimizer has read, and inputs that each step makes
-    for itself. Parameters, buffers, optimizer state, workspaces and what serves in every step stay.
+    This frees earlier: Buffers that Python variables hold, gradients that the optimizer has read, and inputs that each
+    step makes for itself. Parameters, buffers, optimizer state, workspaces and Buffers used in every step stay.
     """
     early = held(trace)
     closings = {~buffer.id for buffer in early}
     freed: defaultdict[int, int] = defaultdict(int)
-    """By Node: bytes last used there."""
+    """Bytes last used at each Node."""
     for buffer in early:
         freed[buffer.last_used] += buffer.nbytes
     nodes = iter(sorted(freed))

@@ -1,15 +1,15 @@
-"""What to keep for backward and what to compute again: the cheapest choice, by a minimum cut.
+"""Choice of the values to keep for backward and the values to recompute: the cheapest one, by a minimum cut.
 
 Every value of a forward is kept, computed again when backward asks for it, or not needed. A choice costs the bytes that
 it keeps and the floating-point operations that it repeats; a price weighs one against the other. For each price the
-cheapest choice is a minimum cut: the source stands for what is there anyway, the sink for what backward reads, and a
-value has two vertices. Its second lies on the sink's side if it must be at hand in backward, its first if it is
-computed there. So the edge between them is cut where the value is kept, and the edge from the source to the first where
-it is computed again.
+cheapest choice is a minimum cut: the source stands for values that exist anyway, the sink for values that backward
+reads, and a value has two vertices. Its second lies on the sink's side if it must be at hand in backward, its first if
+it is computed there. So the edge between them is cut where the value is kept, and the edge from the source to the first
+where it is computed again.
 
 AOTAutograd's partitioner takes a minimum cut of the bytes alone
-(https://dev-discuss.pytorch.org/t/min-cut-optimal-recomputation-i-e-activation-checkpointing-with-aotautograd/467);
-that repeated work has a price is as in Checkmate (https://arxiv.org/abs/1910.02653).
+(https://dev-discuss.pytorch.org/t/min-cut-optimal-recomputation-i-e-activation-checkpointing-with-aotautograd/467); the
+price of repeated work is as in Checkmate (https://arxiv.org/abs/1910.02653).
 """
 
 from collections.abc import Sequence
@@ -17,38 +17,38 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """What one operation gives, or several about which one decision is made."""
+    """Result of one operation, or of several about which one decision is made."""
 
     nbytes: int
-    """What keeping it takes."""
+    """Bytes that it takes to keep it."""
     flops: int
-    """What computing it again takes."""
+    """FLOPs that it takes to compute it again."""
     inputs: tuple[int, ...] = ()
-    """Positions of the values that it is computed from; those that are there anyway are left out."""
+    """Positions of the values that it is computed from; those that exist anyway are left out."""
     is_needed: bool = True
-    """Whether backward reads it."""
+    """True if backward reads it."""
     can_be_kept: bool = True
     can_be_recomputed: bool = True
     predecessors: tuple[int, ...] = ()
-    """Positions of values that are computed again if this one is, such as the random numbers drawn before its own."""
+    """Positions of values that are recomputed if this one is, such as the random numbers drawn before its own."""
 
 
 class Choice(NamedTuple):
-    """Positions of the values that are kept, and of those that are computed again; the others are not needed."""
+    """Positions of the values that are kept, and of those that are recomputed; the others are not needed."""
 
     kept: frozenset[int]
     recomputed: frozenset[int]
     nbytes: int
-    """Of everything kept."""
+    """Bytes of everything kept."""
     flops: int
-    """Of everything computed again."""
+    """FLOPs of everything recomputed."""
 
 
 def trade_off(values: Sequence[Value]) -> tuple[Choice, ...]:
-    """Every choice that is the cheapest at some price, from the fewest FLOPs to the fewest bytes.
+    """Return every choice that is the cheapest at some price, from the fewest FLOPs to the fewest bytes.
 
-    These are the corners of the convex hull of all choices. There are none where a value that is needed can be neither
-    kept nor computed again.
+    These are the corners of the convex hull of all choices. There are none if a value that is needed can be neither
+    kept nor recomputed.
     """
     first = _cheapest(values, 1, 1 + sum(value.nbytes for value in values))
     last = _cheapest(values, 1 + sum(value.flops for value in values), 1)
@@ -58,7 +58,7 @@ def trade_off(values: Sequence[Value]) -> tuple[Choice, ...]:
 
 
 def _between(values: Sequence[Value], low: Choice, high: Choice) -> tuple[Choice, ...]:
-    """Corners of the hull between two others, of which `low` has fewer FLOPs and `high` fewer bytes."""
+    """Return the corners of the hull between two others, of which `low` has fewer FLOPs and `high` fewer bytes."""
     of_byte, of_flop = high.flops - low.flops, low.nbytes - high.nbytes
     if of_byte <= 0 or of_flop <= 0:
         return ()
@@ -69,7 +69,7 @@ def _between(values: Sequence[Value], low: Choice, high: Choice) -> tuple[Choice
 
 
 def _cheapest(values: Sequence[Value], of_byte: int, of_flop: int) -> Choice | None:
-    """The choice of least cost, at so much for a byte kept and so much for an operation repeated."""
+    """Return the choice of least cost, for a price of a byte kept and of an operation repeated."""
     import networkx as nx  # noqa: PLC0415 -- a fifth of a second that few analyses need
 
     graph: nx.DiGraph[tuple[str, int]] = nx.DiGraph()

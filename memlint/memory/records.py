@@ -1,7 +1,7 @@
-"""What a trace says, as plain records: no torch objects, every size in bytes.
+"""Records of a trace: no torch objects, every size in bytes.
 
-`Node` and `Buffer` are named tuples and not dataclasses because a trace makes thousands of them and
-must cost no more than the step it observes.
+`Node` and `Buffer` are named tuples and not dataclasses because a trace makes thousands of them and must cost no more
+than the step it observes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 
 class Phase(StrEnum):
-    """The part of a step in which something happens."""
+    """Phase of a step."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
     EVALUATION = "evaluation"
-    """Outermost calls of a model without gradients, of a script."""
+    """Outermost calls of a model without gradients, in a script."""
     GENERATION = "generation"
     SAVING = "saving"
     OTHER = "other"
 
 
 class Category(StrEnum):
-    """What a Buffer is for. `ACTIVATION` means saved for backward."""
+    """Purpose of a Buffer. `ACTIVATION` means saved for backward."""
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -37,7 +37,7 @@ class Category(StrEnum):
     ACTIVATION = "activation"
     TEMPORARY = "temporary"
     COMMUNICATION = "communication"
-    """What collectives read or write, and parameters copied out of that, where it is nothing of the above."""
+    """Operands of collectives, and parameters copied out of them, if no other category applies."""
     WORKSPACE = "workspace"
     OTHER = "other"
 
@@ -49,15 +49,15 @@ class Frame(NamedTuple):
     line: int
     function: str
     caller: Frame | None = None
-    """Where the line is in an installed package, the innermost line of the project that led to it."""
+    """Innermost line of the project that led here, if the line itself is in an installed package."""
 
     @property
     def of_project(self) -> Frame:
-        """The line that a person who works on the project can change."""
+        """Line that a person who works on the project can change."""
         return self.caller or self
 
     def __str__(self) -> str:
-        """`train.py:31`, or `train.py:31 (in modeling_gpt2.py:104)`."""
+        """Format as `train.py:31`, or `train.py:31 (in modeling_gpt2.py:104)`."""
         own = f"{Path(self.path).name}:{self.line}"
         return own if self.caller is None else f"{self.caller} (in {own})"
 
@@ -69,7 +69,7 @@ class Geometry(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
-    """As PyTorch prints it without the prefix: `float32`, `int64`."""
+    """Dtype as PyTorch prints it without the prefix: `float32`, `int64`."""
 
 
 class Node(NamedTuple):
@@ -93,11 +93,11 @@ class Node(NamedTuple):
     event: int
     """Position in `Trace.events` before which this kernel started."""
     is_by_hand: bool = False
-    """True if the program itself runs it around its optimizer or in its place, as to clip gradients."""
+    """True if the program runs it around its optimizer or in its place, as to clip gradients."""
 
 
 NO_NODE = Node(-1, "", Phase.OTHER, -1, None, "", (), (), 0)
-"""What runs before the first Node."""
+"""Index of a Node for events before the first Node."""
 
 
 class Buffer(NamedTuple):
@@ -106,43 +106,43 @@ class Buffer(NamedTuple):
     id: int
     """Position in `Trace.buffers`."""
     nbytes: int
-    """As requested, not rounded."""
+    """Size as requested, not rounded."""
     shape: tuple[int, ...]
     dtype: str
     category: Category
     op: str
-    """The kernel that made it, as in `Node.op`; for workspaces the library, e.g. `cublas`."""
+    """Kernel that made it, as in `Node.op`; for workspaces the library, e.g. `cublas`."""
     phase: Phase
     step: int
     frame: Frame | None
     module: str
     name: str
-    """For parameters, buffers, their gradients and optimizer state: the qualified name; else empty."""
+    """Qualified name for parameters, buffers, their gradients and optimizer state; else empty."""
     node: int
-    """The Node that made it; -1 if none was running."""
+    """Node that made it; -1 if none was running."""
     last_used: int
-    """The last Node that reads or writes it; equals `node` if nothing uses it again."""
+    """Last Node that reads or writes it; equals `node` if nothing uses it again."""
     born: int
     """Position of its opening in `Trace.events`."""
     died: int | None
     """Position of its closing in `Trace.events`; None if it outlives the trace."""
     nonzeros: int | None
-    """Upper bound on elements that are not zero, where the program's operations give one below numel."""
+    """Upper bound on the nonzero elements, if the program's operations give one below numel."""
     is_in_cycle: bool = False
-    """True if it is alive after the last step for objects that refer to each other alone."""
+    """True if only a reference cycle keeps it alive after the last step."""
 
 
 class Assumption(NamedTuple):
-    """Something a machine without the GPU cannot know, and what was taken instead."""
+    """A fact that a machine without the GPU cannot know, and the value that is assumed."""
 
     text: str
     frame: Frame | None
     found: bool = False
-    """Whether the project's own files say so: then nobody had to assume it."""
+    """True if the project's own files state it, so that it is no real assumption."""
 
 
 class Doubt(NamedTuple):
-    """A Buffer whose size nobody can know exactly: its `nbytes` is the best guess between these."""
+    """A Buffer whose size cannot be known exactly: its `nbytes` is the best guess between these."""
 
     buffer: int
     low: int
@@ -155,25 +155,25 @@ class Collective(NamedTuple):
     node: int
     """Index of its Node."""
     kind: str
-    """As `torch.distributed` calls it: `all_reduce`, `all_gather`, `reduce_scatter`, `send`."""
+    """Kind as `torch.distributed` calls it: `all_reduce`, `all_gather`, `reduce_scatter`, `send`."""
     group: str
     """Name of the group."""
     size: int
-    """Ranks of the group."""
+    """Number of ranks in the group."""
     within_node: bool
-    """Whether all of them are on one machine."""
+    """True if all of them are on one machine."""
     nbytes_in: int
-    """Of the tensors that this rank gives."""
+    """Bytes of the tensors that this rank contributes."""
     nbytes_out: int
-    """Of those that it receives."""
+    """Bytes of the tensors that it receives."""
     stream: int
-    """The stream that was current."""
+    """Stream that was current."""
     backend: str
-    """Of the group, as the program asked for it: `nccl`, `gloo`."""
+    """Backend of the group, as the program requested it: `nccl`, `gloo`."""
     neighbours: tuple[int, int]
     """The ranks before and after this one in the group, by their numbers in the world."""
     shares: bool
-    """Whether its communicator and the first share what they hold."""
+    """True if its communicator and the first one share buffers."""
 
 
 class World(NamedTuple):
@@ -182,18 +182,17 @@ class World(NamedTuple):
     rank: int
     size: int
     shares_splits: bool = False
-    """Whether groups made later are split off it (`device_id`) and share what its communicator holds."""
+    """True if groups made later are split off it (`device_id`) and share its communicator's buffers."""
 
 
 class Streams(NamedTuple):
-    """What decides beside their sizes where Buffers lie: the CUDA streams that use them, and the driver."""
+    """Streams that use Buffers, and the driver's state: besides sizes, these decide the addresses of Buffers."""
 
     own: Mapping[int, int]
-    """By Buffer the stream that was current at its birth, whose pool it is taken from; those of stream 0 are left
-    out."""
+    """For each Buffer the stream that was current at its birth, from whose pool it is taken; stream 0 is left out."""
     held: Mapping[int, int]
-    """By Buffer that another stream used as well (`Tensor.record_stream`), the position in the events at which its
-    bytes can be taken again at the latest."""
+    """For each Buffer that another stream used as well (`Tensor.record_stream`), the position in the events at which
+    its bytes can be reused at the latest."""
     first_after_index: int | None = None
     """The first Buffer born after a kernel that reads at an index; see `memlint.memory.allocator.driver`."""
 
@@ -208,7 +207,7 @@ class Trace:
     nodes: tuple[Node, ...]
     buffers: tuple[Buffer, ...]
     events: tuple[int, ...]
-    """In order: `b` opens Buffer b, `~b` (that is, -b - 1) closes it."""
+    """Events in order: `b` opens Buffer b, `~b` (that is, -b - 1) closes it."""
     event_nodes: tuple[int, ...]
     """For each event the Node under which it happened: the last one started, -1 before the first."""
     num_steps: int
@@ -218,43 +217,43 @@ class Trace:
     modules: tuple[tuple[str, str], ...]
     """Path and class name of every module of the model, in `named_modules` order, the root as an empty path."""
     torch: str
-    """The PyTorch version that ran."""
+    """PyTorch version that ran."""
     device: str
-    """Name of the GPU asked for, or `cpu`."""
+    """Name of the GPU requested, or `cpu`."""
     doubts: tuple[Doubt, ...] = ()
     streams: Streams = ONE_STREAM
     collectives: tuple[Collective, ...] = ()
     world: World | None = None
-    """None where the program joined none."""
+    """Process group; None if the program joined none."""
     trained: tuple[frozenset[int], ...] = ()
-    """For each optimizer the Buffers of parameters that it was given and that require a gradient."""
+    """For each optimizer the Buffers of parameters that it received and that require a gradient."""
     with_gradient: frozenset[int] = frozenset()
     """Buffers of parameters that have had a gradient, which may lie in one Buffer with others."""
     switches: tuple[tuple[str, str], ...] = ()
-    """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
+    """Path of each model that can checkpoint its activations and does not, and its switch as code."""
     reads_allocator: bool = False
-    """True if the program asked for figures of the caching allocator, which depend on its settings."""
+    """True if the program read figures of the caching allocator, which depend on its settings."""
     seeded: frozenset[str] = frozenset()
-    """Of `Node.op` those that draw random numbers."""
+    """Values of `Node.op` that draw random numbers."""
     without_overload: frozenset[str] = frozenset()
-    """Of `Node.op` those that are no overload of an operator of PyTorch."""
+    """Values of `Node.op` that are no overload of a PyTorch operator."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
-        """The Buffers that tensors lie in, each once; host tensors lie in none."""
+        """Return the Buffers that tensors lie in, each once; host tensors lie in none."""
         return [self.buffers[each] for each in dict.fromkeys(geometry.buffer for geometry in geometries) if each >= 0]
 
     def is_parameter(self, geometry: Geometry) -> bool:
-        """Whether it lies in the storage of a parameter."""
+        """Return True if it lies in the storage of a parameter."""
         return geometry.buffer >= 0 and self.buffers[geometry.buffer].category is Category.PARAMETER
 
 
 def has_parameters(trace: Trace) -> bool:
-    """Say whether a parameter lies on the GPU or on the host."""
+    """Return True if a parameter lies on the GPU or on the host."""
     return any(buffer.category is Category.PARAMETER for buffer in trace.buffers)
 
 
 def computes_on_gpu(trace: Trace) -> bool:
-    """Say whether a kernel makes something of what lies on the GPU: more than filling a new tensor."""
+    """Return True if a kernel computes from GPU data, beyond filling a new tensor."""
     on_gpu = {event for event in trace.events if event >= 0}
     return any(
         geometry.buffer in on_gpu and all(geometry.buffer != written.buffer for written in node.outputs)
@@ -267,12 +266,12 @@ class Storages(NamedTuple):
     """The storages of a Trace, under the same numbers."""
 
     sizes: tuple[int, ...]
-    """Bytes of each."""
+    """Bytes of each storage."""
     events: tuple[int, ...]
     doubts: tuple[Doubt, ...]
     """As in Trace."""
     workspaces: frozenset[int]
-    """Those of libraries, which belong to whoever needs them first."""
+    """Workspaces of libraries, which belong to the first call that needs them."""
     streams: Streams = ONE_STREAM
 
 
@@ -283,7 +282,7 @@ class Flow(NamedTuple):
     """Index of the Node, always below `target`; -1 if no Node wrote it before."""
     target: int
     buffer: int
-    """Its id."""
+    """Id of the Buffer."""
 
 
 def data_flow(trace: Trace) -> Iterator[Flow]:
@@ -291,6 +290,6 @@ def data_flow(trace: Trace) -> Iterator[Flow]:
     writers: dict[int, int] = {}
     for node in trace.nodes:
         for buffer in dict.fromkeys(geometry.buffer for geometry in (*node.inputs, *node.outputs)):
-            if buffer >= 0 and trace.buffers[buffer].node < node.index:  # else it is born inside this kernel
+            if buffer >= 0 and trace.buffers[buffer].node < node.index:  # otherwise it is born inside this kernel
                 yield Flow(writers.get(buffer, -1), node.index, buffer)
         writers.update((geometry.buffer, node.index) for geometry in node.outputs)

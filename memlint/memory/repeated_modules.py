@@ -10,7 +10,7 @@ CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
 def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
-    """Paths of each class that repeats among siblings and has children, without those inside another of the class."""
+    """Yield the paths of each class that repeats among siblings and has children, without those nested in another."""
     children = children_of(modules)
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for path, kind in modules:
@@ -24,10 +24,10 @@ def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
 
 
 def children_of(modules: Sequence[tuple[str, str]]) -> defaultdict[str, list[str]]:
-    """Paths of the children of each module, by its path."""
+    """Return the paths of the children of each module, by its path."""
     return grouped((path.rpartition(".")[0], path) for path, _kind in modules if path)
 
 
 def is_inside(path: str, outer: str) -> bool:
-    """Whether a module is another or a part of it."""
+    """Return True if a module is another or a part of it."""
     return path == outer or path.startswith(f"{outer}.")

@@ -1,4 +1,4 @@
-"""What steps leave behind: Buffers that every step adds, and Buffers that only the next step lets go of."""
+"""Buffers that steps leave behind: Buffers that every step adds, and Buffers that only the next step releases."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -17,11 +17,11 @@ class Keeper:
     """A variable that outlives a step, and keeps a Buffer alive."""
 
     variable: str
-    """As it would be written where it is known: `losses[0]`, `self.total`."""
+    """The variable as code, if known: `losses[0]`, `self.total`."""
     has_graph: bool
-    """Whether the tensor there has an autograd graph."""
+    """True if the tensor there has an autograd graph."""
     frame: Frame
-    """The function that knows the variable, at its first line."""
+    """Function that knows the variable, at its first line."""
 
     @property
     def name(self) -> str:
@@ -34,19 +34,19 @@ class Holder:
     """The Python variable that alone keeps a Buffer alive, and the line its function was at."""
 
     variable: str
-    """As it is written: `outputs.logits`."""
+    """The variable as code: `outputs.logits`."""
     frame: Frame
     names: tuple[str, ...]
-    """What a `del` has to take for the Buffer to go: `outputs`, or more names for the same."""
+    """Names that a `del` has to take to free the Buffer: `outputs`, or more names for the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """Several steps in a row, and what keeps the Buffers that are alive after the last."""
+    """Several steps in a row, and the variables that keep the Buffers alive after the last."""
 
     timeline: Timeline
     keepers: Mapping[int, Keeper]
-    """By id of the Buffer; Buffers that no variable keeps are missing."""
+    """Keepers by id of the Buffer; Buffers that no variable keeps are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Growth:
     """Buffers that every step adds, and that are kept by one variable."""
 
     buffers: tuple[Buffer, ...]
-    """Those of the last step but one, biggest first."""
+    """Buffers of the last step but one, biggest first."""
     keeper: Keeper | None
 
     @property
@@ -64,16 +64,16 @@ class Growth:
 
 
 def may_grow(timeline: Timeline) -> bool:
-    """Whether every step leaves Buffers behind, of which the earlier ones are not let go of by the later steps."""
+    """Return True if every step leaves Buffers behind, and later steps do not release those of earlier ones."""
     return timeline.num_steps > 1 and bool(_added_by_all(timeline))
 
 
 _MIN_STEPS = 3
-"""A name that is bound anew in each step holds what two steps made, where a run ends between the two."""
+"""Smallest number of steps: a name rebound in each step holds Buffers of two steps if a run ends between them."""
 
 
 def growths(run: LongRun) -> tuple[Growth, ...]:
-    """Find what every step adds, most bytes first, if live bytes do grow with each of the last two steps."""
+    """Find the Buffers that every step adds, most bytes first, if live bytes grow with each of the last two steps."""
     timeline, nbytes = run.timeline, [0, *live(run.timeline)]
     if timeline.num_steps < _MIN_STEPS:
         return ()
@@ -82,7 +82,7 @@ def growths(run: LongRun) -> tuple[Growth, ...]:
         return ()
     added = _added_by_all(timeline)
     groups: defaultdict[str, list[Buffer]] = defaultdict(list)
-    for buffer in _left(timeline, timeline.num_steps - 2):
+    for buffer in _left_behind(timeline, timeline.num_steps - 2):
         if added[origin(buffer)]:
             added[origin(buffer)] -= 1
             keeper = run.keepers.get(buffer.id)
@@ -95,13 +95,13 @@ def growths(run: LongRun) -> tuple[Growth, ...]:
 
 
 def _added_by_all(timeline: Timeline) -> Counter[Origin]:
-    """Count, by origin, what each of the steps has added and none has let go of."""
-    steps = [Counter(map(origin, _left(timeline, step))) for step in range(timeline.num_steps)]
+    """Count, by origin, the Buffers that each of the steps has added and none has released."""
+    steps = [Counter(map(origin, _left_behind(timeline, step))) for step in range(timeline.num_steps)]
     return reduce(and_, steps) if steps else Counter()
 
 
-def _left(timeline: Timeline, step: int) -> Iterator[Buffer]:
-    """Yield what a step made on the device that something keeps after the last step."""
+def _left_behind(timeline: Timeline, step: int) -> Iterator[Buffer]:
+    """Yield a step's Buffers on the device that are alive after the last step."""
     opened = {event for event in timeline.events if event >= 0}  # Buffers of the host are in no event
-    left = (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened)
-    return (b for b in left if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD and not b.is_in_cycle)
+    alive = (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened)
+    return (b for b in alive if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD and not b.is_in_cycle)

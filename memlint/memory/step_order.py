@@ -1,7 +1,7 @@
-"""The steps of a Timeline in another order, or one in place of another: what the allocator sees of other batches.
+"""The steps of a Timeline in another order, or one in place of another: the allocator's view of other batches.
 
 A step goes from the end of the backward or optimizer before it to the end of its own, so that the inputs that it makes
-are in it. It closes what the step before has left, such as its loss, where the program binds the name again.
+are in it. It closes the Buffers that the step before has left, such as its loss, where the program rebinds the name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memlint.memory.records import Buffer, Node, Phase
 from memlint.memory.timeline import Timeline
 
 _Place: TypeAlias = tuple[str, Phase, str, int]
-"""A Node in its step: kernel, phase, module, and how many of the same came before it."""
+"""Position of a Node in its step: kernel, phase, module, and the number of equal ones before it."""
 _Kind: TypeAlias = tuple[object, ...]
 
 
@@ -28,7 +28,7 @@ class Folded(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """An event of Timeline at a place; None closes the next Buffer that the step before has left."""
+    """An event of a Timeline and its position; None closes the next Buffer that the step before has left."""
 
     place: _Place | None
     event: int | None
@@ -43,7 +43,7 @@ class Steps:
         """Events of the setup."""
         self._steps: list[list[_Event]] = [[] for _ in timeline.step_nodes]
         self._owners: dict[int, int] = {}
-        """By Buffer the step that opens it; those of the setup are missing."""
+        """Step that opens each Buffer; Buffers of the setup are missing."""
         ends = list(_ends(timeline, nodes))
         if timeline.streams.own or len(ends) < 3:
             raise ValueError("several streams, or no steps to compare")
@@ -61,18 +61,18 @@ class Steps:
         for_good = {each.event for each in self._steps[0] if each.event is not None and each.event >= 0}
         closed = {~event for step in self._steps[:2] for _, event in step if event is not None and event < 0}
         self._for_good = for_good - closed - set(self._left[0])
-        """Buffers that the first step opens for all: workspaces and optimizer state."""
+        """Buffers that the first step opens for all steps: workspaces and optimizer state."""
 
     @property
     def nbytes(self) -> list[int]:
-        """Bytes that each step opens, without what is opened once for all."""
+        """Bytes that each step opens, without Buffers that are opened once for all steps."""
         return [
             sum(self._buffers[e].nbytes for _, e in step if e is not None and e >= 0 and e not in self._for_good)
             for step in self._steps
         ]
 
     def in_order(self, order: Sequence[int]) -> Folded:
-        """The setup, and these steps one after the other; a step may come several times. Raises ValueError."""
+        """Return the setup and these steps one after the other; a step may occur several times. Raises ValueError."""
         sizes: list[int] = []
         events: list[int] = []
         numbers: dict[int, int] = {}
@@ -99,7 +99,7 @@ class Steps:
         return Folded(sizes, events)
 
     def _begin_with_inputs(self) -> None:
-        """Let what the setup opens and one of the first two steps closes belong to the first."""
+        """Move Buffers that the setup opens and one of the first two steps closes to the first step."""
         closed = {~event for step in self._steps[:2] for _, event in step if event is not None and event < 0}
         inputs = [event for event in self._before if event in closed and event not in self._owners]
         self._before = [event for event in self._before if event not in set(inputs)]
@@ -107,7 +107,10 @@ class Steps:
         self._owners |= dict.fromkeys(inputs, 0)
 
     def _find_left(self) -> list[list[int]]:
-        """Give what each step leaves for the next to close, in the order in which it does; notes where that is."""
+        """Return the Buffers that each step leaves for the next to close, in the order of closing.
+
+        Mark these closings.
+        """
         left: list[list[int]] = []
         for number, step in enumerate(self._steps):
             foreign = [~e for _, e in step if e is not None and e < 0 and self._owners.get(~e) != number]
@@ -125,23 +128,26 @@ class Steps:
         return left
 
     def _left_by_last(self, kinds: Sequence[_Kind]) -> list[int]:
-        """Find what the last step leaves of these kinds; it may close them itself where the program's function ends."""
+        """Find the Buffers of these kinds that the last step leaves.
+
+        The end of the program's function may close them.
+        """
         last = self._steps[-1]
         opens = [position for position, (_, event) in enumerate(last) if event is not None and event >= 0]
         closed = {~event for _, event in last[: opens[-1]] if event is not None and event < 0} if opens else set()
         open_ = dict.fromkeys(event for _, event in last if event is not None and event >= 0 and event not in closed)
-        found: list[int] = []
+        buffers: list[int] = []
         for kind in kinds:
             buffer = next((each for each in open_ if _kind(self._buffers[each]) == kind), None)
             if buffer is None:
                 raise ValueError("the last step leaves something else")
             del open_[buffer]
-            found.append(buffer)
-        self._steps[-1] = [each for each in last if each.event is None or ~each.event not in found]
-        return found
+            buffers.append(buffer)
+        self._steps[-1] = [each for each in last if each.event is None or ~each.event not in buffers]
+        return buffers
 
     def _with_closings(self, first: list[_Event]) -> list[_Event]:
-        """The first step, closing what another would leave where the second does; inputs are made in the setup."""
+        """Return the first step with closings where the second has them; its inputs are made in the setup."""
         places = {each.place for each in first}
         position = sum(each.place is None for each in first)
         for place, event in self._steps[1]:
@@ -156,7 +162,7 @@ class Steps:
         return (event for _, event in self._steps[step] if event not in self._for_good)
 
     def _begun_with(self, step: int) -> Iterator[int | None]:
-        """A step that comes first: it opens what is opened once for all."""
+        """Yield the events of a step that comes first: it opens the Buffers that are opened once for all steps."""
         if step == 0:
             yield from (event for _, event in self._steps[0])
             return
@@ -169,7 +175,7 @@ class Steps:
 
 
 def _ends(timeline: Timeline, nodes: Sequence[Node]) -> Iterator[int]:
-    """The last Node of each step's backward or optimizer."""
+    """Yield the last Node of each step's backward or optimizer."""
     for first, end in zip(timeline.step_nodes, (*timeline.step_nodes[1:], len(nodes)), strict=True):
         last = (n for n in range(end - 1, first - 1, -1) if nodes[n].phase in (Phase.BACKWARD, Phase.OPTIMIZER))
         if (node := next(last, None)) is not None:
@@ -188,7 +194,7 @@ def _places(nodes: Sequence[Node], ends: Sequence[int]) -> Iterator[tuple[int, _
 
 
 def _is_at(wanted: _Place | None, place: _Place, step: Sequence[_Event]) -> bool:
-    """Say whether another step opens here what the first opens at a place, or else where its phase begins."""
+    """Return True if another step opens here what the first opens at a place, or else where its phase begins."""
     if wanted is None or wanted == place:
         return True
     return wanted[1] is place[1] and all(each.place != wanted for each in step)

@@ -1,4 +1,4 @@
-"""When every Buffer opens and closes, what is live in between, and what would be if lifetimes or sizes were others.
+"""Opening and closing of every Buffer, live bytes in between, and edits of lifetimes and sizes.
 
 A Timeline is a value: edits give another Timeline in which Buffers keep their ids, and positions in the events are
 those of the new one.
@@ -29,7 +29,7 @@ class Timeline:
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
-        """Take the Timeline out of a Trace."""
+        """Make the Timeline of a Trace."""
         return cls(**{field.name: getattr(trace, field.name) for field in fields(cls)})
 
 
@@ -40,13 +40,13 @@ def live(timeline: Timeline) -> list[int]:
 
 
 def peak_event(timeline: Timeline) -> int:
-    """Find the first event after which most requested bytes are live; -1 if there are no events."""
+    """Find the first event after which the most requested bytes are live; -1 if there are no events."""
     nbytes = live(timeline)
     return nbytes.index(max(nbytes)) if nbytes else -1
 
 
 def alive_at(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
-    """Buffers that hold bytes after `event`, in order of birth."""
+    """Return the Buffers that hold bytes after `event`, in order of birth."""
     alive: dict[int, None] = {}
     for happened in timeline.events[: event + 1]:
         if happened >= 0:
@@ -57,7 +57,7 @@ def alive_at(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
 
 
 def by_category(buffers: Iterable[Buffer]) -> dict[Category, int]:
-    """Bytes of each category, most first."""
+    """Sum the bytes of each category, most first."""
     totals: defaultdict[Category, int] = defaultdict(int)
     for buffer in buffers:
         totals[buffer.category] += buffer.nbytes
@@ -65,7 +65,7 @@ def by_category(buffers: Iterable[Buffer]) -> dict[Category, int]:
 
 
 def end_at(timeline: Timeline, last_nodes: Mapping[int, int]) -> Timeline:
-    """Close Buffers right after the given Node, as if the program had let go of them there.
+    """Close Buffers right after the given Node, as if the program had released them there.
 
     `last_nodes` maps Buffer ids to Node indices. A Buffer that closes sooner, or that no event opens, stays as it is;
     one that opens later closes at once.
@@ -91,15 +91,15 @@ def resize(timeline: Timeline, sizes: Mapping[int, int]) -> Timeline:
 
 
 def without(timeline: Timeline, buffer_ids: Collection[int]) -> Timeline:
-    """Leave Buffers out: they keep their ids and events, and hold no bytes."""
+    """Remove Buffers: they keep their ids and events, and hold no bytes."""
     return resize(timeline, dict.fromkeys(buffer_ids, 0))
 
 
 def merge(timeline: Timeline, written: Mapping[int, int]) -> Timeline:
-    """Let Buffers be written over others, as an operation in place does.
+    """Let Buffers be written over others, as an in-place operation does.
 
-    `written` maps the id of the Buffer that comes not to exist to that of the one it is written over, which lives until
-    both would have closed. Sizes must agree: what is written over keeps its own.
+    `written` maps the id of each Buffer that is no longer made to that of the Buffer it is written over, which lives
+    until both would have closed. Sizes must agree: the overwritten Buffer keeps its own.
     """
     lasts: dict[int, int | None] = {}
     for buffer_id in written:
@@ -113,7 +113,7 @@ def merge(timeline: Timeline, written: Mapping[int, int]) -> Timeline:
 
 
 def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dropped: Collection[int]) -> Timeline:
-    """Leave events out and put others in before given positions, each under the Node of the event before it."""
+    """Remove events, and insert others before given positions, each under the Node of the event before it."""
     events: list[int] = []
     event_nodes: list[int] = []
     previous_node = -1
@@ -139,6 +139,6 @@ def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dr
         buffer if (buffer.born, buffer.died) == (start, end) else buffer._replace(born=start, died=end)
         for buffer, start, end in zip(timeline.buffers, born, died, strict=True)
     )
-    held = {buffer: moved_to[position] for buffer, position in timeline.streams.held.items()}
-    streams = timeline.streams._replace(held=held)
+    positions = {buffer: moved_to[position] for buffer, position in timeline.streams.held.items()}
+    streams = timeline.streams._replace(held=positions)
     return replace(timeline, buffers=buffers, events=tuple(events), event_nodes=tuple(event_nodes), streams=streams)

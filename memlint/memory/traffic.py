@@ -1,4 +1,4 @@
-"""What a rank exchanges with others in a step, by kind of collective and by size of the group."""
+"""Collective traffic of a rank in a step, by kind of collective and by size of the group."""
 
 from typing import NamedTuple
 
@@ -7,21 +7,21 @@ from memlint.memory.communicators import SYMMETRIC
 from memlint.memory.records import Collective, Phase, Trace
 
 _ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
-"""Of those in which each rank passes on all parts but its own so often: doc/PERFORMANCE.md of NVIDIA/nccl-tests."""
+"""Rounds in which each rank passes on all parts but its own: doc/PERFORMANCE.md of NVIDIA/nccl-tests."""
 
 
 class Traffic(NamedTuple):
-    """All collectives of a step that are alike."""
+    """Equal collectives of a step."""
 
     kind: str
     size: int
-    """Ranks of each group."""
+    """Number of ranks in each group."""
     within_node: bool
     calls: int
     nbytes: int
-    """Of the tensors that are gathered, reduced or sent, whole."""
+    """Bytes of the tensors that are gathered, reduced or sent, in full."""
     sent: int
-    """What this rank sends over its links, in a ring."""
+    """Bytes that this rank sends over its links, in a ring."""
 
 
 def sent(collective: Collective) -> int:
@@ -33,7 +33,11 @@ def sent(collective: Collective) -> int:
 
 
 def _start_of_last_step(trace: Trace) -> int:
-    """A script may be left when the optimizer is done: what followed it then is what follows it in the step before."""
+    """Return the first Node of the last step.
+
+    A script may end right after the optimizer: then the end of the step before is included, as it stands for the
+    missing end.
+    """
     first = trace.step_nodes[-1] if trace.step_nodes else 0
     if len(trace.step_nodes) < 2 or trace.nodes[-1].phase is not Phase.OPTIMIZER:
         return first
@@ -42,7 +46,7 @@ def _start_of_last_step(trace: Trace) -> int:
 
 
 def traffic(trace: Trace) -> list[Traffic]:
-    """The collectives of the last step, most bytes first."""
+    """Group the collectives of the last step, most bytes first."""
     first = _start_of_last_step(trace)
     last_step = (each for each in trace.collectives if each.node >= first and each.backend != SYMMETRIC)
     alike = grouped(((each.kind, each.size, each.within_node), each) for each in last_step)

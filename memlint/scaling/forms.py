@@ -10,33 +10,33 @@ from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
 from memlint.accelerator.inference import Shape
 
 Form: TypeAlias = "tuple[Any, ...]"
-"""What a value is without its whole numbers. Can be hashed."""
+"""Form of a value: the value without its whole numbers. Hashable."""
 Make: TypeAlias = "Callable[[Sequence[int], Sequence[Any]], Any]"
-"""Makes something from whole numbers and from what else its form does not say."""
+"""Makes a value from whole numbers and from the other values that its form does not contain."""
 
 UNKNOWN: Form = ("unknown",)
-"""Of a value of which geometry and numbers do not say all."""
+"""Form of a value that geometry and numbers do not determine."""
 _INT: Form = ("int",)
 _OTHER = "other"
 _VALUE, _SEQUENCE, _TENSOR, _SHAPE = "value", "sequence", "tensor", "shape"
 
 
 def form_of(value: Any, numbers: list[int], others: list[Any] | None = None) -> Form:
-    """The form of a value; its whole numbers are added to `numbers`.
+    """Return the form of a value; its whole numbers are appended to `numbers`.
 
-    To `others` is added what the form does not say: floats, tensors of one number, and what cannot be hashed. Without
-    `others` the form says them too.
+    Values that the form does not contain are appended to `others`: floats, tensors of one number, and unhashable
+    objects. Without `others` the form contains them too.
     """
     kind = value.__class__
     if kind is int:
         numbers.append(value)
         return _INT
     if isinstance(value, (list, tuple)):
-        made = kind if kind in (list, torch.Size) else tuple
+        sequence_type = kind if kind in (list, torch.Size) else tuple
         if all(part.__class__ is int for part in value):
             numbers += value
-            return (_SEQUENCE, made, (_INT,) * len(value))
-        return (_SEQUENCE, made, tuple([form_of(part, numbers, others) for part in value]))
+            return (_SEQUENCE, sequence_type, (_INT,) * len(value))
+        return (_SEQUENCE, sequence_type, tuple([form_of(part, numbers, others) for part in value]))
     if kind is Shape:
         numbers += value.shape
         numbers += value.stride
@@ -70,7 +70,7 @@ def _form_of_tensor(tensor: torch.Tensor, numbers: list[int], others: list[Any])
 
 
 class Places:
-    """Where the next number and the next of the others stand."""
+    """Positions of the next number and of the next other value."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -78,7 +78,7 @@ class Places:
 
 
 def maker(form: Form, places: Places) -> Make:
-    """What makes a value of this form again, from numbers and others that stand in order from `places` on."""
+    """Return a maker of values of this form from numbers and others, which are read in order from `places` on."""
     what, place, other = form[0], places.number, places.other
     if what == _VALUE:
         return lambda _numbers, _others: form[2]
@@ -121,5 +121,5 @@ def _sequence_maker(kind: Callable[[Sequence[Any]], Any], forms: Sequence[Form],
 
 
 def is_unknown(form: Any) -> bool:
-    """Whether a part of it is UNKNOWN."""
+    """Return True if a part of it is UNKNOWN."""
     return form == UNKNOWN or (isinstance(form, tuple) and any(map(is_unknown, form)))

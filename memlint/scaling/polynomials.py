@@ -1,4 +1,4 @@
-"""Sizes of named dimensions at which a program was traced, and polynomials through what was found there."""
+"""Sizes of named dimensions at which a program was traced, and polynomials through the traced numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Point: TypeAlias = "tuple[int, ...]"
 """One size for each dimension that varies, in their order."""
 
 NUM_SIZES = 3
-"""Along each dimension: as many as a polynomial of degree two needs."""
+"""Traced sizes along each dimension: as many as a polynomial of degree two needs."""
 _FOR_INT64 = 2**57
 
 
@@ -27,11 +27,11 @@ class Grid(NamedTuple):
         return list(itertools.product(*self.axes))
 
     def has_lines_to(self, point: Point) -> bool:
-        """Whether a point lies whole steps away."""
+        """Return True if a point lies whole steps away."""
         return all((size - axis.start) % axis.step == 0 for size, axis in zip(point, self.axes, strict=True))
 
     def at(self, known: np.ndarray, point: Point) -> np.ndarray:
-        """Polynomials at `point`, of degree two in each dimension (Newton's formula), exact however large.
+        """Evaluate polynomials at `point`, of degree two in each dimension (Newton's formula), exact for any magnitude.
 
         `known` is of shape (points, ...), and the result of shape (...): integers, Python's own where 64 bits may not
         suffice. Steps to the point must be whole.
@@ -51,5 +51,5 @@ class Grid(NamedTuple):
 
 
 def size_name(point: Point) -> str:
-    """As messages speak of a point."""
+    """Name a point as messages do."""
     return f"size {' x '.join(map(str, point))}"

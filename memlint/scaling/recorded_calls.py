@@ -1,6 +1,6 @@
-"""The kernel calls of a trace as data: what they were called with, and what they took, so that any can be made again.
+"""Kernel calls of a trace as data, their arguments and the memory they took, so that any can be made again.
 
-What a call takes depends on the geometry of its tensors and on its other arguments. Split into a form, which is the
+The memory of a call depends on the geometry of its tensors and on its other arguments. Split into a form, which is the
 same for every batch size, and whole numbers, which may grow with it, a call can be made alone, for any numbers.
 """
 
@@ -24,32 +24,33 @@ Tensor = torch.Tensor
 
 
 class Call(NamedTuple):
-    """A kernel, and all that is said to it."""
+    """A kernel and its arguments."""
 
     kernel: Kernel
     form: Form
     numbers: tuple[int, ...]
     """Shapes, strides and whole numbers of all arguments, in order."""
     others: tuple[Any, ...]
-    """What neither says, in order: floats, tensors of one number, and what cannot be hashed."""
+    """Arguments that neither the form nor the numbers contain, in order: floats, tensors of one number, unhashable
+    objects."""
     placement: bool | None
-    """`State.placement` when it was called."""
+    """Value of `State.placement` at the call."""
 
 
-class Made(NamedTuple):
-    """A Call that was made by itself, not inside another."""
+class RecordedCall(NamedTuple):
+    """A Call that was made at top level, not inside another."""
 
     call: Call
-    """One object for calls that say the same, as far as that is easily seen."""
+    """The Call; equal calls share one object, as far as that is easily seen."""
     first: int
     end: int
-    """Its events among all: from `first` up to, not including, `end`."""
+    """End of its events: they reach from `first` up to, not including, `end`."""
     stream: int
-    """The CUDA stream that was current."""
+    """CUDA stream that was current."""
 
 
 class Born(NamedTuple):
-    """A storage that opens: bytes, and bounds of them where nobody can know exactly."""
+    """A storage that opens: bytes, and their bounds if they cannot be known exactly."""
 
     nbytes: int
     low: int
@@ -57,16 +58,16 @@ class Born(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """What one call does: births in order, and events as in `Trace.events`, where `b` and `~b` count these births."""
+    """Births of one call in order, and events as in `Trace.events`, where `b` and `~b` count these births."""
 
     births: tuple[Born, ...]
     events: tuple[int, ...]
     kept: tuple[int, ...]
-    """The births that the call leaves open."""
+    """Births that the call leaves open."""
 
 
-class Calls(list[Made]):
-    """Everything called while it is `State.calls`, up to as many as whoever asks has time for."""
+class Calls(list[RecordedCall]):
+    """Recorder of calls while it is `State.calls`, up to the number that the caller has time for."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()
@@ -77,11 +78,12 @@ class Calls(list[Made]):
         self._known: dict[Any, Call] = {}
 
     def began(self) -> None:
-        """A kernel is called, perhaps inside of another."""
+        """Note the start of a call, perhaps inside another."""
         if not self._inside:
             if self._most is not None and len(self) >= self._most:
                 raise TooLongError(
-                    f"two steps run more than {self._most} kernels, too many for a table beside", "See memlint sweep."
+                    f"two steps run more than {self._most} kernels, too many for a table of batch sizes",
+                    "See memlint sweep.",
                 )
             self._first, self._call = len(state.current.ledger.events), None
         self._inside += 1
@@ -94,15 +96,15 @@ class Calls(list[Made]):
         key: list[Any] | None,
         tensors: list[Tensor],
     ) -> None:
-        """What the kernel that began is called with; `key` tells all of it but where `tensors` are, if there is one."""
+        """Note the arguments of the call; `key`, if any, determines them all but for the places of `tensors`."""
         if self._inside > 1:
             return
         known: Any = None
         if key is not None:
-            known = (*key, state.current.placement, *map(_place, tensors))
+            known = (*key, state.current.placement, *map(_location, tensors))
             try:
                 self._call = self._known.get(known)
-            except TypeError:  # an argument that cannot be hashed
+            except TypeError:  # an argument is not hashable
                 known = None
         if self._call is None:
             self._call = _call(kernel, args, kwargs)
@@ -110,14 +112,14 @@ class Calls(list[Made]):
                 self._known[known] = self._call
 
     def ended(self) -> None:
-        """The call is over."""
+        """Note the end of the call."""
         self._inside -= 1
         if not self._inside and self._call is not None:
             ledger = state.current.ledger
-            self.append(Made(self._call, self._first, len(ledger.events), ledger.stream))
+            self.append(RecordedCall(self._call, self._first, len(ledger.events), ledger.stream))
 
 
-def _place(tensor: Tensor) -> Any:
+def _location(tensor: Tensor) -> Any:
     if tensor.layout is not torch.strided:
         return tensor.layout
     storage: Any = tensor.untyped_storage()
@@ -136,12 +138,12 @@ def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
 
 
 class TooLongError(WorkloadError):
-    """A step runs more kernels than whoever asks has time for."""
+    """A step runs more kernels than the caller has time for."""
 
 
 @contextlib.contextmanager
 def recorded(most: int | None = None) -> Iterator[Calls]:
-    """Record the calls of kernels meanwhile. One more than `most` raises TooLongError."""
+    """Record the calls of kernels inside the block. One more than `most` raises TooLongError."""
     current = state.current
     calls = current.calls = Calls(most)
     try:
@@ -151,12 +153,12 @@ def recorded(most: int | None = None) -> Iterator[Calls]:
 
 
 def can_be_made_alone(call: Call) -> bool:
-    """Whether geometry and numbers say all about the arguments of a call."""
+    """Return True if geometry and numbers determine the arguments of a call."""
     return not is_unknown(call.form)
 
 
 def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
-    """What the call would do with other whole numbers, on the device simulated now; None if it would end others' lives.
+    """Make the call with other whole numbers on the simulated device; None if it would close other calls' storages.
 
     Libraries' workspaces are left out: they belong to the first call that needs them. Raises what the kernel raises.
     """
@@ -167,21 +169,21 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
         args, kwargs = _arguments_of(call.form)(numbers, call.others)
         start = len(scratch.events)
         alone.placement = call.placement
-        kept = dispatch.run_alone(call.kernel, args, kwargs)  # its storages are open as long as something holds it
+        results = dispatch.run_alone(call.kernel, args, kwargs)  # its storages stay open as long as a reference exists
         events = scratch.events[start:]
         scratch.freeze()
-        del kept
+        del results
     return pattern_of(events, scratch.size)
 
 
 _copies: list[Simulated] = []
-"""The simulation that runs, and the copy of it in which calls are made: many are, and a copy takes time."""
+"""The running simulation, and its copy in which calls are made: copies take time, and calls are many."""
 
 
 def _alone_in(running: Simulated) -> Simulated:
-    """A simulation for one call: like that which runs, without libraries' workspaces."""
+    """Return a simulation for one call: like the running one, without libraries' workspaces."""
     if not _copies or _copies[0] is not running:
-        _copies[:] = [running, replace(running, workspaces=_TAKEN)]
+        _copies[:] = [running, replace(running, workspaces=_OPEN)]
         running.exits.callback(_copies.clear)
     alone = _copies[1]
     alone.meets_unknown_sizes, alone.calls = running.meets_unknown_sizes, running.calls
@@ -189,7 +191,7 @@ def _alone_in(running: Simulated) -> Simulated:
 
 
 def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]]) -> Pattern | None:
-    """Events as a Pattern, None if they close what they do not open; `size` gives the fields of Born for a storage."""
+    """Convert events to a Pattern, None if they close other storages; `size` gives the fields of Born for a storage."""
     order: dict[int, int] = {}
     numbered: list[int] = []
     for event in events:
@@ -201,33 +203,33 @@ def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]
         else:
             return None
     closed = {~event for event in numbered if event < 0}
-    kept = tuple(birth for birth in range(len(order)) if birth not in closed)
-    return Pattern(tuple(map(Born._make, map(size, order))), tuple(numbered), kept)
+    left_open = tuple(birth for birth in range(len(order)) if birth not in closed)
+    return Pattern(tuple(map(Born._make, map(size, order))), tuple(numbered), left_open)
 
 
-class _Taken(Workspaces):
-    """Workspaces that everybody has already."""
+class _OpenWorkspaces(Workspaces):
+    """Workspaces that are all allocated already."""
 
     def __init__(self) -> None:
-        """Of no device."""
+        """Make them for no device."""
 
     def product(self) -> None:
-        """Take nothing."""
+        """Do nothing."""
 
     def product_with_bias(self) -> None:
-        """Take nothing."""
+        """Do nothing."""
 
     def is_first_search(self, _problem: object) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
 
-_TAKEN = _Taken()
+_OPEN = _OpenWorkspaces()
 
 
 @functools.cache
 def _arguments_of(form: Form) -> Callable[[Sequence[int], Sequence[Any]], tuple[Any, dict[str, Any]]]:
-    """What makes the arguments of a call of this form from its numbers and what else it has."""
+    """Return a function that makes the arguments of a call of this form from its numbers and other values."""
     places = Places()
     positional = maker(form[0], places)
     named = [(name, maker(each, places)) for name, each in form[1]]

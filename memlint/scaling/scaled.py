@@ -1,11 +1,11 @@
-"""What a program takes at sizes that were not traced, from traces at a few.
+"""Memory of a program at sizes that were not traced, from traces at a few sizes.
 
-Every whole number in the arguments of a kernel call is a polynomial of degree two at most in each size: a batch comes
-in once, in contrastive losses and in attention written out twice. Calls with the same polynomials are one Group, which
-says what they take at another size. It is put where the traces have these calls. Storages between the calls, and those
-of calls that cannot be made alone or that depend on the values of tensors, are polynomials themselves.
+Every whole number in the arguments of a kernel call is a polynomial of degree two at most in each size: the batch
+occurs once in most, and twice in contrastive losses and in attention written out. Calls with the same polynomials form
+a Group, which computes their storages at another size. The Groups replace the calls in the trace. Storages between the
+calls, and those of calls that cannot be made alone or that depend on the values of tensors, are polynomials themselves.
 
-Nothing here is a guess about other sizes that nobody checked: whoever asks compares `Scaled` with one more trace.
+No prediction is used unchecked: the caller compares `Scaled` with one more trace.
 """
 
 import functools
@@ -22,20 +22,20 @@ from memlint.memory.allocator.fast import integers
 from memlint.memory.records import ONE_STREAM, Doubt, Storages, Streams
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
-from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
+from memlint.scaling.recorded_calls import Born, Pattern, RecordedCall, pattern_of
 
 
 class NotScalableError(Exception):
-    """Why the traces do not say what another size takes."""
+    """The traces do not determine the memory at another size; the message says why."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What was taken at one point, and the calls that took it."""
+    """Storages at one point, and the calls that made them."""
 
     point: Point
     storages: Storages
-    calls: tuple[Made, ...]
+    calls: tuple[RecordedCall, ...]
 
     def born(self, buffer: int) -> Born:
         """Bytes of a Buffer, with their bounds."""
@@ -50,17 +50,17 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Lives:
-    """What a program takes, for whoever compares it."""
+    """Storages of a program, for comparison."""
 
     sizes: np.ndarray
     """(storages): bytes, in order of birth"""
     events: np.ndarray
-    """As in Trace."""
+    """Events as in Trace."""
     doubts: list[Doubt]
     streams: Streams = ONE_STREAM
 
     def __eq__(self, other: object) -> bool:
-        """Whether all is the same."""
+        """Return True if all fields are equal."""
         return (
             isinstance(other, Lives)
             and np.array_equal(self.sizes, other.sizes)
@@ -72,23 +72,23 @@ class Lives:
 
 
 class _Step(NamedTuple):
-    """What is the same at every size: storages open and close by themselves, or a call is made."""
+    """An element of the trace that is the same at every size: storages that open or close, or a call."""
 
     opens: tuple[int, ...] = ()
-    """Slots: storages that exist at every size, numbered in order of birth."""
+    """Slots of the storages that open: storages that exist at every size, numbered in order of birth."""
     closes: int | None = None
     call: int | None = None
-    """Position in the calls; then `opens` are the storages that it leaves open."""
+    """Position in the calls; then `opens` are the storages that the call leaves open."""
     fitted: bool = False
-    """Whether the sizes of what it leaves open depend on more than its arguments."""
+    """True if the sizes of the storages it leaves open depend on more than its arguments."""
     workspaces: tuple[tuple[int, int], ...] = ()
-    """Storages of libraries that open meanwhile: after how many events of the call, and the slot."""
+    """Workspaces of libraries that open during the call: number of the call's events before it, and slot."""
     stream: int = 0
-    """The CUDA stream of whatever opens."""
+    """CUDA stream of the storages that open."""
 
 
 _Structure: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]"
-"""Events and kept births of each Group that is not steady."""
+"""Events and remaining births of each Group that is not steady."""
 
 
 class _Template(NamedTuple):
@@ -96,14 +96,14 @@ class _Template(NamedTuple):
 
     events: np.ndarray
     rows: np.ndarray
-    """(storages): where the size of each stands among slots, births of steady Groups and births of the others."""
+    """(storages): index of each size among slots, births of steady Groups and births of the others."""
     own: dict[int, int]
-    """Those of other CUDA streams than the default one, as in Streams."""
+    """Storages of other CUDA streams than the default one, as in Streams."""
 
 
 @dataclass
 class Scaled:
-    """Traces at the points of a grid seen as one; made with `of`, inside of `virtual_device` as its other methods."""
+    """Traces at the points of a grid as one; made with `of`, and like its other methods inside `virtual_device`."""
 
     grid: Grid
     samples: tuple[Sample, ...]
@@ -112,21 +112,21 @@ class Scaled:
     """(points, slots, 3): bytes and their bounds"""
     _groups: list[Group]
     _group_of: list[int]
-    """For each call."""
+    """Index of the Group of each call."""
     _steady: list[int] = field(default_factory=list)
     _remade: list[int] = field(default_factory=list)
-    """Groups that are steady, and the others that are called for."""
+    """Groups that are steady (_steady), and those whose calls are made again (_remade)."""
     _rows: np.ndarray = field(default_factory=lambda: np.empty(0))
     """(points, slots and births of steady Groups, 3)"""
     _numbers: np.ndarray = field(default_factory=lambda: np.empty(0))
-    """(points, all numbers of the others)"""
+    """(points, all numbers of the other Groups)"""
     _templates: dict[_Structure, _Template] = field(default_factory=dict)
 
     @classmethod
     def of(cls, grid: Grid, samples: Sequence[Sample]) -> Self:
-        """Put traces at the points of `grid`, in their order, together.
+        """Combine traces at the points of `grid`, in their order.
 
-        Raises NotScalableError where they are not one program at several sizes.
+        Raises NotScalableError if they are not one program at several sizes.
         """
         first, *others = samples
         if any(sample.storages.streams.held for sample in samples):
@@ -151,7 +151,10 @@ class Scaled:
         return scaled
 
     def lives(self, point: Point) -> Lives:
-        """Say what is taken at `point`. Raises NotScalableError where no kernel can be called as it would be there."""
+        """Compute the storages at `point`.
+
+        Raises NotScalableError if a kernel cannot be called as it would be there.
+        """
         if not self.grid.has_lines_to(point):
             raise NotScalableError(
                 f"{size_name(point)} is no whole number of steps from {size_name(self.samples[0].point)}"
@@ -173,9 +176,9 @@ class Scaled:
         return _first_after_index(self.samples[0].storages)
 
     def resharded(self, point: Point, own: Lives) -> Self | None:
-        """The same program on another number of ranks, where it takes `own` at `point`: shards are of other sizes.
+        """Return the same program on another number of ranks, where `own` is its trace at `point`: shards differ.
 
-        None where more differs than sizes that are the same at every point. Raises NotScalableError as `lives`.
+        None if more differs than sizes that are the same at every point. Raises NotScalableError as `lives`.
         """
         there = self.lives(point)
         if not np.array_equal(there.events, own.events) or (there.doubts, there.streams) != (own.doubts, own.streams):
@@ -191,13 +194,13 @@ class Scaled:
         return replace(self, _rows=changed) if is_one_size else None
 
     def settle(self, point: Point) -> None:
-        """Call for every Group that is no polynomial up to `point`, as where a size is rounded or halved."""
+        """Make the calls of every Group that is no polynomial up to `point`, as where a size is rounded or halved."""
         steady = [group for group in self._steady if np.ptp(self._groups[group].numbers, axis=0).any()]
         for number in (*steady, *self._remade):
             group = self._groups[number]
             numbers = self.grid.at(group.numbers, point).tolist()
             if group.is_steady:
-                group.is_steady = group.is_as_made(numbers, self.grid.at(group.births, point).tolist())
+                group.is_steady = group.has_births(numbers, self.grid.at(group.births, point).tolist())
             if not group.is_steady:
                 group.infer_anew()
         self._sort()
@@ -220,13 +223,13 @@ class Scaled:
         return patterns, template
 
     def _patterns(self, point: Point) -> list[Pattern]:
-        """What every Group that is not steady does."""
+        """Compute the pattern of every Group that is not steady."""
         numbers = self.grid.at(self._numbers, point).tolist()
         patterns: list[Pattern] = []
         spans = pairwise(accumulate((self._groups[n].numbers.shape[1] for n in self._remade), initial=0))
         for number, (first, end) in zip(self._remade, spans, strict=True):
             group = self._groups[number]
-            pattern = group.made(numbers[first:end])
+            pattern = group.pattern_at(numbers[first:end])
             if pattern is None:
                 raise NotScalableError(f"at {size_name(point)} {group.call.kernel.name} fails")
             patterns.append(pattern)
@@ -240,8 +243,8 @@ class Scaled:
             assert known is not None
             patterns[number] = row, known.events, known.kept
             row += len(known.births)
-        for number, (events, kept) in zip(self._remade, structure, strict=True):
-            patterns[number] = row, events, kept
+        for number, (events, left_open) in zip(self._remade, structure, strict=True):
+            patterns[number] = row, events, left_open
             row += sum(event >= 0 for event in events)
         writer = _Writer()
         for step in self._script:
@@ -251,16 +254,16 @@ class Scaled:
                 if step.closes is not None:
                     writer.close(step.closes)
                 continue
-            first, events, kept = patterns[self._group_of[step.call]]
-            if len(kept) != len(step.opens):
+            first, events, left_open = patterns[self._group_of[step.call]]
+            if len(left_open) != len(step.opens):
                 name = self.samples[0].calls[step.call].call.kernel.name
                 raise NotScalableError(f"at {size_name(point)} {name} leaves another number of tensors behind")
-            writer.call(step, first, events, dict(zip(kept, step.opens, strict=True)))
+            writer.call(step, first, events, dict(zip(left_open, step.opens, strict=True)))
         return _Template(np.array(writer.events), np.array(writer.rows, dtype=np.intp), writer.own)
 
 
 def lives_of(storages: Storages) -> Lives:
-    """Write what was taken in the same way, to compare."""
+    """Convert the storages of a trace to Lives, for comparison."""
     writer = _Writer()
     for event in storages.events:
         if event >= 0:
@@ -272,19 +275,21 @@ def lives_of(storages: Storages) -> Lives:
     doubtful = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
     known = [Doubt(n, doubt.low, doubt.high) for n, doubt in doubtful if not doubt.low == sizes[n] == doubt.high]
     own = {n: stream for n, buffer in enumerate(writer.rows) if (stream := storages.streams.own.get(buffer))}
-    held = {n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held}
-    streams = Streams(own, held, _first_after_index(storages))
+    reusable_at = {
+        n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held
+    }
+    streams = Streams(own, reusable_at, _first_after_index(storages))
     return Lives(integers(sizes), np.array(writer.events), known, streams)
 
 
 def _first_after_index(storages: Storages) -> int | None:
-    """As in Streams, with storages numbered in order of birth."""
+    """The first storage after an index kernel, as in Streams, with storages numbered in order of birth."""
     first = storages.streams.first_after_index
     return None if first is None else sum(0 <= event < first for event in storages.events)
 
 
 class _Writer:
-    """Numbers storages in order of birth, whatever they are called, and notes where their sizes stand."""
+    """Numbers storages in order of birth, whatever their names, and notes the rows of their sizes."""
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -302,8 +307,8 @@ class _Writer:
     def close(self, name: object) -> None:
         self.events.append(~self._ids[name])
 
-    def call(self, step: _Step, first: int, events: Sequence[int], kept: dict[int, int]) -> None:
-        """Write a call whose births stand from row `first` on; `kept` gives the slots of those it leaves open."""
+    def call(self, step: _Step, first: int, events: Sequence[int], open_slots: dict[int, int]) -> None:
+        """Write a call whose births begin at row `first`; `kept` gives the slots of those it leaves open."""
         last = len(events)
         for place, event in enumerate((*events, None)):
             for after, slot in step.workspaces:
@@ -312,7 +317,7 @@ class _Writer:
             if event is None:
                 return
             birth = event if event >= 0 else ~event
-            slot = kept.get(birth, -1)
+            slot = open_slots.get(birth, -1)
             name: object = slot if slot >= 0 else (step.call, birth)
             if event >= 0:
                 self.open(name, slot if step.fitted and slot >= 0 else first + birth, step.stream)
@@ -321,14 +326,14 @@ class _Writer:
 
 
 def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
-    """The Groups of all calls, and the one of each."""
+    """Return the Groups of all calls, and the index of each call's Group."""
     patterns: defaultdict[object, dict[object, tuple[Pattern | None, Remembered]]] = defaultdict(dict)
     groups: list[Group] = []
     numbers: dict[object, int] = {}
     seen: dict[tuple[int, ...], int] = {}
     group_of: list[int] = []
-    for made in zip(*(sample.calls for sample in samples), strict=True):
-        calls = tuple(each.call for each in made)
+    for recorded in zip(*(sample.calls for sample in samples), strict=True):
+        calls = tuple(each.call for each in recorded)
         one = tuple(map(id, calls))
         if one not in seen:
             form = calls[0].kernel, calls[0].form, calls[0].placement
@@ -341,11 +346,11 @@ def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     return groups, group_of
 
 
-def _is_fitted(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -> bool | None:
-    """Whether the sizes of what a call leaves open depend on more than its arguments.
+def _is_fitted(calls: Sequence[RecordedCall], samples: Sequence[Sample], group: Group) -> bool | None:
+    """Return True if the sizes of the storages a call leaves open depend on more than its arguments.
 
-    None where it does not do at other sizes what its Group does: then its storages are polynomials. Found out by making
-    a call alone where it is known what it took.
+    None if its pattern at some size differs from its Group's: then its storages are polynomials. The check makes a call
+    alone and compares it with the trace.
     """
     is_fitted = False
     for call, sample, alone in zip(calls, samples, group.patterns, strict=True):
@@ -360,8 +365,8 @@ def _is_fitted(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -
     return is_fitted
 
 
-def _traced(call: Made, sample: Sample) -> Pattern | None:
-    """What the call took in its trace, without workspaces."""
+def _traced(call: RecordedCall, sample: Sample) -> Pattern | None:
+    """Return the pattern of the call in its trace, without workspaces."""
     storages = sample.storages
     if call.first == call.end:
         return _NOTHING
@@ -375,7 +380,10 @@ _NOTHING = Pattern((), (), ())
 
 
 def _script_of(sample: Sample, fitted: Sequence[bool | None]) -> tuple[list[_Step], list[Born]]:
-    """A trace as a script, and the storages of its slots; `fitted` says of each call what `_is_fitted` does."""
+    """Return a trace as a script, and the storages of its slots.
+
+    `fitted` is the result of `_is_fitted` for each call.
+    """
     storages = sample.storages
     slots: dict[int, int] = {}
     born: list[Born] = []
@@ -406,8 +414,8 @@ def _script_of(sample: Sample, fitted: Sequence[bool | None]) -> tuple[list[_Ste
         events = storages.events[call.first : call.end]
         closed = {~event for event in events if event < 0}
         workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in storages.workspaces)
-        kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
-        script.append(_Step(kept, call=number, fitted=is_fitted, workspaces=workspaces, stream=call.stream))
+        open_slots = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
+        script.append(_Step(open_slots, call=number, fitted=is_fitted, workspaces=workspaces, stream=call.stream))
     script += by_themselves(position, len(storages.events))
     return script, born
 

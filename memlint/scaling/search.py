@@ -1,19 +1,19 @@
-"""The largest number whose value stays within a limit, in few looks, for values that grow nearly evenly."""
+"""Search for the largest number whose value stays within a limit, in few evaluations, for nearly linear values."""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 _PATIENCE = 3
-"""Guesses until which the range should be half of what it was. Values may be anything: else it is halved."""
+"""Guesses after which the range should have halved. Values may be anything: otherwise the range is bisected."""
 
 
 _NARROW = 8
-"""A range of less than this part of its end is no place for curves: what is rounded would bend them."""
+"""A range narrower than this share of its end is searched without curves, which rounded values would bend."""
 
 
 class Largest(NamedTuple):
-    """`number` stays within the limit, 0 if none does; `is_limit` says whether the next one is known not to."""
+    """Result of a search: `number` is within the limit, 0 if none is; `is_limit`: the next is known not to be."""
 
     number: int
     is_limit: bool
@@ -24,9 +24,9 @@ def largest_within(
 ) -> Largest:
     """Search between `low`, which is within the limit, and `high`, which is not; None: up to `most`, unless one is not.
 
-    `value` is None for a number that cannot be. Where values do not always grow, the number that is found is within the
-    limit, and the next is not. So many `neighbours` below it, but no more than an eighth of it, are within as well, or
-    else the number is one below the first that is not.
+    `value` is None for an impossible number. If values do not always grow, the result is still within the limit and the
+    next number is not. The `neighbours` numbers below the result, but at most an eighth of it, are within the limit as
+    well; otherwise the result is one below the first that is not.
     """
     known: dict[int, int] = {}
 
@@ -39,7 +39,7 @@ def largest_within(
     if low < 1 or not within(low):
         return Largest(0, is_limit=high == 1)
     if high is not None:
-        within(high)  # for the guesses
+        within(high)  # points for the guesses
     looks = 0
     width = None if high is None else high - low
     while low < most and (high is None or high - low > 1):
@@ -60,7 +60,7 @@ def largest_within(
 
 
 def _below_exceptions(within: Callable[[int], bool], low: int, neighbours: int) -> int:
-    """`low`, or the number below the first of its neighbours that is not within the limit, and so on."""
+    """Return `low`, or the number below the first of its neighbours that is not within the limit, and so on."""
     number = low - 1
     while number >= 1 and number >= low - min(neighbours, low // 8):
         if not within(number):
@@ -70,7 +70,7 @@ def _below_exceptions(within: Callable[[int], bool], low: int, neighbours: int) 
 
 
 def _guess(limit: int, known: dict[int, int], low: int, high: int | None) -> int:
-    """Where a curve through the values closest to the limit meets it, or else a line through those at both ends."""
+    """Guess where a curve through the values nearest to the limit meets it, or else a line through the two ends."""
     closest = sorted(known, key=lambda number: abs(known[number] - limit))
     ends = [low, high] if high is not None and high in known else []
     is_narrow = high is not None and _NARROW * (high - low) < high
@@ -82,7 +82,10 @@ def _guess(limit: int, known: dict[int, int], low: int, high: int | None) -> int
 
 
 def _where(points: Sequence[tuple[int, int]], value: int) -> int | None:
-    """The last number up to where a polynomial through two or three points rises to `value`; None if it does not."""
+    """Return the last number up to which a polynomial through two or three points rises to `value`.
+
+    None if it does not.
+    """
     (x, y), (second, at_second), *third = points
     slope = (at_second - y) / (second - x)
     curve = sum(((at - at_second) / (number - second) - slope) / (number - x) for number, at in third)

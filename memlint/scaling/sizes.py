@@ -21,50 +21,52 @@ from memlint.tracing.recorder import Program
 from memlint.tracing.workload_errors import storages_of_workload
 
 BATCHES = range(2, 5)
-"""Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""
+"""Batch sizes whose traces determine the growth with the batch. A batch of one may take other kernels: it is always
+traced."""
 _CHECK = 5
-"""Against which they are checked where no larger batch is asked for."""
+"""Batch size of the checking trace if no larger batch is requested."""
 _NEIGHBOURS = 32
-"""Sizes below the largest that have to fit too: where blocks are placed otherwise, a smaller one may take more."""
+"""Sizes below the largest that have to fit too: blocks may be placed worse at a smaller size."""
 
 
 class FixedInputsError(WorkloadError):
-    """There is nothing to compare."""
+    """The memory does not depend on the size: nothing can be compared."""
 
 
 @dataclass
 class Sizes:
-    """Traces of one Workload at several batch sizes, and at several sizes of `dimensions`; points are in that order."""
+    """Traces of one Workload at several batch sizes, and several sizes of `dimensions`; points have this order."""
 
     workload: Workload
     program: Callable[[Workload], Program]
-    """Sets the program of a Workload up."""
+    """Builds the program of a Workload."""
     device: Device
     dimensions: tuple[str, ...] = ()
     axes: tuple[range, ...] = ()
-    """For each of these the sizes that say how everything grows with it."""
+    """For each dimension the sizes whose traces determine the growth with it."""
     most_calls: int | None = None
-    """Kernels in a trace up to which it is worth several more; None for any number."""
+    """Largest number of kernels in a trace for which several more traces are worth it; None for any number."""
     lives: dict[Point, Lives] = field(default_factory=dict)
-    """Of the points that were traced."""
+    """Storages at the points that were traced."""
     scaled: Scaled | None = None
     _peaks: dict[Point, SizePeaks] = field(default_factory=dict)
     _most: dict[Point, int | None] = field(default_factory=dict)
-    """Bounds of what the device shows, None where no step can be taken."""
+    """Upper bounds of the bytes on the device; None where no step can run."""
     _rejected: dict[Point, WorkloadError] = field(default_factory=dict)
-    """What the program raises."""
+    """Errors that the program raised."""
     _ceilings: dict[Point, int] = field(default_factory=dict)
-    """The largest batch that a program takes which rejects larger ones, by the sizes of the dimensions."""
+    """Largest batch of a program that rejects larger ones, by the sizes of the dimensions."""
 
     @property
     def num_computed(self) -> int:
-        """At how many points somebody looked that were not traced."""
+        """Number of requested points that were computed and not traced."""
         return len({*self._peaks, *self._most} - self.lives.keys())
 
     def learn(self, batches: Sequence[int], sizes: Sequence[Sequence[int]] = ()) -> str | None:
-        """Trace a few points, and hold what they say against one more; give the reason if it cannot be relied on.
+        """Trace a few points and compare their prediction with one more trace.
 
-        `batches`, and for each dimension `sizes`, are those that will be asked for.
+        Return the reason if it cannot be relied on. `batches`, and for each dimension `sizes`, are those that will be
+        requested.
         """
         grid = Grid((BATCHES, *self.axes))
         try:
@@ -72,7 +74,7 @@ class Sizes:
             self._refuse_fixed_inputs(grid.points)
             with uncollected(), virtual_device(self.device):
                 self.scaled = Scaled.of(grid, samples)
-            # Where there is one largest batch, and it is beyond those asked for, its trace serves for both.
+            # If there is one largest batch, beyond the requested ones, its trace serves for both.
             largest = [] if sizes else [self.search(batches).number]
             tried = sorted({batch for batch in (*batches, *largest) if batch > _CHECK} | {_CHECK}, reverse=True)
             self._check([(batch, *map(max, sizes)) for batch in tried])
@@ -84,9 +86,10 @@ class Sizes:
         return None
 
     def follow(self, other: "Sizes", batches: Sequence[int]) -> bool:
-        """Take from the same program on another number of ranks how it grows with the batch; say whether that is so.
+        """Take the growth with the batch from the same program on another number of ranks; return True if it agrees.
 
-        Two traces are made: of the largest batch known there for what other shards take, and of that here for proof.
+        Two traces are made: one of the largest batch known there, which gives the sizes of the shards here, and one of
+        the largest batch here as a check.
         """
         if other.scaled is None:
             return False
@@ -98,7 +101,7 @@ class Sizes:
             if self.scaled is None:
                 return False
             proof = (self.search(batches).number or batches[0],)
-            if proof == point:  # which proves nothing
+            if proof == point:  # the same point would check nothing
                 proof = (max(1, point[0] // 2),)
             if self._traced(proof) == self._computed(proof):
                 return True
@@ -108,7 +111,7 @@ class Sizes:
         return False
 
     def at(self, point: Point) -> SizePeaks:
-        """The peaks at one point."""
+        """Return the peaks at one point."""
         if point not in self._peaks:
             try:
                 lives, evidence = self._lives(point)
@@ -120,22 +123,22 @@ class Sizes:
         return self._peaks[point]
 
     def largest(self, batches: Sequence[int], rest: Point = ()) -> tuple[SizePeaks | None, bool]:
-        """The largest batch up to which all surely fit, traced, and whether the next is known not to.
+        """Return the largest batch up to which all certainly fit, traced, and True if the next is known not to fit.
 
-        `rest` are the sizes of the dimensions. Where nothing can be computed, larger ones than the largest of `batches`
+        `rest` are the sizes of the dimensions. If nothing can be computed, batches larger than the largest of `batches`
         are not tried.
         """
         largest = self.search(batches, rest)
         try:
-            if largest.number and not self._bears_out((largest.number, *rest)):
+            if largest.number and not self._is_confirmed((largest.number, *rest)):
                 largest = self.search(batches, rest)
-        except WorkloadError:  # the program takes no batch as large: which ones it does, only traces can say
+        except WorkloadError:  # the program rejects so large a batch; which ones it takes, only traces show
             largest = self.search(batches, rest, below=largest.number)
             self._ceilings[rest] = largest.number
         return (self.at((largest.number, *rest)) if largest.number else None), largest.is_limit
 
     def search(self, batches: Sequence[int], rest: Point = (), *, below: int | None = None) -> Largest:
-        """The same, from what is known without another trace; with `below` from traces alone, of less than that."""
+        """Search the largest batch without another trace; with `below`, from traces alone and smaller than that."""
         if below is not None:
             self._forget(lambda point: point[1:] == rest)
             batches = [batch for batch in batches if batch < below]
@@ -149,7 +152,7 @@ class Sizes:
             value = most(batch)
             return value is not None and value <= limit
 
-        # From a batch asked for, else from one that was traced.
+        # From a requested batch, else from one that was traced.
         known: list[int] = []
         if self.scaled is not None or below is not None:
             batches_traced = (batch for batch, *sizes in self.lives if tuple(sizes) == rest)
@@ -167,12 +170,12 @@ class Sizes:
             ]
             if all(self.lives[point] == self.lives[first] for point in line):
                 raise FixedInputsError(
-                    f"what {self.workload.name} takes does not depend on the {name} size",
+                    f"the memory of {self.workload.name} does not depend on the {name} size",
                     f'Let its inputs depend on it: def memlint_workload({name}), or "{name}" in their shapes.',
                 )
 
     def _check(self, points: Sequence[Point]) -> None:
-        """Hold the first of these points that the program takes against a trace of it."""
+        """Compare the prediction at the first of these points that the program accepts with a trace of it."""
         assert self.scaled is not None
         for number, point in enumerate(points):
             try:
@@ -186,7 +189,7 @@ class Sizes:
                     self.scaled.settle(point)
                     self._forget()
                     if self.scaled.lives(point) != trace:
-                        raise NotScalableError(f"a trace at {size_name(point)} is not what follows from smaller ones")
+                        raise NotScalableError(f"a trace at {size_name(point)} differs from its prediction")
             return
 
     @property
@@ -224,10 +227,10 @@ class Sizes:
                     self._most[point] = most_device(*taken, self.device, self._settings, lives.streams)
         return self._most[point]
 
-    def _bears_out(self, point: Point) -> bool:
-        """Whether what was computed is that of a trace; if not, nothing that was computed is kept.
+    def _is_confirmed(self, point: Point) -> bool:
+        """Return True if a trace confirms the computed storages; if not, everything computed is dropped.
 
-        Raises WorkloadError where the program does not take this point.
+        Raises WorkloadError if the program rejects this point.
         """
         if point not in self._rejected and self.at(point).evidence == "traced":
             return True
@@ -238,12 +241,12 @@ class Sizes:
         return False
 
     def _distrust(self) -> None:
-        """Compute nothing from now on, and keep nothing that was computed."""
+        """Drop everything computed, and compute nothing from now on."""
         self.scaled = None
         self._forget()
 
     def _forget(self, is_wrong: Callable[[Point], bool] = lambda _point: True) -> None:
-        """Keep of what was computed only what is not wrong."""
+        """Drop computed results that are wrong."""
         wrong = {point for point in {*self._peaks, *self._most} if is_wrong(point) and point not in self.lives}
         self._peaks = {p: known for p, known in self._peaks.items() if p not in wrong or known.evidence == "traced"}
         self._most = {point: most for point, most in self._most.items() if point not in wrong}

@@ -1,7 +1,7 @@
-"""Who holds a Buffer: the step runs again until its peak, and there the variables of the program let go of it.
+"""Holders of a Buffer: the step runs again until its peak, and there the program's variables are released.
 
-That a variable leads to a storage does not mean that the storage goes with it: autograd, a function further out or a
-library may hold it too. So the variables found are bound to None, and what counts is which storages that ends.
+A variable that leads to a storage need not be its only holder: autograd, an outer function or a library may hold it
+too. So these variables are bound to None, and the storages that die of it count.
 """
 
 import ctypes
@@ -25,35 +25,35 @@ from memlint.session.variables import attributes_of, entries_of, frame_of_code, 
 from memlint.tracing.recorder import Program, trace_program
 
 _DEPTH = 3
-"""How far into containers and objects a variable is searched."""
+"""Depth of containers and objects to which a variable is searched."""
 
 
-class _Reached(BaseException):
-    """The peak is reached; nothing after it matters. No handler of user code catches it."""
+class _PeakReached(BaseException):
+    """Control flow: the peak is reached, and nothing after it matters. No handler of user code catches it."""
 
 
 class _Name(NamedTuple):
-    """What a `del` takes: a local variable, or an attribute of the object that one is."""
+    """The target of a `del`: a local variable, or an attribute of the object that a variable is."""
 
     place: FrameType | dict[str, Any]
     """The function, or the attributes of the object."""
     name: str
     text: str
-    """As it is written."""
+    """The name as code."""
 
     @property
     def key(self) -> tuple[int, str]:
-        """The same however many variables lead to the object."""
+        """The same key however many variables lead to the object."""
         return id(self.place), self.name
 
     def unbind(self) -> None:
-        """Let go of the value. The program cannot run on."""
+        """Release the value. The program cannot run on."""
         if isinstance(self.place, FrameType):
             before = {*map(id, gc.get_referents(self.place))}
             self.place.f_locals[self.name] = None
-            if sys.version_info < (3, 13):  # where f_locals is a copy
+            if sys.version_info < (3, 13):  # here f_locals is a copy
                 ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(self.place), ctypes.c_int(0))
-            elif sys.version_info >= (3, 14):  # where the frame keeps what was overwritten, in a new tuple
+            elif sys.version_info >= (3, 14):  # here the frame keeps the overwritten value, in a new tuple
                 for kept in gc.get_referents(self.place):
                     if isinstance(kept, tuple) and id(kept) not in before:
                         _empty(kept)
@@ -62,18 +62,18 @@ class _Name(NamedTuple):
 
 
 def _empty(kept: tuple[Any, ...]) -> None:
-    """Let a tuple refer to None alone: CPython's frames have theirs for what may be borrowed, and go unread."""
+    """Let a tuple refer to None alone: CPython's frames keep one for borrowed references, and nobody reads it."""
     for index, item in enumerate(kept):
         place = id(kept) + tuple.__basicsize__ + index * ctypes.sizeof(ctypes.c_void_p)
         ctypes.c_void_p.from_address(place).value = id(None)
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(item))
 
 
-class _Way(NamedTuple):
-    """How a function comes to a Buffer."""
+class _PathToBuffer(NamedTuple):
+    """Path from a function to a Buffer."""
 
     path: str
-    """As it is written, `outputs.logits[0]`."""
+    """Path as code, `outputs.logits[0]`."""
     name: _Name
     frame: FrameType
 
@@ -88,25 +88,25 @@ class _Search:
         self.is_over = False
 
     def started(self, kernel: Kernel) -> None:
-        """Nothing is decided before a kernel has run."""
+        """Do nothing: the peak is checked after each kernel."""
 
     def failed(self) -> None:
-        """A kernel that raises changes nothing."""
+        """Do nothing: a kernel that raises changes nothing."""
 
     def viewed(self) -> None:
-        """A view takes nothing."""
+        """Do nothing: a view takes no memory."""
 
     def finished(self, _inputs: list[torch.Tensor], _outputs: list[torch.Tensor]) -> None:
-        """Search if the peak is behind."""
+        """Search once the peak has passed."""
         if len(state.current.ledger.events) > self.event and not self.is_over:
             self.is_over = True
             self._search(sys._getframe(2))
-            raise _Reached
+            raise _PeakReached
 
     def _search(self, innermost: FrameType) -> None:
-        ways: defaultdict[int, dict[tuple[int, str], _Way]] = defaultdict(dict)
+        ways: defaultdict[int, dict[tuple[int, str], _PathToBuffer]] = defaultdict(dict)
         for frame in _editable(innermost):
-            for number, way in _ways(frame, self.buffer_ids):
+            for number, way in _paths_to(frame, self.buffer_ids):
                 ways[number].setdefault(way.name.key, way)
         alone = {number: [*each.values()] for number, each in ways.items() if _are_of_one_function(each.values())}
         before = len(state.current.ledger.events)
@@ -121,15 +121,15 @@ class _Search:
 
 
 def _editable(frame: FrameType | None) -> Iterator[FrameType]:
-    """The running functions that the user wrote, and memlint's own, from this one outwards."""
+    """Yield the running functions of the user and of memlint, from this one outwards."""
     while frame is not None:
         if is_users(frame.f_code.co_filename) or is_memlint(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 
 
-def _ways(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, _Way]]:
-    """The Buffers among `buffer_ids` that variables of the function lead to."""
+def _paths_to(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, _PathToBuffer]]:
+    """Yield the paths from the function's variables to the Buffers among `buffer_ids`."""
     for variable, value in variables_of(frame).items():
         attributes, seen, depth = attributes_of(value), {id(value)}, _DEPTH - 1
         names = [(_Name(vars(value), name, f"{variable}.{name}"), item) for name, item in attributes]
@@ -139,13 +139,13 @@ def _ways(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, 
             for path, tensor in tensors_in(item, name.text, depth, set(seen), dotted=True):
                 for entry in entries_of(tensor):
                     if entry.number in buffer_ids:
-                        yield entry.number, _Way(path, name, frame)
+                        yield entry.number, _PathToBuffer(path, name, frame)
 
 
-def _are_of_one_function(ways: Iterable[_Way]) -> bool:
-    """Whether one function can let go: what it was given, the function that called it holds as well.
+def _are_of_one_function(ways: Iterable[_PathToBuffer]) -> bool:
+    """Return True if one function can release them: arguments are held by the calling function as well.
 
-    All of memlint's are the training loop that stands for the user's.
+    All functions of memlint count as the training loop that stands for the user's.
     """
     frames = (way.frame for way in ways)
     return len({0 if is_memlint(frame.f_code.co_filename) else id(frame) for frame in frames}) == 1
@@ -158,16 +158,16 @@ def find_holders(
     buffer_ids: Collection[int],
     allocator: AllocatorSettings | None = None,
 ) -> dict[int, Holder]:
-    """Who alone holds which of `buffer_ids` at `event` of a fresh `program`'s trace.
+    """Find the sole holder of each of `buffer_ids` at `event` of a fresh `program`'s trace.
 
-    Missing is what stays when the variables of one function of the user's let go of it.
+    Buffers that survive when the variables of one of the user's functions are released are missing.
     """
     search = _Search(event, buffer_ids)
     observers = state.current.observers
     observers.append(search)
     try:
         trace_program(program, device, allocator)
-    except BaseException:  # clean-up of the program's may fail over a variable that is None now
+    except BaseException:  # the program's clean-up may fail over a variable that is None now
         if not search.is_over:
             raise
     finally:

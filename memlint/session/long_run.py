@@ -1,4 +1,4 @@
-"""More steps in a row than a Trace has, and the variables that keep what these leave behind."""
+"""A run of more steps than a Trace has, and the variables that keep what these steps leave behind."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from memlint.tracing.recorder import Program, trace_program
 from memlint.whatif.take_steps import NUM_STEPS
 
 _DEPTH = 4
-"""How far into containers and objects a variable is searched."""
+"""Depth of containers and objects to which a variable is searched."""
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
 def run_longer(
     program: Program, device: Device, allocator: AllocatorSettings | None = None
 ) -> tuple[Trace, dict[int, Keeper]]:
-    """Trace NUM_STEPS steps of a fresh `program`, and find by Buffer the variables that keep what outlives them.
+    """Trace NUM_STEPS steps of a fresh `program`, and find the variables that keep Buffers alive, by Buffer.
 
     Raises what the program raises.
     """
@@ -44,7 +44,7 @@ def run_longer(
 
 
 def _variables(program: Any) -> Iterator[tuple[str, Any, Frame]]:
-    """Yield what the step's own function and hooks can reach, and what modules hold: name, value, who knows it."""
+    """Yield variables that the step's own function and hooks can reach, and modules' attributes: name, value, owner."""
     functions = [getattr(program, "own_step", None), getattr(program, "loss", None)]
     model = getattr(program, "model", None)
     if isinstance(model, torch.nn.Module):
@@ -103,9 +103,9 @@ def _may_be_users(function: Any) -> bool:
 
 
 def _numbers(tensor: torch.Tensor) -> Iterator[int]:
-    """Yield the Buffers that a tensor keeps, by itself and through what its graph saved."""
+    """Yield the Buffers that a tensor keeps, by itself and through saved tensors of its graph."""
     for each in (tensor, *_saved(tensor)):
-        # Lists of the user's modules still hold what earlier runs left there.
+        # Lists of the user's modules still hold tensors of earlier runs.
         yield from (entry.number for entry in entries_of(each) if entry.ledger is state.current.ledger)
 
 

@@ -1,4 +1,4 @@
-"""What a variable of a running program leads to."""
+"""Tensors to which a variable of a running program leads."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -14,18 +14,18 @@ from memlint.accelerator.sparse import parts_of
 from memlint.memory.records import Frame
 
 _ITEMS = 1000
-"""Of a container or an object that are searched."""
+"""Number of items of a container or an object that are searched."""
 _SEQUENCES = (list, tuple, set, deque)
 _OPAQUE = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, str, bytes, int, float, type, ModuleType)
-"""Whose attributes are not the program's. What a model keeps it keeps on purpose."""
+"""Types whose attributes are not the program's. A model keeps its attributes on purpose."""
 
 
 def tensors_in(
     value: Any, path: str, depth: int, seen: set[int], *, dotted: bool = False
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a variable leads to, with how to write them, through `depth` containers and objects.
+    """Yield the tensors that a variable leads to, with their expressions, through `depth` containers and objects.
 
-    With `dotted` the items of a mapping that are attributes too are written as such: `outputs.logits`.
+    With `dotted`, items of a mapping that are attributes too are written as such: `outputs.logits`.
     """
     if isinstance(value, torch.Tensor):
         yield path, value
@@ -45,17 +45,17 @@ def tensors_in(
 
 
 def attributes_of(value: Any) -> list[tuple[str, Any]]:
-    """Of an object whose attributes are the program's; none of other values."""
+    """Return the attributes of an object if they are the program's; empty for other values."""
     if not hasattr(value, "__dict__") or type(value).__module__ in ("builtins", "types"):
         return []
     return [] if isinstance(value, (*_OPAQUE, Mapping, *_SEQUENCES)) else list(vars(value).items())[:_ITEMS]
 
 
 def entries_of(tensor: torch.Tensor) -> list[Entry]:
-    """The ledger's entries of the storages that a tensor lies in; none of a tensor of the host."""
+    """Return the ledger's entries of the storages that a tensor lies in; none for a host tensor."""
     return [entry_of(part) for part in parts_of(tensor)] if is_virtual(tensor) else []
 
 
 def frame_of_code(code: CodeType, line: int) -> Frame:
-    """A line of a function."""
+    """Make a Frame for a line of a function."""
     return Frame(str(Path(code.co_filename)), line, code.co_name)

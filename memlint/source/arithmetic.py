@@ -1,4 +1,4 @@
-"""Operators and functions of Python, computed on plain values that stay small."""
+"""Python's operators and functions, evaluated on plain values that stay small."""
 
 import ast
 import operator
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from memlint.source.values import Call, Name, Settings, Unknown
 
 LONGEST = 10_000
-"""Repetitions of a list."""
+"""Largest number of repetitions of a list."""
 _LARGEST = 2**40
-"""Numbers that are computed with."""
+"""Largest magnitude of numbers in a computation."""
 OPERATORS: Mapping[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
@@ -24,7 +24,7 @@ CONVERSIONS: Mapping[str, Callable[..., object]] = {
 
 
 def computed(function: Callable[..., object], *arguments: object) -> object:
-    """The result of one of these. Raises Unknown for what is no plain value, or may grow large."""
+    """Evaluate one of these. Raises Unknown for values that are not plain, or may grow large."""
     if any(isinstance(each, Name | Call | Settings) for each in arguments):
         raise Unknown
     numbers = [each for each in arguments if isinstance(each, int | float)]

@@ -1,4 +1,4 @@
-"""Where a file gives names and attributes their values."""
+"""Assignments of names and attributes in a file."""
 
 import ast
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from memlint.source.text import Source, dotted_name
 
 
 def assigns(node: ast.AST, name: str) -> bool:
-    """Whether a statement binds a name."""
+    """Return True if a statement binds a name."""
     if isinstance(node, ast.Assign):
         return any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
     if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
@@ -19,7 +19,7 @@ def assigns(node: ast.AST, name: str) -> bool:
 
 @lru_cache(maxsize=16)
 def attribute_assignments(scope: Scope) -> Mapping[str, list[ast.Assign]]:
-    """By `name.attribute`: the statements that assign it."""
+    """Return the statements that assign each `name.attribute`."""
     assigned: dict[str, list[ast.Assign]] = {}
     for node in scope.nodes:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
@@ -29,24 +29,24 @@ def attribute_assignments(scope: Scope) -> Mapping[str, list[ast.Assign]]:
 
 
 def ends_before(statement: ast.AST, node: ast.stmt | ast.expr) -> bool:
-    """Whether it stands before the line of `node`."""
+    """Return True if a statement ends before the line of `node`."""
     return (getattr(statement, "end_lineno", 0) or 0) < node.lineno
 
 
 def has_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
-    """Whether a function takes an argument of this name."""
+    """Return True if a function takes an argument of this name."""
     arguments = function.args
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
     return any(each is not None and each.arg == name for each in every)
 
 
 def defines(source: Source, name: str) -> bool:
-    """Whether a class or function of the file has this name."""
+    """Return True if a class or function of the file has this name."""
     return any(isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name for node in source.tree.body)
 
 
 def made_in_init(source: Source, owner: ast.ClassDef, attribute: str) -> tuple[ast.expr, Scope] | None:
-    """What `__init__` assigns to an attribute of `self`, or the class to its own."""
+    """Return the value that `__init__` assigns to an attribute of `self`, or the class body to its own."""
     for scope in scopes(source):
         if scope.owner is owner and scope.name == "__init__":
             for node in scope.nodes:

@@ -1,4 +1,4 @@
-"""Where a project calls the classes and functions of one of its files, with the arguments as far as text shows them."""
+"""Calls of a file's classes and functions in its project, with the arguments as far as the text shows them."""
 
 import ast
 import re
@@ -22,18 +22,18 @@ _TEST_FOLDERS = frozenset({"test", "tests", "testing"})
 _CLASS_KEYS = ("_target_", "target", "type", "name", "class_path", "class_name", "arch")
 _ARGUMENT_KEYS = ("params", "init_args", "args", "kwargs")
 _MOST = 400
-"""Calls of such a name that are looked at."""
+"""Largest number of calls of one name that are looked at."""
 
 
 class Where(IntEnum):
-    """What kind of file a call stands in, the likeliest to be meant first."""
+    """Kind of file of a call, the likeliest to be meant first."""
 
     TRAINING = 0
     CONFIG = 1
     OTHER = 2
     OWN_FILE = 3
     PART = 4
-    """Of another model."""
+    """Inside another model."""
     NOTEBOOK = 5
     TEST = 6
     DOCUMENT = 7
@@ -46,31 +46,31 @@ class CallSite:
     function: str
     """Name of the class or function in the file that defines it, or of a class and its method."""
     arguments: Mapping[str, object]
-    """Plain values, or records of `memlint.source.values`; positional arguments stand under digits."""
+    """Plain values, or records of `memlint.source.values`; the keys of positional arguments are digits."""
     unseen: Mapping[str, str]
-    """Arguments of which the text does not say what they are, with the last name that the call has for each."""
+    """Arguments whose value the text does not determine, with the last name that the call has for each."""
     where: Where
     is_default: bool
-    """Whether the conditions around it hold with the project's defaults, as far as anybody can see."""
+    """True if no condition around it is known to fail with the project's defaults."""
     path: str
     line: int
     source: Source | None = None
-    """The code it stands in; None in a config."""
+    """Source of the call; None in a config."""
     inside: str = ""
-    """The function or class it stands in."""
+    """Function or class around it."""
 
     @property
     def misses_settings(self) -> bool:
-        """Whether something is set on one of its arguments that nobody sees."""
+        """True if an unknown value is set on one of its arguments."""
         calls = (each for each in self.arguments.values() if isinstance(each, Call))
         return any(isinstance(value, Unseen) for call in calls for value in call.attributes.values())
 
 
 def call_sites(names: Collection[str], target: Path, project: Project) -> tuple[CallSite, ...]:
-    """Calls of what the file `target` defines under `names`, those first that are likeliest to be meant."""
+    """Return calls of the definitions `names` in the file `target`, the likeliest first."""
     sites = [site for source in project.files.sources(names) for site in _in_source(source, names, target, project)]
     sites += _in_configs(names, project.files)
-    # Where a command line chooses by name, as with models[args.arch](...), the name stands elsewhere.
+    # If a command line chooses by name, as with models[args.arch](...), the name is written elsewhere.
     return tuple(
         sorted(sites, key=lambda site: (not site.is_default, site.misses_settings, site.where, len(site.unseen)))
     )
@@ -109,13 +109,13 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
 
 
 def function_name(call: ast.Call, values: Values, scope: Scope) -> str:
-    """The last name of what is called: also of `models[args.arch](...)` and `getattr(models, args.arch)(...)`."""
+    """Return the last name of the called function; also for `models[arch](...)` and `getattr(models, arch)(...)`."""
     function = call.func
     try:
         if isinstance(function, ast.Subscript):
             value = values.of(function.slice, scope)
-            held = values.of(function.value, scope) if isinstance(function.value, ast.Name | ast.Attribute) else None
-            item = held.get(value) if isinstance(held, Mapping) else None
+            table = values.of(function.value, scope) if isinstance(function.value, ast.Name | ast.Attribute) else None
+            item = table.get(value) if isinstance(table, Mapping) else None
             return item.text.rpartition(".")[2] if isinstance(item, Name) else str(value)
         if isinstance(function, ast.Call) and called(function) == "getattr" and len(function.args) > 1:
             return str(values.of(function.args[1], scope))
@@ -125,23 +125,23 @@ def function_name(call: ast.Call, values: Values, scope: Scope) -> str:
 
 
 def _arguments_of(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    """The expressions of a call's arguments, positional ones under digits."""
+    """Yield the expressions of a call's arguments, positional ones under digits."""
     yield from ((str(position), node) for position, node in enumerate(call.args))
     yield from ((keyword.arg or "**", keyword.value) for keyword in call.keywords)
 
 
 def _trains_itself(scope: Scope) -> bool:
-    """Whether the function belongs to a module of Lightning's kind, which holds the model and its training step."""
+    """Return True if the function belongs to a Lightning-like module, which holds the model and its training step."""
     return scope.owner is not None and any(getattr(each, "name", "") == "training_step" for each in scope.owner.body)
 
 
 def _is_base_call(call: ast.Call) -> bool:
-    """Whether it is `Base.__init__(...)` or a method of something else that has the same name."""
+    """Return True if it is `Base.__init__(...)` or a method of another class with the same name."""
     return isinstance(call.func, ast.Attribute) and dotted_name(call.func.value).startswith(("self", "super"))
 
 
 def kind_of(source: Source, root: Path, *, own: bool = False) -> Where:
-    """What kind of file it is in the project at `root`; `own`: the one that defines what is looked for."""
+    """Return the kind of file in the project at `root`; `own`: the file that defines the searched names."""
     path = Path(source.path)
     folders = path.relative_to(root).parts[:-1]
     if path.suffix == ".ipynb":
@@ -158,13 +158,13 @@ def kind_of(source: Source, root: Path, *, own: bool = False) -> Where:
 
 
 def is_training(source: Source) -> bool:
-    """Whether the file trains, or is named as if it did."""
+    """Return True if the file trains, or is named as if it did."""
     trains = source.words & {"backward", "optim", "Trainer", "LightningModule"}
     return bool(trains) or _TRAINS.fullmatch(Path(source.path).stem) is not None
 
 
 def _is_from(function: ast.expr, source: Source, target: Path, root: Path) -> bool:
-    """Whether what is called may be what `target` defines: no class of the same name that stands elsewhere."""
+    """Return True if the called name may be defined in `target`: it is no class of the same name defined elsewhere."""
     if isinstance(function, ast.Subscript | ast.Call):
         return True
     written = dotted_name(function)
@@ -180,15 +180,15 @@ def _is_from(function: ast.expr, source: Source, target: Path, root: Path) -> bo
 
 
 def _by_name(call: ast.Call, scope: Scope, values: Values, target: Path) -> bool:
-    """Whether it calls something of a module that is imported by a name which may be that of `target`.
+    """Return True if it calls something of a module that is imported by a name, which may be `target`'s.
 
-    It may where that is the name by default, or a command line of a document says it.
+    It may if that is the default name, or if a command line of a document states it.
     """
     holder = call.func.value if isinstance(call.func, ast.Attribute) else None
     if not isinstance(holder, ast.Name):
         return False
-    made = (each.value for each in scope.nodes if assigns(each, holder.id) and isinstance(each, ast.Assign))
-    for value in made:
+    assigned = (each.value for each in scope.nodes if assigns(each, holder.id) and isinstance(each, ast.Assign))
+    for value in assigned:
         if called(value) in ("import_module", "__import__") and isinstance(value, ast.Call) and value.args:
             try:
                 name = str(values.of(value.args[0], scope))
@@ -205,7 +205,7 @@ def _starred(source: Source) -> Iterator[ast.ImportFrom]:
 
 
 def _leads_to(meaning: str, source: Source, target: Path, root: Path) -> bool:
-    """Whether the dotted name, as the file imports it, may be one of `target`."""
+    """Return True if the dotted name, as the file imports it, may be one of `target`."""
     level = len(meaning) - len(meaning.lstrip("."))
     parts = meaning.lstrip(".").split(".")[:-1]
     folders = [Path(source.path).parent] if not level else [(Path(source.path).parents)[level - 1]]
@@ -216,14 +216,14 @@ def _leads_to(meaning: str, source: Source, target: Path, root: Path) -> bool:
                 continue
             if place.resolve() == target:
                 return True
-            # A package may hand it on; a module that defines the name itself is another one.
+            # A package may re-export it; a module that defines the name itself is another one.
             return place.name == "__init__.py" and place.parent.resolve() in target.parents
     known = {target.stem, *(each.name for each in target.parents)}
     return not parts or parts[-1] in known
 
 
 def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSite]:
-    """Mappings of YAML and JSON files that name a class with its arguments, as hydra's `_target_` does."""
+    """Yield mappings of YAML and JSON files that name a class with its arguments, as hydra's `_target_` does."""
     for path, values in files.configs.items():
         for each in mappings(values):
             key = next((k for k in _CLASS_KEYS if isinstance(each.get(k), str)), None)
@@ -236,7 +236,7 @@ def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSit
 
 
 def mappings(value: object) -> Iterator[Mapping[str, object]]:
-    """The mappings within a config, outer before inner."""
+    """Yield the mappings within a config, outer before inner."""
     if isinstance(value, Mapping):
         yield value
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():

@@ -1,4 +1,4 @@
-"""What is written in a call: its arguments, and the chain of methods it stands in."""
+"""Parts of a call in the text: its arguments, and the chain of methods it belongs to."""
 
 import ast
 from collections.abc import Collection, Iterator
@@ -9,7 +9,7 @@ _FACTORIES = frozenset({"empty", "ones", "rand", "randn", "zeros"})
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
-    """Give the argument called `name`, or the one at `position` from 0; None where it is not written."""
+    """Return the argument called `name`, or the one at `position` from 0; None if it is not written."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -19,24 +19,24 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 
 def unpacks(call: ast.Call) -> bool:
-    """Whether it passes on arguments that are not written there, with `*` or `**`."""
+    """Return True if it passes arguments that are not written there, with `*` or `**`."""
     return any(isinstance(value, ast.Starred) for value in call.args) or any(
         keyword.arg is None for keyword in call.keywords
     )
 
 
 def is_literal(node: ast.expr | None, value: object) -> bool:
-    """Whether it is written as this constant; `1` is not `True`."""
+    """Return True if it is written as this constant; `1` is not `True`."""
     return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
 def called(node: ast.AST | None) -> str:
-    """`cuda` of `model.to("cpu").cuda()`, `load` of `torch.load(f)`; empty for what is no call of a name."""
+    """Return `cuda` for `model.to("cpu").cuda()`, `load` for `torch.load(f)`; empty if it is no call of a name."""
     return last_name(node.func) if isinstance(node, ast.Call) else ""
 
 
 def last_name(function: ast.expr) -> str:
-    """`backward` of `self.scaler.scale(loss).backward`."""
+    """Return `backward` for `self.scaler.scale(loss).backward`."""
     return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)
 
 
@@ -48,14 +48,14 @@ def chain(node: ast.expr, methods: Collection[str]) -> Iterator[ast.Call]:
 
 
 def before(node: ast.expr, methods: Collection[str]) -> ast.expr:
-    """Give what the methods of `chain` are called on: `x()` of `x().a().b()`."""
+    """Return the object on which the methods of `chain` are called: `x()` for `x().a().b()`."""
     for call in chain(node, methods):
         node = call.func.value  # type: ignore[attr-defined]
     return node
 
 
 def constant_shape(call: ast.Call) -> tuple[int, ...] | None:
-    """Give the shape a factory such as `torch.zeros` is called with; None where it is not written out."""
+    """Return the literal shape with which a factory such as `torch.zeros` is called; None if it is not literal."""
     if called(call) not in _FACTORIES:
         return None
     size = argument(call, "size")

@@ -1,4 +1,4 @@
-"""Comments that take findings away: `# memlint: ignore[MEM107] reason`, and `# noqa: MEM107` as other linters have."""
+"""Comments that suppress findings: `# memlint: ignore[MEM107] reason`, and `# noqa: MEM107` as in other linters."""
 
 import io
 import re
@@ -17,12 +17,12 @@ _IGNORE = re.compile(
 _NOQA = re.compile(r"#\s*noqa\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
 _CODE = re.compile(r"[A-Z]+[0-9]+")
 _OTHER_WORDS = {"ignore-file": "file-ignore", "skip-file": "file-ignore", "disable": "ignore", "noqa": "ignore"}
-"""What other linters call these comments."""
+"""Names that other linters use for these comments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """A comment that takes findings away: codes, the lines `first` to `last` it covers, and where it stands."""
+    """A comment that suppresses findings: codes, the lines `first` to `last` it covers, and its place."""
 
     codes: tuple[str, ...]
     reason: str
@@ -33,12 +33,12 @@ class Suppression:
     origin: str
     """`memlint` or `noqa`."""
     whole_file: bool = False
-    """Whether it is a `file-ignore`."""
+    """True for a `file-ignore`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A comment that begins like a suppression and is none: where it stands, what it says and how to mend it."""
+    """A comment that begins like a suppression and is none: its place, its text and its correction."""
 
     line: int
     column: int
@@ -49,7 +49,7 @@ class Malformed:
 def marked_comments(
     path: str, text: str, covered: Callable[[int], tuple[int, int]]
 ) -> Iterator[Suppression | Malformed]:
-    """Every comment in `text` that is, or begins like, a suppression, in file order.
+    """Yield every comment in `text` that is, or begins like, a suppression, in file order.
 
     `covered` gives the first and last line that a comment belonging to a line covers; `path` only names the file.
     Raises Unreadable.
@@ -90,7 +90,7 @@ def _next_code_line(lines: Sequence[str], line: int) -> int:
 
 
 def _correction(order: str) -> str:
-    """How to mend a comment that says `order` after `memlint:`."""
+    """Return the correction of a comment that says `order` after `memlint:`."""
     word, bracket, rest = order.partition("[")
     word, *after = word.split() or [""]
     codes = ", ".join(_CODE.findall(order.upper())) or "MEM107"
@@ -100,7 +100,7 @@ def _correction(order: str) -> str:
         if not meant:
             return f"There are `# memlint: ignore[{codes}] reason` and `# memlint: file-ignore[{codes}] reason`."
         return f"Did you mean `# memlint: {meant}[{codes}] reason`?"
-    if _IGNORE.fullmatch(order):  # as it would be right elsewhere
+    if _IGNORE.fullmatch(order):  # the correct form elsewhere
         return "Put `file-ignore` on a line of its own, or write `ignore` for this line alone."
     if not _CODE.search(order.upper()):
         return f"Name the codes, as in `# memlint: {word}[MEM107] reason`: nothing silences every rule."

@@ -1,4 +1,4 @@
-"""What the rounds of a loop put into lists and dictionaries that outlive them."""
+"""Values that the iterations of a loop put into lists and dictionaries that outlive them."""
 
 import ast
 import re
@@ -17,8 +17,8 @@ _DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A loss or an output that a round of `loop` leaves in `container`."""
+class StoredValue:
+    """A loss or an output that an iteration of `loop` leaves in `container`."""
 
     node: ast.expr | ast.stmt
     container: str
@@ -27,7 +27,7 @@ class Kept:
     loop: Loop
 
 
-def kept_values(scope: Scope) -> Iterator[Kept]:
+def stored_values(scope: Scope) -> Iterator[StoredValue]:
     """Yield every loss and output put into a container that the innermost loop does not make anew."""
     puts = [put for put in _puts(scope) if scope.loops(put[0])]
     values = Values(scope) if puts else None
@@ -37,11 +37,11 @@ def kept_values(scope: Scope) -> Iterator[Kept]:
             continue
         pairs = ((expression, values.of(expression)) for expression in expressions)
         if known := next(((expression, value) for expression, value in pairs if value), None):
-            yield Kept(node, container, *known, loop)
+            yield StoredValue(node, container, *known, loop)
 
 
 def returned(scope: Scope, container: str) -> bool:
-    """Whether the function gives the container, or what it makes of it, to its caller."""
+    """Return True if the function returns the container, or a value made from it."""
     derived = {container}
     for node in scope.nodes:
         if isinstance(node, ast.Assign) and any(dotted_name(part) in derived for part in ast.walk(node.value)):
@@ -55,7 +55,7 @@ def returned(scope: Scope, container: str) -> bool:
 
 
 def joined(scope: Scope, container: str) -> bool:
-    """Whether the function gives the container to `torch.cat` or the like, so that tensors alone are in it."""
+    """Return True if the function passes the container to `torch.cat` or the like, so that it holds only tensors."""
     return any(
         _JOINS.fullmatch(scope.source.qualified_name(call.func) or "") and dotted_name(call.args[0]) == container
         for call in scope.calls
@@ -64,30 +64,30 @@ def joined(scope: Scope, container: str) -> bool:
 
 
 def read_before_backward(scope: Scope, container: str) -> bool:
-    """Whether something is differentiated after the container was read, so that its graphs may be needed."""
+    """Return True if something is differentiated after the container was read, so that its graphs may be needed."""
     last = max((position(call) for call in scope.calls if called(call) in _DIFFERENTIATES), default=None)
     return last is not None and any(place < last for place in _reads(scope, container))
 
 
 def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.expr]]]:
-    """Yield each statement or call that puts something somewhere, the container, and what it puts."""
-    made = _containers(scope)
+    """Yield each statement or call that stores a value, the container, and the value."""
+    containers = _containers(scope)
     for node in scope.nodes:
         container, put = "", node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in _PUTS and node.args:
-            held = node.func.value
-            container, put = dotted_name(held.value if isinstance(held, ast.Subscript) else held), node.args[0]
+            target = node.func.value
+            container, put = dotted_name(target.value if isinstance(target, ast.Subscript) else target), node.args[0]
         elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List):
             container, put = dotted_name(node.target), node.value
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             name = dotted_name(node.targets[0].value)
-            container, put = name if name in made else "", node.value
+            container, put = name if name in containers else "", node.value
         if container and isinstance(node, ast.expr | ast.stmt) and isinstance(put, ast.expr):
             yield node, container, _parts(put)
 
 
 def _containers(scope: Scope) -> set[str]:
-    """Names that start as a list or dictionary."""
+    """Return names that start as a list or dictionary."""
     names: set[str] = set()
     for node in scope.nodes:
         if isinstance(node, ast.Assign):

@@ -1,4 +1,4 @@
-"""Whether what a function computes can be differentiated where the function cannot be seen to do it."""
+"""Escape analysis of a function's values: a value that gets out of it may be differentiated elsewhere."""
 
 import ast
 
@@ -15,14 +15,14 @@ _LOGS = frozenset(
     {"add_scalar", "critical", "debug", "error", "format", "info", "set_description", "set_postfix", "warning", "write"}
 )
 _OWN = frozenset({"append", "appendleft", "extend", "clear", "pop", "mean", "sum", "div", "mul", "cpu", "to"})
-"""Methods of lists and tensors that give nothing to anybody."""
+"""Methods of lists and tensors that pass nothing on."""
 
 
 def leaves(scope: Scope, name: str) -> bool:
-    """Whether the value of `name`, or what is computed from it with its graph, may get out of the function.
+    """Return True if the value of `name`, or a value computed from it with its graph, may get out of the function.
 
-    It does where it is returned, stored in an object, passed to a call that is not known to only read it, used by a
-    nested function, or where the caller has it already. In doubt it does.
+    It does if it is returned, stored in an object, passed to a call that is not known to only read it, used by a nested
+    function, or if the caller has it already. In doubt the answer is True.
     """
     names = _computed_from(scope, name)
     if "" in names or "." in name or not names.isdisjoint(_shared(scope)):
@@ -31,7 +31,7 @@ def leaves(scope: Scope, name: str) -> bool:
 
 
 def _computed_from(scope: Scope, name: str) -> set[str]:
-    """Names that hold `name` or something computed from it; the empty one for what is no plain name."""
+    """Return names that hold `name` or something computed from it; an empty name stands for any other target."""
     names: set[str] = set()
     more = {name}
     while more - names:
@@ -51,7 +51,7 @@ def _computed_from(scope: Scope, name: str) -> set[str]:
 
 
 def _shared(scope: Scope) -> set[str]:
-    """Names that the caller or a function inside has too."""
+    """Return names that the caller or a nested function has too."""
     names: set[str] = set()
     if not isinstance(scope.node, ast.Module):
         arguments = scope.node.args
@@ -65,7 +65,7 @@ def _shared(scope: Scope) -> set[str]:
 
 
 def _carries(scope: Scope, value: ast.expr, names: set[str]) -> bool:
-    """Whether one of `names` is read in `value` and not under a call that cuts the graph."""
+    """Return True if one of `names` is read in `value` outside of a call that cuts the graph."""
     return any(
         isinstance(node, ast.Name) and node.id in names and not _cut(scope, node, value) for node in ast.walk(value)
     )

@@ -1,6 +1,6 @@
-"""Evaluates the expressions of a file without running anything: literals, names, and what those are assigned.
+"""Evaluation of a file's expressions without running anything: literals, names, and their assigned values.
 
-A name is followed to its assignment, a parameter to what callers pass or to its default, `args.x` to the default of
+A name is followed to its assignment, a parameter to the callers' argument or to its default, `args.x` to the default of
 the command line's `--x`, and `config["x"]` to the project's YAML and JSON files.
 """
 
@@ -42,31 +42,31 @@ _MAKES_SETTINGS = re.compile(
 )
 _PARSES = re.compile(r"parse_(known_)?args")
 _COMMON = frozenset({"main", "run", "forward", "train", "build", "get", "create", "make", "load", "init"})
-"""Names of functions that are too many to tell which one is called."""
+"""Function names that are too common to tell which function is called."""
 
 
 class Elsewhere(Protocol):
-    """What the other files of a project say."""
+    """Information from the other files of a project."""
 
     root: Path
 
     def settings(self, source: Source, text: str) -> Settings:
-        """Those that code in `source` has under the name `text`. Raises Unknown."""
+        """Return the settings that code in `source` has under the name `text`. Raises Unknown."""
 
     def option(self, name: str) -> object:
-        """The default of an option of any command line; None without one."""
+        """Return the default of an option of any command line; None if there is none."""
 
     def calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
-        """Calls of a function or class by its last name."""
+        """Return calls of a function or class by its last name."""
 
 
 class Values:
     """Evaluates expressions of one file."""
 
     def __init__(self, source: Source, project: Elsewhere | None, root: Path | None = None, depth: int = 0) -> None:
-        """Names of other files are followed below `root`, that of the project if it is not given.
+        """Names of other files are followed below `root`, by default the project's.
 
-        `depth` counts the expressions that wait for this one's.
+        `depth` counts the expressions that wait for the value of this one.
         """
         self.source = source
         self.project = project
@@ -74,7 +74,7 @@ class Values:
         self._depth = depth
 
     def of(self, node: ast.expr, scope: Scope | None) -> object:
-        """Give a plain value, or a Name, a Call or Settings. Raises Unknown."""
+        """Return a plain value, or a Name, a Call or Settings. Raises Unknown."""
         self._depth += 1
         try:
             if self._depth > _DEEPEST:
@@ -133,7 +133,7 @@ class Values:
                 return computed(OPERATORS[type(op)], self.of(left, scope), self.of(right, scope))
             case ast.BoolOp(op=op, values=items):
                 value: object = None
-                for each in items:  # as Python does: the first that decides, or else the last
+                for each in items:  # as in Python: the first that decides, or else the last
                     value = self.of(each, scope)
                     if bool(value) is isinstance(op, ast.Or):
                         break
@@ -143,7 +143,7 @@ class Values:
         raise Unknown
 
     def _followed(self, value: object) -> object:
-        """What a name that another file of the project assigns stands for there; anything else as it is."""
+        """Return the value that another file of the project assigns to a name; anything else unchanged."""
         for _ in range(_DEEPEST):
             if not isinstance(value, Name) or self._root is None:
                 break
@@ -160,7 +160,7 @@ class Values:
         return value
 
     def runs(self, node: ast.AST, scope: Scope) -> bool:
-        """Whether the conditions around `node` hold, as far as anybody can see."""
+        """Return False if a condition around `node` is known not to hold."""
         child = node
         for parent in scope.around(node):
             if isinstance(parent, ast.If) and child is not parent.test:
@@ -173,7 +173,7 @@ class Values:
         return True
 
     def arguments(self, call: ast.Call, scope: Scope | None) -> tuple[dict[str, object], tuple[str, ...]]:
-        """Arguments of a call, positional ones under digits, and the names of those that nobody can see."""
+        """Return the arguments of a call, positional ones under digits, and the names of the unknown ones."""
         known: dict[str, object] = {}
         unseen = []
         position = 0
@@ -187,7 +187,7 @@ class Values:
             except Unknown:
                 unseen.append(str(position))
                 if isinstance(node, ast.Starred):
-                    break  # nobody knows how many it stands for
+                    break  # the number of its items is not known
                 position += 1
         for keyword in call.keywords:
             try:
@@ -203,7 +203,7 @@ class Values:
         return known, tuple(unseen)
 
     def _name(self, node: ast.Name, scope: Scope | None) -> object:
-        """What was assigned last before `node`, the default of a parameter, settings, or a name to be looked up."""
+        """Evaluate a name: its last assignment before `node`, the default of a parameter, settings, or a Name."""
         outside = scopes(self.source)[0]
         for each in dict.fromkeys((scope, outside)):
             if each is None:
@@ -224,7 +224,7 @@ class Values:
         raise Unknown
 
     def _with_attributes(self, node: ast.Name, value: ast.expr, scope: Scope) -> object:
-        """What was assigned to the name, with what was set on it since where a class of the project makes it."""
+        """Evaluate the name's assigned value, with attributes set on it since, if a class of the project makes it."""
         names = [name for name in attribute_assignments(scope) if name.startswith(f"{node.id}.")]
         if not names or not isinstance(value, ast.Call) or _PARSES.fullmatch(called(value)):
             return self._assigned(node.id, value, scope)
@@ -277,9 +277,9 @@ class Values:
         raise Unknown
 
     def _passed(self, name: str, scope: Scope) -> tuple[object, ...] | None:
-        """What the project's first call of the function, or of the class whose `__init__` it is, passes on.
+        """Return the argument in the project's first call of the function, or of the class whose `__init__` it is.
 
-        Empty where that is not seen.
+        Empty if it cannot be evaluated, None if there is no call.
         """
         function = scope.owner.name if scope.owner is not None and scope.name == "__init__" else scope.name
         if self.project is None or (scope.owner is not None and function == scope.name) or function in _COMMON:
@@ -311,7 +311,7 @@ class Values:
         return self._item(self._holder(node.value, scope), node.attr)
 
     def _imported(self, node: ast.Attribute, name: Name) -> object:
-        """What an attribute of something imported is: a value that its file assigns, a setting, or else the name."""
+        """Evaluate an attribute of an imported object: a value that its file assigns, a setting, or else the Name."""
         with suppress(Unknown, LookupError):
             value = self._followed(name)
             if isinstance(value, Name) and _SETTINGS.fullmatch(dotted_name(node).partition(".")[0]):
@@ -321,13 +321,16 @@ class Values:
         return name
 
     def _set_on(self, node: ast.Name, name: str, scope: Scope | None) -> ast.expr | None:
-        """What is assigned to this attribute last before the name is used."""
+        """Return the last value assigned to this attribute before the name is used."""
         assigned = () if scope is None else attribute_assignments(scope).get(f"{node.id}.{name}", ())
         before = (each for each in reversed(assigned) if scope is not None and ends_before(each, node))
         return next((each.value for each in before if scope is not None and self.runs(each, scope)), None)
 
     def _holder(self, node: ast.expr, scope: Scope | None) -> object:
-        """What an attribute or item is of; settings, where nobody sees what makes them and the name says so."""
+        """Evaluate the owner of an attribute or item.
+
+        Settings, if its maker is not known and its name suggests them.
+        """
         try:
             value = self.of(node, scope)
         except Unknown:
@@ -338,7 +341,7 @@ class Values:
         return value
 
     def _is_own(self, function: object) -> bool:
-        """Whether a file of the project defines it."""
+        """Return True if a file of the project defines it."""
         if not isinstance(function, Name) or self._root is None:
             return False
         first, _, rest = function.text.lstrip(".").partition(".")
@@ -388,7 +391,7 @@ class Values:
 
 
 class _Put(ast.NodeTransformer):
-    """Put a value in the place of a name."""
+    """Replaces a name by a value."""
 
     def __init__(self, name: str, value: object) -> None:
         self._name, self._value = name, value
@@ -399,7 +402,7 @@ class _Put(ast.NodeTransformer):
 
 @lru_cache(maxsize=16)
 def _read(file: Path) -> Source:
-    """Raise Unknown for a file that nobody can read."""
+    """Read a file; raises Unknown if it cannot be read."""
     try:
         return Source.read(file)
     except Unreadable as error:

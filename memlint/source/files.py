@@ -1,4 +1,4 @@
-"""Python files: which there are below a directory, what is in them, and why one cannot be read.
+"""Python files: those below a directory, their content, and the reason why one cannot be read.
 
 Reading never crashes: whatever keeps a file from being understood is an `Unreadable` naming the file,
 the line where that is known, and the reason.
@@ -14,13 +14,14 @@ from pathlib import Path
 from memlint.base.errors import TargetError
 
 MAX_SOURCE_NBYTES = 8 * 2**20
-"""Files above this are not parsed: a syntax tree takes about a hundred times the text, and nobody writes such files."""
+"""Largest size in bytes of a parsed file: a syntax tree takes about a hundred times the text, and nobody writes such
+files."""
 SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
-"""Names of those that hold nothing a person of the project wrote, beside those that are hidden."""
+"""Names of directories without files written by the project's people, besides hidden ones."""
 
 
 class Unreadable(TargetError):  # noqa: N818 -- TargetError is its suffix
-    """A file that cannot be read or parsed; `line` is 1 where the line is not known."""
+    """A file that cannot be read or parsed; `line` is 1 if the line is not known."""
 
     def __init__(self, path: str, line: int, reason: str) -> None:
         super().__init__(f"{path}:{line}: {reason}")
@@ -30,7 +31,7 @@ class Unreadable(TargetError):  # noqa: N818 -- TargetError is its suffix
 
 
 def python_files(paths: Iterable[str | Path]) -> Iterator[Path]:
-    """Yield the files named, and the `.py` and `.pyi` files below the directories named, sorted, each once.
+    """Yield the named files, and the `.py` and `.pyi` files below the named directories, sorted, each once.
 
     Hidden directories and those of environments and builds are not searched unless named.
     """
@@ -55,7 +56,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Give the content of a Python file; raises Unreadable."""
+    """Return the content of a Python file; raises Unreadable."""
     name = str(path)
     try:
         status = Path(path).stat()
@@ -69,19 +70,19 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def decode(content: bytes, path: str) -> tuple[str, str]:
-    """Decode a Python file as Python would: its text, line ends as they are, and the name of its encoding.
+    """Decode a Python file as Python would: return its text with the line ends unchanged, and the name of its encoding.
 
     Raises Unreadable.
     """
     try:
-        readable = content.replace(b"\0", b" ")  # null bytes say nothing of the encoding: parsers refuse them
+        readable = content.replace(b"\0", b" ")  # null bytes do not depend on the encoding: parsers refuse them
         encoding, _lines = tokenize.detect_encoding(io.BytesIO(readable).readline)
         return content.decode(encoding), encoding
     except UnicodeDecodeError as error:
         raise _not_text(content, path, error) from error
     except SyntaxError as error:
         try:
-            content.decode()  # what Python looks at for a coding comment has to be UTF-8
+            content.decode()  # the lines that Python searches for a coding comment have to be UTF-8
         except UnicodeDecodeError as wrong:
             raise _not_text(content, path, wrong) from error
         raise Unreadable(path, 1, f"has an encoding Python does not know: {error.msg}") from error

@@ -1,4 +1,4 @@
-"""What a Python file imports, and under which name it is imported, seen in its syntax tree: nothing is run."""
+"""Imports of a Python file, seen in its syntax tree without running anything."""
 
 import ast
 import os
@@ -15,9 +15,9 @@ from memlint.source.trees import walk
 
 _KIND = "imports"
 EVERYTHING = "*"
-"""Stands among the names of an Import for all that there are."""
+"""Marks `import *` among the names of an Import."""
 _BY_NAME = frozenset({"importlib.import_module", "__import__"})
-"""What imports the module that its first argument names."""
+"""Functions that import the module named by their first argument."""
 _DYNAMIC = _BY_NAME | {
     "exec",
     "importlib.machinery.SourceFileLoader",
@@ -25,22 +25,22 @@ _DYNAMIC = _BY_NAME | {
     "runpy.run_module",
     "runpy.run_path",
 }
-"""These, and what runs code that is named otherwise."""
+"""Those functions, and others that run code with a computed name."""
 _WORDS = frozenset(name.rpartition(".")[2] for name in _DYNAMIC)
 _OWN_PACKAGE = ("__package__", "__name__")
 _PLACE = re.compile(r"([^\n\0\ud800-\udfff]+\.py)::[\w.]+")
-"""The text in a declaration that names a file: `losses.py::masked`."""
+"""Pattern of a file in a declaration: `losses.py::masked`."""
 
 
 class Import(NamedTuple):
-    """One module that a file names."""
+    """One module that a file imports."""
 
     module: str
-    """Dotted; empty for `from . import layers`."""
+    """Dotted name; empty for `from . import layers`."""
     level: int = 0
-    """How many dots stand before it."""
+    """Number of leading dots."""
     names: tuple[str, ...] = ()
-    """What is imported from it, modules or not."""
+    """Names imported from it, modules or not."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -49,13 +49,13 @@ class Import(NamedTuple):
 
 
 class Imports(NamedTuple):
-    """What one file names of others."""
+    """All imports of one file."""
 
     modules: frozenset[Import] = frozenset()
     files: frozenset[str] = frozenset()
-    """Those named as in `losses.py::masked`, as they are written."""
+    """Files named as in `losses.py::masked`, as written."""
     undecided: bool = False
-    """Whether it may import what its text does not say."""
+    """True if it may import modules that its text does not name."""
 
 
 def imports_in(content: bytes, path: str) -> Imports:
@@ -74,7 +74,7 @@ def imports_in(content: bytes, path: str) -> Imports:
 
 
 def _dynamic(source: Source) -> Iterator[Import | None]:
-    """What calls import: None for those of which nobody can say, and for functions that are not called here."""
+    """Yield what dynamic calls import: None for unknown modules, and for functions that are not called here."""
     called: set[ast.expr] = set()
     for node in walk(source.tree):
         if isinstance(node, ast.Call) and (meaning := _meaning(node.func, source)) in _DYNAMIC:
@@ -90,7 +90,7 @@ def _meaning(node: ast.expr, source: Source) -> str | None:
 
 
 def _named(call: ast.Call) -> Import | None:
-    """The module that stands as text in a call."""
+    """Return the module that is written as text in a call."""
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     first = arguments[0] if arguments else None
     if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
@@ -109,14 +109,17 @@ def _files(source: Source) -> Iterator[str]:
 
 
 class ImportReader:
-    """Reads what files import, once, and keeps it in the cache of the project at `root`, or nowhere if that is None."""
+    """Reads the imports of files, once, and keeps them in the cache of the project at `root`.
+
+    In none if that is None.
+    """
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
         self._known: dict[Path, Imports] = {}
 
     def __call__(self, path: Path) -> Imports:
-        """What the file at `path` imports; undecided where it is there and cannot be read."""
+        """Return the imports of the file at `path`; undecided if it exists and cannot be read."""
         if path not in self._known:
             try:
                 self._known[path] = self._read(path, read_bytes(path))
@@ -145,7 +148,7 @@ def _decoded(entry: Any) -> Imports:
 
 
 def module_name(path: Path) -> tuple[str, Path]:
-    """Dotted name for the file and the folder it is found from.
+    """Return the dotted name of the file and the folder from which it is imported.
 
     Raises WorkloadError for a file that is not valid Python, TargetError for one that cannot be read.
     """
@@ -163,7 +166,7 @@ def module_name(path: Path) -> tuple[str, Path]:
 
 
 def _relative_levels(path: Path) -> int:
-    """How many folders up the file's relative imports reach: 1 for `from .layers import Block`."""
+    """Return the number of folders that the file's relative imports reach up: 1 for `from .layers import Block`."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:

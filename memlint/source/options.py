@@ -1,4 +1,4 @@
-"""Settings that code has by default: options of a command line, calls that hold many, trees of yacs' kind."""
+"""Settings with defaults in code: options of a command line, calls with many arguments, trees of yacs' kind."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from memlint.source.text import Source, dotted_name
 from memlint.source.values import Call, Unknown, Unseen
 
 WORDS = ("add_argument", "HParams", "DEFINE_integer", "Namespace", "dict", "edict", "CfgNode")
-"""One of these stands in every file that has some."""
+"""Words of which at least one occurs in every file with settings."""
 _HOLDS_SETTINGS = re.compile(r"HParams|Namespace|(Attr|Easy|Config)Dict|edict|dict")
 _FEW = 4
-"""Arguments that a call with settings has at least."""
+"""Smallest number of arguments of a call that holds settings."""
 
 
 class Option(NamedTuple):
-    """A setting, and where it stands."""
+    """A setting and its place."""
 
     value: object
     line: int
     is_typed: bool = False
-    """Whether the value is not the default, but that of a command line that somebody shows."""
+    """True if the value is that of a command line shown in a document, not the default."""
 
 
 def options_in(source: Source, root: Path) -> dict[str, Option]:
-    """Those of one file, by name; what stands in other files is followed below `root`."""
+    """Return the settings of one file, by name; definitions in other files are followed below `root`."""
     values = Values(source, None, root)
     options = _tree(source, values) if "CfgNode" in source.words else {}
     for scope in scopes(source):
@@ -46,7 +46,7 @@ def options_in(source: Source, root: Path) -> dict[str, Option]:
 
 
 def typed(options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Option]:
-    """`options` with the values that they have on a command line of these words."""
+    """Return `options` with the values that they have on a command line of these words."""
     own = dict(options)
     for word, following in itertools.pairwise((*words, "-")):
         key = word.lstrip("-").replace("-", "_")
@@ -63,7 +63,7 @@ def typed(options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Opti
 
 
 def _tree(source: Source, values: Values) -> dict[str, Option]:
-    """What is set outside of functions, as `_C.DATA.BATCH_SIZE = 128`: mappings within mappings."""
+    """Return settings made outside of functions, as `_C.DATA.BATCH_SIZE = 128`: mappings within mappings."""
     options: dict[str, Option] = {}
     outside = scopes(source)[0]
     for node in outside.nodes:
@@ -76,11 +76,11 @@ def _tree(source: Source, values: Values) -> dict[str, Option]:
             branch = {} if isinstance(value, Call) else value
             if not inner:
                 options.setdefault(first, Option(branch, node.lineno))
-            held = options[first].value if first in options else None
+            branch_of = options[first].value if first in options else None
             for name in inner[:-1]:
-                held = held.get(name) if isinstance(held, dict) else None
-            if inner and isinstance(held, dict):
-                held[inner[-1]] = branch
+                branch_of = branch_of.get(name) if isinstance(branch_of, dict) else None
+            if inner and isinstance(branch_of, dict):
+                branch_of[inner[-1]] = branch
     return options
 
 
@@ -100,7 +100,7 @@ def _settings_in(call: ast.Call, values: Values, scope: Scope) -> Iterator[tuple
 
 
 def _option_in(call: ast.Call, values: Values, scope: Scope) -> Iterator[tuple[str, object]]:
-    """The name that `add_argument` gives a value, and its default."""
+    """Yield the name that `add_argument` gives a value, and its default."""
     flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     key = argument(call, "dest")
     name = key.value if isinstance(key, ast.Constant) else max(flags, key=len, default="").lstrip("-").replace("-", "_")

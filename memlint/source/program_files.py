@@ -1,8 +1,8 @@
-"""Which files a program consists of, found without running it.
+"""Files of which a program consists, found without running it.
 
 Modules are looked for as Python looks for them, with its own finder and the search path that a Workload is loaded with.
-One that is nowhere on that path may be on one that the program makes for itself: then it is every file of the project
-that has such a name. So there may be too many files, and too few only where `undecided` says so.
+A module that is nowhere on that path may be on one that the program sets up itself: then every file of the project with
+such a name counts. So the result may have too many files, and too few only if `undecided` says so.
 """
 
 import os
@@ -25,21 +25,21 @@ from memlint.source.imports import EVERYTHING, Import, ImportReader, module_name
 
 @dataclass(slots=True)
 class ProgramFiles:
-    """The files that a program consists of."""
+    """Files of which a program consists."""
 
     files: set[Path] = field(default_factory=set)
-    """Absolute, without links. Those of installed packages are left out."""
+    """Paths, absolute and with links resolved. Files of installed packages are left out."""
     words: set[str] = field(default_factory=set)
-    """Names of modules in its imports, dotted ones taken apart."""
+    """Names of modules in its imports, split at dots."""
     undecided: bool = False
-    """Whether it may have files that nobody can see without running it: then the others are not all there."""
+    """True if it may have files that cannot be seen without running it: then the others are not all there."""
 
 
 class Project:
-    """The files below one folder; what each of them imports is read once."""
+    """Files below one folder; the imports of each are read once."""
 
     def __init__(self, root: Path, *, cache: bool = True) -> None:
-        """`root` is absolute; with `cache` imports are kept there from run to run."""
+        """`root` is absolute; with `cache` imports are kept there between runs."""
         self.root = root
         self._imports = ImportReader(root if cache else None)
         self._imported: dict[tuple[object, ...], tuple[Path, ...]] = {}
@@ -70,13 +70,16 @@ class Project:
         return program
 
     def _search_path(self, files: Sequence[Path]) -> tuple[str, ...]:
-        """`sys.path` where these files are loaded. A package in `src` may be installed from there in any way."""
+        """Return `sys.path` as it is when these files are loaded.
+
+        A package in `src` may be installed from there in any way.
+        """
         own = (*map(_folder, files), self.root, self.root / "src")
         last = (file.parent for file in files)
         return tuple(dict.fromkeys((*map(str, own), *sys.path, *map(str, last))))
 
     def _files_of(self, each: Import, folder: Path, search_path: tuple[str, ...]) -> tuple[Path, ...]:
-        """Files that an import runs which stands in a file in `folder`."""
+        """Return the files that an import in a file of `folder` runs."""
         key = (each, folder) if each.level else (each, search_path)
         if key not in self._imported:
             self._imported[key] = tuple(file.resolve() for file in self._look_for(each, folder, search_path))
@@ -119,7 +122,7 @@ class Project:
 
 class _Module(NamedTuple):
     file: Path | None
-    """None for a package without `__init__.py`."""
+    """File of the module; None for a package without `__init__.py`."""
     inside: Sequence[str]
     """Folders of the modules in it."""
 
@@ -133,7 +136,7 @@ def _find(name: str, folders: Sequence[str]) -> _Module | None:
 
 
 def _folder(file: Path) -> Path:
-    """The folder from which a file is imported."""
+    """Return the folder from which a file is imported."""
     try:
         return module_name(file)[1]
     except (MemlintError, RecursionError, MemoryError):
@@ -141,17 +144,17 @@ def _folder(file: Path) -> Path:
 
 
 def _module_path(file: Path) -> Path:
-    """The file without its suffix, or its folder if it is that of a package."""
+    """Return the file without its suffix, or its folder if it is that of a package."""
     return file.parent if file.name == "__init__.py" else file.with_suffix("")
 
 
 def _packages(folder: Path) -> Iterator[Path]:
-    """The `__init__.py` of the package that `folder` is, and of those it is in."""
+    """Yield the `__init__.py` of the package that `folder` is, and of those it is in."""
     while os.path.isfile(folder / "__init__.py"):  # noqa: PTH113 -- some text that stands for a path may be too long
         yield folder / "__init__.py"
         folder = folder.parent
 
 
 def _is_foreign(file: Path) -> bool:
-    """Whether it belongs to Python, to a package that was installed, or to memlint."""
+    """Return True if it belongs to Python, to an installed package, or to memlint."""
     return is_installed(str(file)) or is_memlint(str(file), rules=True)

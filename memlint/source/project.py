@@ -1,4 +1,4 @@
-"""What a project's files say beside a call: settings of its command lines and configs, and who calls a function."""
+"""Information in a project's files about a call: settings of command lines and configs, and callers of a function."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MOST_CALLS = 8
 
 
 class Project:
-    """The project that a file belongs to."""
+    """Project of a file."""
 
     def __init__(self, files: ProjectFiles) -> None:
         self.files, self.root = files, files.root
         self._calls: dict[str, tuple[tuple[Scope, ast.Call], ...]] = {}
 
     def settings(self, source: Source, text: str) -> Settings:
-        """Those that code in `source` has under the name `text`: its own command line's first."""
+        """Return the settings that code in `source` has under the name `text`: its own command line's first."""
         nearest = sorted(self._options, key=lambda path: (path != source.path, *_steps(path, source.path)))
         options: dict[str, Option] = {}
         for path in nearest:
@@ -42,13 +42,13 @@ class Project:
         return Settings(text, values, *places[0])
 
     def option(self, name: str) -> object:
-        """The default of an option of any command line; None without one."""
+        """Return the default of an option of any command line; None if there is none."""
         return next((each[name].value for each in self._options.values() if name in each), None)
 
     def calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
-        """Calls of a function or class by its last name, outside of tests and documents."""
+        """Return the calls of a function or class by its last name, outside of tests and documents."""
         if function not in self._calls:
-            self._calls[function] = ()  # while it is looked for
+            self._calls[function] = ()  # during the search itself
             self._calls[function] = tuple(
                 (scope, call)
                 for source in self.files.sources((function,))
@@ -60,22 +60,22 @@ class Project:
         return self._calls[function]
 
     def _may_be_own(self, source: Source, function: ast.expr) -> bool:
-        """Whether what is called may be the project's: no method, and nothing that another package has."""
+        """Return True if the called function may be the project's: not a method, and not of another package."""
         meaning = source.qualified_name(function)
         if meaning is None:
             return not isinstance(function, ast.Attribute)
         top = meaning.partition(".")[0]
-        return not top or top in self._tops
+        return not top or top in self._top_level_names
 
     @cached_property
-    def _tops(self) -> frozenset[str]:
-        """Names of the project's files and folders."""
+    def _top_level_names(self) -> frozenset[str]:
+        """Names of the project's top-level files and folders."""
         paths = (path.relative_to(self.root) for path in self.files.paths if path.suffix == ".py")
         return frozenset(part.removesuffix(".py") for path in paths for part in path.parts)
 
     @cached_property
     def _options(self) -> dict[str, dict[str, Option]]:
-        """By file: its settings, as a document or a shell script types them that names the file that is looked at."""
+        """Settings by file, as documents or shell scripts that name the file type them."""
         options = {source.path: options_in(source, self.root) for source in self.files.sources(WORDS)}
         return {
             path: typed(each, self._command_line(Path(path).name, self.files.near.stem))
@@ -84,16 +84,16 @@ class Project:
         }
 
     def options_of(self, source: Source) -> Mapping[str, Option]:
-        """Settings that the file itself has."""
+        """Return the settings in the file itself."""
         return self._options.get(source.path, {})
 
     def _command_line(self, script: str, word: str) -> tuple[str, ...]:
-        """The words after `script` in a document's command line, or a shell script's, that has `word` among them."""
+        """Return the words after `script` in a command line of a document or shell script, if `word` is among them."""
         return next((line for line in self.files.command_lines(script) if word in line), ())
 
     @cached_property
     def _configured(self) -> dict[str, object]:
-        """The nearest config that stands where configs do."""
+        """Return the nearest config in a folder where configs usually are."""
         merged: dict[str, object] = {}
         for path, values in self.files.configs.items():
             if path.suffix == ".json" and "config" not in str(path).lower():
@@ -103,6 +103,6 @@ class Project:
 
 
 def _steps(path: str, other: str) -> tuple[int, str]:
-    """How many folders lie between two files."""
+    """Return the number of folders between two files."""
     common = Path(os.path.commonpath((path, other)))
     return len(Path(path).parts) + len(Path(other).parts) - 2 * len(common.parts), path

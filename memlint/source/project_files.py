@@ -1,4 +1,4 @@
-"""The files of a project that say how it uses something: scripts, tests, code in READMEs and notebooks, configs."""
+"""Files of a project that show its use: scripts, tests, code in READMEs and notebooks, configs."""
 
 import configparser
 import json
@@ -17,7 +17,7 @@ from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
 
 _MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
-"""Files that are looked at, files that are parsed, and the largest of them."""
+"""Number of files that are looked at, number of files that are parsed, and the largest size of a file in bytes."""
 _MOST_CONFIGS = 24
 _CONFIGS = (".yaml", ".yml", ".json")
 _SECTIONED = (".cfg", ".ini")
@@ -30,16 +30,16 @@ _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
 
 @dataclass(frozen=True)
 class ProjectFiles:
-    """Files below one folder, of which only those are parsed that mention what is looked for."""
+    """Files below one folder; only those that mention the searched words are parsed."""
 
     root: Path
     near: Path
-    """A file; those named after training come first, and then the nearest to it."""
+    """A file; files named after training come first, then the nearest to it."""
     _texts: dict[Path, str] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
-        """Those that may say something, the nearest first."""
+        """Candidate files, the nearest first."""
         paths = []
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _SKIPPED)
@@ -54,7 +54,7 @@ class ProjectFiles:
         return "train" not in path.stem, steps, str(path)
 
     def sources(self, words: Collection[str]) -> Iterator[Source]:
-        """Code in which one of `words` stands: of Python files, of blocks in documents, of notebooks."""
+        """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks."""
         pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
         num_read = 0
         for path in self.paths:
@@ -66,13 +66,13 @@ class ProjectFiles:
                 yield from self.code(path)
 
     def code(self, path: Path) -> Iterator[Source]:
-        """All code of one of the files, in a document block by block."""
+        """Yield all code of one of the files, a document block by block."""
         with suppress(Unreadable):
             yield from _code(path, self._text(path))
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
-        """Mappings that YAML and JSON files hold, the nearest first."""
+        """Return the mappings in YAML and JSON files, the nearest first."""
         configs: dict[Path, Mapping[str, Any]] = {}
         for path in self.paths:
             if path.suffix in _CONFIGS and len(configs) < _MOST_CONFIGS:
@@ -82,14 +82,14 @@ class ProjectFiles:
         return configs
 
     def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
-        """The options that documents and shell scripts type after the name of a Python script."""
+        """Yield the options that documents and shell scripts type after the name of a Python script."""
         for path in self.paths:
             text = self._text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
             for line in re.findall(rf"(?<![\w.-]){re.escape(script)} +(-[^\n`;|]*)", text):
                 yield tuple(line.replace("=", " ").split())
 
     def config(self, name: str) -> tuple[Path, Mapping[str, Any]] | None:
-        """The mapping that a YAML, JSON or INI file of the project holds, by its path from some folder above `near`."""
+        """Return the mapping in a YAML, JSON or INI file of the project, by its path from some folder above `near`."""
         if not name.endswith((*_CONFIGS, *_SECTIONED)):
             return None
         above = (folder for folder in self.near.parents if folder.is_relative_to(self.root))
@@ -98,7 +98,7 @@ class ProjectFiles:
         return (path, value) if path is not None and isinstance(value, Mapping) else None
 
     def line_of(self, path: Path, word: str) -> int:
-        """The first line that mentions `word` outside of a comment, or the first of all."""
+        """Return the first line that mentions `word` outside of a comment, or else the first of all."""
         lines = enumerate(self._text(path).splitlines(), 1)
         return next((number for number, line in lines if word in line and not line.lstrip().startswith("#")), 1)
 
@@ -120,12 +120,12 @@ def _config(path: Path, text: str) -> object:
             sections.read_string(text)
             return {name: {key: yaml.safe_load(value) for key, value in sections[name].items()} for name in sections}
         return yaml.safe_load(text)
-    except Exception:  # whatever a file that is not meant for anybody's parser makes it raise
+    except Exception:  # any error of a parser: the file may be meant for another one
         return None
 
 
 def _code(path: Path, text: str) -> Iterator[Source]:
-    """Python code of a file, each line where it stands in it."""
+    """Yield the Python code of a file, each line at its own number."""
     if path.suffix == ".py":
         yield Source.from_text(text, str(path))
     elif path.suffix == ".ipynb":
@@ -137,7 +137,7 @@ def _code(path: Path, text: str) -> Iterator[Source]:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Code blocks of a document, with the number of lines before each."""
+    """Yield the code blocks of a document, with the number of lines before each."""
     fence, first, block = "", 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         match = _FENCE.match(line)
@@ -154,7 +154,7 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(text: str) -> Iterator[str]:
-    """Lines of a notebook: those of its code as they are, all others empty."""
+    """Yield the lines of a notebook: those of its code unchanged, all others empty."""
     is_code = in_source = False
     for line in text.splitlines():
         entry = line.strip()

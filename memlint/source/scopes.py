@@ -1,4 +1,4 @@
-"""The functions of a Source, and what stands around each node in them: loops, conditions, blocks without gradients."""
+"""Functions of a Source, and the loops, conditions and no-grad blocks around each of their nodes."""
 
 import ast
 import re
@@ -27,17 +27,17 @@ EVALUATION = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """One function body, or the file outside of functions, without the functions defined in it."""
+    """One function body, or the file outside of functions, without nested functions."""
 
     source: Source
     node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
     owner: ast.ClassDef | None
-    """The class it is a method of."""
+    """Class of which it is a method."""
     parents: Mapping[ast.AST, ast.AST] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """Of the function; empty for the file."""
+        """Name of the function; empty for the file."""
         return getattr(self.node, "name", "")
 
     @cached_property
@@ -47,17 +47,17 @@ class Scope:
 
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
-        """The calls among `nodes`."""
+        """Calls among `nodes`."""
         return tuple(node for node in self.nodes if isinstance(node, ast.Call))
 
     @property
     def evaluates(self) -> bool:
-        """Whether it is named like an evaluation."""
+        """True if it is named like an evaluation."""
         return EVALUATION.fullmatch(self.name) is not None
 
     @property
     def in_module(self) -> bool:
-        """Whether it is a method of a class that looks like an `nn.Module`."""
+        """True if it is a method of a class that looks like an `nn.Module`."""
         if self.owner is None:
             return False
         methods = {node.name for node in self.owner.body if isinstance(node, ast.FunctionDef)}
@@ -65,18 +65,18 @@ class Scope:
 
     @property
     def in_dataset(self) -> bool:
-        """Whether it is a method of a class that derives from some `Dataset`."""
+        """True if it is a method of a class that derives from some `Dataset`."""
         bases = self.owner.bases if self.owner is not None else ()
         plain = (base.value if isinstance(base, ast.Subscript) else base for base in bases)
         return any(dotted_name(base).endswith("Dataset") for base in plain)
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield what holds `node` inside this scope, innermost first."""
+        """Yield the parents of `node` inside this scope, innermost first."""
         while (node := self.parents[node]) is not self.node:
             yield node
 
     def loops(self, node: ast.AST) -> tuple[Loop, ...]:
-        """Give the loops that run `node` again and again, innermost first."""
+        """Return the loops that repeat `node`, innermost first."""
         child, loops = node, []
         for parent in self.around(node):
             once = getattr(parent, "orelse", ())
@@ -88,7 +88,7 @@ class Scope:
         return tuple(loops)
 
     def conditional(self, node: ast.AST, loop: Loop) -> bool:
-        """Whether `node` may be left out in a round of `loop`."""
+        """Return True if an iteration of `loop` may skip `node`."""
         for parent in self.around(node):
             if parent is loop:
                 return False
@@ -97,7 +97,7 @@ class Scope:
         return True
 
     def guarded(self, node: ast.AST) -> bool:
-        """Whether autograd may be switched off there. What cannot be seen through counts as a yes."""
+        """Return True if autograd may be disabled at `node`. Unknown constructs count as a yes."""
         return self._guarded_whole or any(
             isinstance(parent, ast.With | ast.AsyncWith) and _guards(self.source, parent)
             for parent in self.around(node)
@@ -118,7 +118,7 @@ class Scope:
 
 
 def may_be_wrapped(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether it has a decorator that may run it under another mode of autograd."""
+    """Return True if it has a decorator that may run it under another mode of autograd."""
     return any(
         dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]
         not in _PLAIN_DECORATORS
@@ -127,34 +127,34 @@ def may_be_wrapped(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def position(node: ast.expr | ast.stmt) -> Position:
-    """Where `node` begins."""
+    """Return the start of `node`."""
     return node.lineno, node.col_offset
 
 
 def under_condition(scope: Scope, node: ast.AST) -> bool:
-    """Whether something written in the function decides if `node` runs."""
+    """Return True if a condition in the function decides if `node` runs."""
     return any(isinstance(parent, _BRANCHES) for parent in scope.around(node))
 
 
 def over_batches(loop: Loop | ast.comprehension) -> bool:
-    """Whether the loop goes over a data loader, by what it says after `in`."""
+    """Return True if the loop iterates over a data loader, judged by the expression after `in`."""
     return not isinstance(loop, ast.While) and LOADER.search(ast.unparse(loop.iter).lower()) is not None
 
 
 def calls_backward(block: ast.AST) -> bool:
-    """Whether something is differentiated in `block`."""
+    """Return True if something is differentiated in `block`."""
     return any(isinstance(node, ast.Call) and called(node).endswith("backward") for node in walk(block))
 
 
 @lru_cache(maxsize=1)
 def differentiates(source: Source) -> bool:
-    """Whether something in the file has a name that ends in `backward`."""
+    """Return True if the file contains a name that ends in `backward`."""
     return any(word.endswith("backward") for word in source.words)
 
 
 @lru_cache(maxsize=1)
 def goes_over_batches(source: Source) -> bool:
-    """Whether some loop of the file goes over a data loader."""
+    """Return True if some loop of the file iterates over a data loader."""
     return any(
         LOADER.search("\n".join(source.lines[node.iter.lineno - 1 : node.iter.end_lineno]).lower())
         and over_batches(node)
@@ -165,7 +165,10 @@ def goes_over_batches(source: Source) -> bool:
 
 @lru_cache(maxsize=1)
 def lists_batches(source: Source) -> bool:
-    """Whether a list comprehension may go over a data loader: a line of it says so. Quick, and often wrong."""
+    """Return True if a list comprehension may iterate over a data loader: a line looks like it.
+
+    Fast, and often wrong.
+    """
     if not source.mentions("loader", "dataset", "batches", "dl", "data_iter"):
         return False
     lines = (line.lower() for line in source.lines if " for " in line or line.lstrip().startswith("for "))
@@ -173,12 +176,12 @@ def lists_batches(source: Source) -> bool:
 
 
 def is_test(source: Source) -> bool:
-    """Whether the file holds unit tests or what they share: it imports `unittest`, `pytest` or `torch.testing`."""
+    """Return True if the file holds unit tests or their helpers: it imports `unittest`, `pytest` or `torch.testing`."""
     return any(re.match(r"(unittest|pytest|torch\.testing)(\.|$)", name) for name in source.imports.values())
 
 
 def uses_torch(source: Source) -> bool:
-    """Whether the file imports PyTorch."""
+    """Return True if the file imports PyTorch."""
     return "torch" in source.text and any(
         name == "torch" or name.startswith("torch.") for name in source.imports.values()
     )
@@ -186,7 +189,7 @@ def uses_torch(source: Source) -> bool:
 
 @lru_cache(maxsize=1)
 def scopes(source: Source) -> tuple[Scope, ...]:
-    """Give every Scope of the file, the one outside of functions first."""
+    """Return every Scope of the file, the one outside of functions first."""
     parents = source.index.parents
     scopes = [Scope(source, source.tree, None, parents)]
     for node in source.index.of(ast.FunctionDef, ast.AsyncFunctionDef):
@@ -198,9 +201,9 @@ def scopes(source: Source) -> tuple[Scope, ...]:
 def calls(
     source: Source, name: re.Pattern[str] | None = None, *, tests: bool = True
 ) -> Iterator[tuple[Scope, ast.Call]]:
-    """Yield every call of the file, or of what has such a qualified `name`, with its Scope.
+    """Yield every call of the file, or only those with such a qualified `name`, with its Scope.
 
-    Those in functions named like tests only if `tests`.
+    Functions named like tests are included only if `tests`.
     """
     for scope in scopes(source):
         for call in scope.calls if tests or not scope.name.startswith("test") else ():
@@ -210,14 +213,14 @@ def calls(
 
 @lru_cache(maxsize=1)
 def guarded_names(source: Source) -> frozenset[str]:
-    """Give the names, without what stands before the dot, of all that is called where autograd is switched off."""
+    """Return the last parts of the names of all functions called where autograd is disabled."""
     statements = (statement for block in guarding_blocks(source) for statement in block.body)
     calls = (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call))
     return frozenset({dotted_name(call.func).rpartition(".")[2] for call in calls} - {""})
 
 
 def guarding_blocks(source: Source) -> list[ast.With | ast.AsyncWith]:
-    """The blocks that may switch autograd off."""
+    """Return the blocks that may disable autograd."""
     return [node for node in source.index.of(ast.With, ast.AsyncWith) if _guards(source, node)]
 
 
@@ -226,7 +229,7 @@ def _guards(source: Source, block: ast.With | ast.AsyncWith) -> bool:
 
 
 def switches_off(source: Source, context: ast.expr) -> bool:
-    """Whether entering `context` may switch autograd off. What cannot be seen through counts as a yes."""
+    """Return True if entering `context` may disable autograd. Unknown constructs count as a yes."""
     if not isinstance(context, ast.Call):
         return not re.search(r"amp|autocast", dotted_name(context))
     last = (source.qualified_name(context.func) or dotted_name(context.func)).rpartition(".")[2]
@@ -237,7 +240,7 @@ def switches_off(source: Source, context: ast.expr) -> bool:
 
 
 def _is_switch(call: ast.Call) -> bool:
-    """Whether it is `torch.set_grad_enabled(False)` as a statement of its own, or of a value that is not written."""
+    """Return True for `torch.set_grad_enabled(False)`, or with a value that is not literal, as its own statement."""
     if dotted_name(call.func).rpartition(".")[2] not in ("set_grad_enabled", "_set_grad_enabled") or not call.args:
         return False
     return not (isinstance(call.args[0], ast.Constant) and call.args[0].value is True)

@@ -1,4 +1,4 @@
-"""Whether a file is a script, which is there to be run, seen in its text: nothing is run."""
+"""Scripts, recognised from their text without running anything: files that do work when they are run."""
 
 import ast
 import re
@@ -12,11 +12,11 @@ _OPTIMIZER = re.compile(r"(.*[._])?(optim|optimizer|opt|scaler)", re.IGNORECASE)
 
 
 def training_at_import(source: Source) -> ast.Call | None:
-    """The first call outside of functions and of `if __name__ == "__main__":` that trains.
+    """Return the first call outside of functions and of `if __name__ == "__main__":` that trains.
 
-    That is a `backward` or an optimizer's step in a loop, a function that calls one, one that is imported and named
-    after training, or the `fit` or `train` of a `Trainer`. Where the file defines no model it is also a command line
-    that is parsed.
+    Such a call is a `backward` or an optimizer's step in a loop, a function that makes one, an imported function named
+    after training, or the `fit` or `train` of a `Trainer`. In a file without a model it is also the parsing of a
+    command line.
     """
     if not uses_torch(source):
         return None
@@ -36,7 +36,7 @@ def training_at_import(source: Source) -> ast.Call | None:
 
 
 def is_script(source: Source) -> bool:
-    """Whether the file defines no model and has something to run: a part for `__main__`, or training."""
+    """Return True if the file defines no model and has something to run: a part for `__main__`, or training."""
     if _defines_model(source):
         return False
     return any(isinstance(node, ast.If) and _asks_for_main(node) for node in source.tree.body) or (
@@ -51,7 +51,7 @@ def _differentiates(call: ast.Call) -> bool:
 
 
 def _training_functions(source: Source) -> set[str]:
-    """Names of the file's functions that train, or call one that does."""
+    """Return the names of the file's functions that train, or call one that does."""
     functions = {
         scope.name: (scope.calls, calls_backward(scope.node) or any(map(_differentiates, scope.calls)))
         for scope in scopes(source)[1:]
@@ -67,7 +67,7 @@ def _training_functions(source: Source) -> set[str]:
 
 
 def _trainers(outside: Scope) -> set[str]:
-    """Names that hold what a class called `...Trainer` makes."""
+    """Return the names that hold instances of classes called `...Trainer`."""
     return {
         dotted_name(target)
         for node in outside.nodes

@@ -1,4 +1,4 @@
-"""What an example of the project calls its model with: `img = torch.randn(1, 3, 224, 224)` and then `model(img)`."""
+"""Inputs with which an example of the project calls its model: `img = torch.randn(1, 3, 224, 224)`, `model(img)`."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ class ShownTensor:
     shape: tuple[int, ...]
     dtype: str = "float32"
     high: int | None = None
-    """Its values are whole numbers below it, as of `torch.randint`."""
+    """Exclusive upper bound of its integer values, as in `torch.randint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """The call of a model in an example."""
+    """A call of the model in an example."""
 
     inputs: Mapping[str, object]
-    """ShownTensors and plain values; positional ones under digits."""
+    """ShownTensors and plain values; the keys of positional inputs are digits."""
     path: str
     line: int
     builds_so: bool = True
-    """Whether it is a call of the model as it is built here, and not of one that other code builds in another way."""
+    """True if the called model is built as here, False if other code builds it in another way."""
 
 
 def shown_call(site: CallSite, project: Project) -> ShownCall | None:
-    """How the code around `site` calls the model that it makes there; None where that does not show."""
+    """Return the call of the model that the code around `site` makes; None if it is not shown."""
     if site.source is None:
         return None
     values = _Tensors(site.source, project)
     for scope in scopes(site.source):
-        for made in (call for call in scope.calls if call.lineno == site.line):
-            for call in _calls_of(made, scope):
+        for maker in (call for call in scope.calls if call.lineno == site.line):
+            for call in _calls_of(maker, scope):
                 inputs, unseen = values.arguments(call, scope)
                 plain = (ShownTensor, bool, int, float, str)
                 if inputs and not unseen and all(isinstance(each, plain) for each in inputs.values()):
@@ -64,9 +64,9 @@ def shown_call(site: CallSite, project: Project) -> ShownCall | None:
     return None
 
 
-def _calls_of(made: ast.Call, scope: Scope) -> Iterator[ast.Call]:
-    """Calls of the name that stands for what is `made`, until it stands for something else."""
-    statement = next((node for node in scope.around(made) if isinstance(node, ast.Assign | ast.AnnAssign)), None)
+def _calls_of(maker: ast.Call, scope: Scope) -> Iterator[ast.Call]:
+    """Yield the calls of the name bound to the result of `maker`, until the name is rebound."""
+    statement = next((node for node in scope.around(maker) if isinstance(node, ast.Assign | ast.AnnAssign)), None)
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     if statement is None or len(targets) != 1 or not isinstance(targets[0], ast.Name):
         return
@@ -81,24 +81,24 @@ def _calls_of(made: ast.Call, scope: Scope) -> Iterator[ast.Call]:
 
 
 def _keeps(node: ast.AST, name: str) -> bool:
-    """Whether it is `name = name.to(...)`."""
+    """Return True if it is `name = name.to(...)`."""
     value = getattr(node, "value", None)
     return isinstance(value, ast.Call) and dotted_name(value.func).startswith(f"{name}.")
 
 
 class _Tensors(Values):
-    """Of examples, in which calls make tensors."""
+    """Evaluator of examples, in which calls make tensors."""
 
     def _call(self, node: ast.Call, scope: Scope | None) -> object:
         name = called(node)
         if dotted_name(node.func) == f"torch.{name}":
-            return self._made(name, node, scope)
+            return self._shown_tensor(name, node, scope)
         if isinstance(node.func, ast.Attribute) and name in _CASTS and not node.args:
             value = self.of(node.func.value, scope)
             return replace(value, dtype=_CASTS[name]) if isinstance(value, ShownTensor) else value
         return super()._call(node, scope)
 
-    def _made(self, name: str, node: ast.Call, scope: Scope | None) -> ShownTensor:
+    def _shown_tensor(self, name: str, node: ast.Call, scope: Scope | None) -> ShownTensor:
         arguments, unseen = self.arguments(node, scope)
         sizes = [value for key, value in arguments.items() if key.isdigit()]
         if any(key.isdigit() for key in unseen):
@@ -106,7 +106,7 @@ class _Tensors(Values):
         dtype = next((dotted_name(each.value) for each in node.keywords if each.arg == "dtype"), "")
         high = None
         if name.endswith("_like") and name.removesuffix("_like") in _OF_SIZES and isinstance(sizes[0], ShownTensor):
-            made = sizes[0]
+            tensor = sizes[0]
         elif name in _OF_SIZES or name == "randint":
             shape = arguments.get("size", sizes[-1] if sizes and isinstance(sizes[-1], tuple | list) else tuple(sizes))
             if name == "randint":
@@ -114,9 +114,11 @@ class _Tensors(Values):
                 high = arguments.get("high", bounds[-1] if bounds else None)
             if not isinstance(shape, tuple | list) or not all(type(each) is int for each in shape):
                 raise Unknown
-            made = ShownTensor(tuple(shape), "int64" if name == "randint" else "float32")
+            tensor = ShownTensor(tuple(shape), "int64" if name == "randint" else "float32")
         else:
             raise Unknown
         return replace(
-            made, dtype=dtype.removeprefix("torch.") or made.dtype, high=high if isinstance(high, int) else made.high
+            tensor,
+            dtype=dtype.removeprefix("torch.") or tensor.dtype,
+            high=high if isinstance(high, int) else tensor.high,
         )

@@ -1,7 +1,7 @@
-"""Which expressions of a function are losses or outputs of a model, and whether they still hold a graph or GPU memory.
+"""Expressions of a function that are losses or outputs of a model, and that may hold a graph or GPU memory.
 
-It goes by qualified names, by the usual names of models and criteria, and by the assignments of one function in the
-order of the text. What it does not know is no value at all, so rules err towards silence.
+The analysis uses qualified names, the usual names of models and criteria, and the assignments of one function in the
+order of the text. An unknown expression has no value, so rules err towards silence.
 """
 
 import ast
@@ -31,7 +31,7 @@ _FIELDS = frozenset({"logits", "last_hidden_state", "hidden_states", "pooler_out
 
 
 class Kind(StrEnum):
-    """What a value is to the training loop."""
+    """Kind of a value in a training loop."""
 
     LOSS = "loss"
     OUTPUT = "output"
@@ -43,15 +43,15 @@ class Value:
 
     kind: Kind
     graph: bool = True
-    """Whether it may keep an autograd graph alive."""
+    """True if it may keep an autograd graph alive."""
     on_device: bool = True
-    """Whether it is still where the model is."""
+    """True if it is still on the model's device."""
     scalar: bool = False
-    """Whether it is one number."""
+    """True if it is one number."""
     indices: bool = False
-    """Whether it holds positions, such as those of a maximum: much smaller than the output."""
+    """True if it holds positions, such as those of a maximum: much smaller than the output."""
     tensor: bool = field(default=False, compare=False)
-    """Whether it is certainly a tensor, and neither a number nor an object that holds tensors."""
+    """True if it is certainly a tensor, and neither a number nor an object that holds tensors."""
 
 
 _LOSS = Value(Kind.LOSS, scalar=True)
@@ -75,10 +75,10 @@ class Values:
             if call.args
             and dotted_name(call.func).rpartition(".")[2] in ("backward", "scale", "grad", "manual_backward")
         }
-        """Names of what `backward` is called on."""
+        """Names on which `backward` is called."""
         engines = {name for call, name in differentiated.items() if call.args}
         self._losses = self.differentiated - {name for name in engines if "loss" not in name}
-        """Those without what may be an engine, as in `accelerator.backward(loss)`."""
+        """Those without possible engines, as in `accelerator.backward(loss)`."""
         for node in scope.nodes:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -90,7 +90,7 @@ class Values:
                     self._bind(dotted_name(name), position(node.target), None)
 
     def of(self, node: ast.expr) -> Value | None:
-        """Give what `node` is; None for anything that is neither a loss nor an output."""
+        """Return the value of `node`; None if it is neither a loss nor an output."""
         value = self._of(node)
         return replace(value, graph=False) if value and value.graph and self.scope.guarded(node) else value
 
@@ -202,29 +202,29 @@ class Values:
             self._bound.setdefault(name, []).append((place, value))
 
     def starts_in(self, name: str, loop: Loop) -> bool:
-        """Whether a round of `loop` gives `name` a meaning that does not come from its old one."""
+        """Return True if an iteration of `loop` rebinds `name` to a value that does not depend on its old one."""
         last = loop.end_lineno or loop.lineno
         return any(loop.lineno <= line <= last for line, _column in self._starts.get(name, ()))
 
 
 def _is_function(source: Source, name: str) -> bool:
-    """Whether the file defines or imports what is called so: `test_net(net, loader)` may return anything."""
+    """Return True if the file defines or imports this name: `test_net(net, loader)` may return anything."""
     return name in source.imports or name.rpartition(".")[2] in _defined(source)
 
 
 @lru_cache(maxsize=1)
 def _defined(source: Source) -> frozenset[str]:
-    """Give the names of all functions and methods of the file."""
+    """Return the names of all functions and methods of the file."""
     return frozenset(node.name for node in source.index.of(ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def _after(value: ast.expr) -> Position:
-    """Where the statement that assigns `value` ends: its own right side still has the old meaning."""
+    """Return the end of the statement that assigns `value`: its own right side still sees the old value."""
     return value.end_lineno or value.lineno, value.end_col_offset or value.col_offset
 
 
 def _made_in(scope: Scope) -> tuple[set[str], set[str]]:
-    """Names of modules and of criteria that the file makes; attributes of `self` only of criteria."""
+    """Return the names of modules and of criteria that the file makes; attributes of `self` only for criteria."""
     modules, criteria = set(), set()
     for name, function in _constructed(scope.source):
         qualified = scope.source.qualified_name(function) or ""
@@ -237,7 +237,7 @@ def _made_in(scope: Scope) -> tuple[set[str], set[str]]:
 
 @lru_cache(maxsize=1)
 def _constructed(source: Source) -> tuple[tuple[str, ast.expr], ...]:
-    """Give what every assignment of a call assigns to, and what it calls."""
+    """Return the targets of every assignment of a call, and the called name."""
     return tuple(
         (name, node.value.func)
         for node in source.index.of(ast.Assign)

@@ -17,7 +17,7 @@ from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.trees import Index, comment_spans, statements
 
 _WORD_BYTES = bytes(byte if re.match(rb"[A-Za-z0-9_]", bytes([byte])) else ord(" ") for byte in range(256))
-"""For `bytes.translate`: everything but letters, digits and underscores of ASCII becomes a space."""
+"""Table for `bytes.translate`: everything but letters, digits and underscores of ASCII becomes a space."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Source:
 
     path: str
     text: str
-    """Decoded, without byte order mark, every line end a single newline."""
+    """Text, decoded, without byte order mark, every line end a single newline."""
     tree: ast.Module
 
     @classmethod
@@ -62,19 +62,19 @@ class Source:
 
     @cached_property
     def line_starts(self) -> tuple[int, ...]:
-        """Where each of `lines` begins in `text`, counted in characters from 0."""
+        """Start of each of `lines` in `text`, counted in characters from 0."""
         return (0, *accumulate(len(line) + 1 for line in self.lines[:-1]))
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Every name, keyword and other word of ASCII letters and digits, those of comments and strings included.
+        """All names, keywords and other words of ASCII letters and digits, those of comments and strings included.
 
-        To look for a few words here is quicker than a regular expression over the text.
+        Lookup of a few words here is faster than a regular expression over the text.
         """
         return frozenset(self.text.encode(errors="replace").translate(_WORD_BYTES).decode().split())
 
     def mentions(self, *texts: str) -> bool:
-        """Whether one of `texts`, which are in lower case, stands anywhere in the file in any case.
+        """Return True if one of `texts`, which are in lower case, occurs anywhere in the file in any case.
 
         This is much quicker than a regular expression with alternatives.
         """
@@ -86,12 +86,12 @@ class Source:
 
     @cached_property
     def statements(self) -> tuple[ast.AST, ...]:
-        """All statements, handlers and cases, outer before inner: quicker to have than `index`."""
+        """All statements, handlers and cases, outer before inner: faster to get than `index`."""
         return tuple(statements(self.tree))
 
     @cached_property
     def index(self) -> Index:
-        """Every node of the tree and what holds it."""
+        """Every node of the tree and its parent."""
         return Index(self.tree)
 
     @cached_property
@@ -112,14 +112,17 @@ class Source:
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
-        """What each imported or aliased name stands for: `F` -> `torch.nn.functional`.
+        """Full name of each imported or aliased name: `F` -> `torch.nn.functional`.
 
         A name imported twice keeps its first meaning; `from torch import *` is the entry `*`.
         """
         return _imports(self.statements)
 
     def qualified_name(self, node: ast.expr) -> str | None:
-        """`torch.nn.functional.relu` for `F.relu` under the file's imports; None where the root was not imported."""
+        """Return `torch.nn.functional.relu` for `F.relu` under the file's imports.
+
+        None if the root was not imported.
+        """
         name, dot, rest = dotted_name(node).partition(".")
         root = self.imports.get(name)
         if root is None and "*" in self.imports and name and not dot:
@@ -127,14 +130,14 @@ class Source:
         return None if root is None else root + dot + rest
 
     def suppressed(self, code: str, line: int) -> bool:
-        """Whether a comment takes a finding of `code` on `line` away."""
+        """Return True if a comment suppresses a finding of `code` on `line`."""
         firsts, lasts = self._suppressed_lines.get(code, ((), ()))
         position = bisect_right(firsts, line)
         return position > 0 and line <= lasts[position - 1]
 
     @cached_property
     def _suppressed_lines(self) -> dict[str, tuple[list[int], list[int]]]:
-        """By code: first lines of what its comments cover, ascending, and the highest line covered up to each."""
+        """By code: first lines covered by its comments, ascending, and the highest covered line up to each."""
         spans = grouped((code, (each.first, each.last)) for each in self.suppressions for code in each.codes)
         ordered = {code: sorted(covered) for code, covered in spans.items()}
         return {
@@ -143,10 +146,10 @@ class Source:
         }
 
     def covered(self, line: int) -> tuple[int, int]:
-        """First and last line that a comment belonging to `line` covers.
+        """Return the first and last line that a comment on `line` covers.
 
-        That is a whole simple statement, the header of a compound one, all of a function or class; a line outside of
-        these covers itself.
+        It covers a whole simple statement, the header of a compound one, or all of a function or class; outside of
+        these only its own line.
         """
         return self._spans.get(line, (line, line))
 
@@ -156,7 +159,7 @@ class Source:
 
 
 def source_at(path: str | Path) -> Source | None:
-    """The file as a Source; None if it cannot be read."""
+    """Return the file as a Source; None if it cannot be read."""
     try:
         return Source.read(path)
     except Unreadable:
@@ -164,7 +167,7 @@ def source_at(path: str | Path) -> Source | None:
 
 
 def dotted_name(node: ast.AST) -> str:
-    """`self.model` as it is written; empty for anything but names and their attributes."""
+    """Return `self.model` as written; empty for anything but names and their attributes."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -173,7 +176,7 @@ def dotted_name(node: ast.AST) -> str:
 
 
 def named(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.Name | ast.Attribute]:
-    """Those of `nodes` that are written as this dotted name."""
+    """Yield those of `nodes` that are written as this dotted name."""
     for node in nodes:
         if isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == name:
             yield node

@@ -1,4 +1,4 @@
-"""What a project's own training loop says of a step: batch size, sizes of images and texts, optimizer, loss, dtype."""
+"""Settings of a step in a project's own training loop: batch, image and text sizes, optimizer, loss, dtype."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ _LOSSES = {
     "BCELoss": "binary_cross_entropy", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",
     "HuberLoss": "huber_loss",
 }  # fmt: skip
-"""Losses of torch.nn, and the functions of torch.nn.functional that are the same."""
+"""Losses of torch.nn, and the equivalent functions of torch.nn.functional."""
 _RESIZES = frozenset(
     {"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize", "FixScaleCrop", "ExtRandomCrop", "Scale"}
 )
@@ -35,9 +35,9 @@ _SHORTEST_SIDES = frozenset({"RandomResize", "RandomShortestSize", "ResizeShorte
 _SHORTEST_SIDE = re.compile(r"(min|short|shorter|shortest)_?(side|size|edge)")
 _LONGEST_SIDE = re.compile(r"(max|long|longer|longest)_?(side|size|edge)")
 _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
-"""In the path of a module that prepares images."""
+"""Pattern in the path of a module that prepares images."""
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
-"""Sizes of the images of torchvision's data sets whose images are all alike."""
+"""Image sizes of torchvision's datasets whose images all have one size."""
 _BATCH = re.compile(
     r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(batch(_?size)?|bs|bsz)(_per_(gpu|device))?",
     re.IGNORECASE,
@@ -55,14 +55,14 @@ _OPTIONS = (
     ("num_points", _NUM_POINTS, _MANY),
     ("segment_size", re.compile(r"segment_?(size|length)", re.IGNORECASE), _MANY),
 )
-"""Sizes that a loop may read from its settings, what they are called there, and what they may be."""
+"""Sizes that a loop may read from its settings, their names there, and their plausible values."""
 
 
 class LoopSetting(NamedTuple):
-    """A setting of the loop, as memlint names it, with the text that says so and its place."""
+    """A setting of the loop under memlint's name, with the text that states it and its place."""
 
     key: str
-    """`batch`, `optimizer`, `loss`, `dtype`, `length`, or another of `_OPTIONS`."""
+    """One of `batch`, `optimizer`, `loss`, `dtype`, `length`, or another of `_OPTIONS`."""
     value: object
     text: str
     path: str
@@ -70,7 +70,7 @@ class LoopSetting(NamedTuple):
 
 
 def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
-    """What the only training script that imports the file `target`, or a package it is in, says of the step."""
+    """Return the settings in the only training script that imports the file `target`, or a package it is in."""
     module = target.relative_to(project.root).with_suffix("").parts
     scripts = [
         source
@@ -83,7 +83,7 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
 
 
 def _imported(source: Source) -> Iterator[tuple[str, ...]]:
-    """Dotted names, taken apart, of modules that the file may import."""
+    """Yield dotted names, split at dots, of modules that the file may import."""
     for node in source.statements:
         if isinstance(node, ast.Import):
             yield from (tuple(name.name.split(".")) for name in node.names)
@@ -94,14 +94,14 @@ def _imported(source: Source) -> Iterator[tuple[str, ...]]:
 
 
 def _stands_for(name: tuple[str, ...], module: tuple[str, ...]) -> bool:
-    """Whether it is the module, whose path is given, or one of the packages it is in, from any folder."""
+    """Return True if it is the module with the given path, or one of the packages it is in, from any folder."""
     return bool(name) and any(module[start : start + len(name)] == name for start in range(len(module)))
 
 
 def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
-    """What the code around a call says of the training step, by key, and what the code that uses that says else.
+    """Return the settings in the code around a call, by key, and the further ones in the code that uses it.
 
-    Of a call in a config, what that says.
+    For a call in a config, the settings are those of the config.
     """
     settings = sizes_in_config(site.path, project) if site.where is Where.CONFIG else {}
     if site.source is not None:
@@ -115,13 +115,13 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
 
 
 def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
-    """Sizes that a config of the project has, wherever in it; none for what is not the path of one."""
+    """Return the sizes anywhere in a config of the project; empty if the path is not that of a config."""
     settings: dict[str, LoopSetting] = {}
     path, values = project.files.config(path_text) or (Path(), {})
     for mapping in mappings(values):
         for name, value in mapping.items():
             key = _kind(str(name), value)
-            parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet's: of a batch, one after another
+            parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet: of a batch, one after another
             if key and isinstance(value, int) and isinstance(parts, int):
                 text, line = f"{name}: {value}", project.files.line_of(path, str(name))
                 settings.setdefault(key, LoopSetting(key, max(value // max(parts, 1), 1), text, str(path), line))
@@ -129,13 +129,13 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
 
 
 def _kind(name: str, value: object) -> str:
-    """The key of a size that is called so; empty where it is none, or not of this value."""
+    """Return the key of a size with this name; empty if there is none, or if the value is not plausible."""
     sizes = (key for key, pattern, sizes in _OPTIONS if pattern.fullmatch(name) and value in sizes)
     return next(sizes, "") if type(value) is int else ""
 
 
 def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, LoopSetting]:
-    """What one file says; the first that applies by default counts, and of losses the only one.
+    """Return the settings in one file; the first that applies by default counts, and a loss only if it is the sole one.
 
     The model is `built` in that line, if it is in this file.
     """
@@ -153,7 +153,7 @@ def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, Lo
                 text = " ".join(ast.unparse(call).split())
                 short = text if len(text) <= 60 else f"{text[:57]}..."
                 _put(settings, LoopSetting(key, value, short, source.path, call.lineno))
-    if len(losses) > 1:  # their sum, or one of them: the text alone does not say it
+    if len(losses) > 1:  # their sum, or one of them: the text alone does not decide
         settings.pop("loss", None)
     of_data = _of_data(source, project) if source.path.endswith(".py") else ()  # a document has many blocks
     for each in (*_options(source, project), *of_data):
@@ -163,7 +163,7 @@ def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, Lo
 
 
 def _put(settings: dict[str, LoopSetting], each: LoopSetting) -> None:
-    """Add a setting where neither it nor, of sizes of images, another is there."""
+    """Add a setting unless it, or for image sizes another one, exists."""
     sides = {"image_height", "image_width"}
     others = {"image_size"} if each.key in sides else sides if each.key == "image_size" else set()
     if others.isdisjoint(settings):
@@ -171,7 +171,7 @@ def _put(settings: dict[str, LoopSetting], each: LoopSetting) -> None:
 
 
 def _trains(scope: Scope, built: int) -> bool:
-    """Whether the step of the model that is built in a line is in the function, or what is needed for it."""
+    """Return True if the function contains the step of the model that is built in a line, or a necessary part of it."""
     makes = scope.owner if scope.owner is not None and scope.name == "__init__" else scope.node
     if not scope.name or scope.name in ("main", "training_step") or calls_backward(makes):
         return True
@@ -179,7 +179,7 @@ def _trains(scope: Scope, built: int) -> bool:
 
 
 def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopSetting]:
-    """Sizes in the modules that a training script imports to load its data, and in what these import."""
+    """Yield sizes in the modules that a training script imports to load its data, and in their imports."""
     for path in _files_imported(source, project.root):
         if _OF_DATA.search(str(path.relative_to(project.root))):
             with suppress(Unreadable):
@@ -189,7 +189,7 @@ def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopS
 
 
 def _sizes_of_data(source: Source, project: Project) -> Iterator[LoopSetting]:
-    """What functions of the file say, settings first; what stands outside of them only tries it out."""
+    """Yield sizes in functions of the file, settings first; code outside of functions only tries it out."""
     values = Values(source, project)
     yield from (each for each in _options(source, project) if each.key in ("batch", "image_size", "num_points"))
     for scope in scopes(source):
@@ -213,7 +213,7 @@ def _sizes_of_data(source: Source, project: Project) -> Iterator[LoopSetting]:
 
 
 def _files_imported(source: Source, root: Path) -> Iterator[Path]:
-    """Files of the project that `source` imports from."""
+    """Yield the files of the project that `source` imports from."""
     own = Path(source.path)
     above = [folder for folder in own.parents if folder.is_relative_to(root)]
     for node in source.statements:
@@ -236,7 +236,7 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         kind = _OPTIMIZERS[name]
         momentum = argument(call, "momentum", 2)
         if kind == "sgd" and momentum is not None and _value(momentum, scope, values) != 0:
-            kind = "sgd-momentum"  # also where nobody sees how much: it takes a buffer for each weight
+            kind = "sgd-momentum"  # also if its value is not known: it takes a buffer for each weight
         yield "optimizer", kind
     elif (loss := _loss(values.source.qualified_name(call.func) or "")) is not None:
         yield "loss", loss
@@ -255,7 +255,7 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
 
 
 def _sides(shortest: int, longest: object) -> Iterator[tuple[str, int]]:
-    """Images of a shortest side, lying, with the longest side that they may have where that is said."""
+    """Yield landscape images of a shortest side, with their longest side if that is stated."""
     if type(longest) is int and longest in _SIZES:
         yield from (("image_height", shortest), ("image_width", longest))
     else:
@@ -263,7 +263,7 @@ def _sides(shortest: int, longest: object) -> Iterator[tuple[str, int]]:
 
 
 def _image_sizes(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, int]]:
-    """Height and width that a transform or a data set of torchvision gives images, the largest that they may be."""
+    """Yield the largest height and width that a transform or dataset of torchvision gives images."""
     name = called(call)
     if name in _RESIZES and call.args:
         if (size := _square(_value(call.args[0], scope, values))) is not None:
@@ -277,7 +277,7 @@ def _image_sizes(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple
 
 
 def _loss(name: str) -> str | None:
-    """The class of torch.nn that is called by this whole name, or that a function of torch.nn.functional stands for."""
+    """Return the class of torch.nn with this full name, or the one equivalent to a function of torch.nn.functional."""
     place, _, last = name.rpartition(".")
     if place not in ("torch.nn", "torch.nn.functional", "torch.nn.modules.loss"):
         return None
@@ -292,14 +292,14 @@ def _value(node: ast.expr | None, scope: Scope, values: Values) -> object:
 
 
 def _is_enabled(call: ast.Call, scope: Scope, values: Values) -> bool:
-    """Whether the text says that autocast is on, as it is without an argument."""
+    """Return True if the text enables autocast, as it does without an argument."""
     name = values.source.qualified_name(call.func) or dotted_name(call.func)
     enabled = argument(call, "enabled", 0 if "cuda.amp" in name else 2)
     return enabled is None or _value(enabled, scope, values) is True
 
 
 def _is_evaluation(call: ast.Call, scope: Scope) -> bool:
-    """Whether a loader is bound to a name of an evaluation."""
+    """Return True if a loader is bound to a name for evaluation."""
     parent = scope.parents.get(call)
     targets = parent.targets if isinstance(parent, ast.Assign) else ()
     return any(re.search(r"val|test|eval|dev", dotted_name(target), re.IGNORECASE) for target in targets)
@@ -312,7 +312,7 @@ def _square(value: object) -> int | None:
 
 
 def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
-    """Sizes among the settings that the code reads, as `args.batch_size`, has an option for, or sets on something."""
+    """Yield sizes in the settings that the code reads (`args.batch_size`), has an option for, or sets."""
     values, own = Values(source, project), project.options_of(source)
     for node in source.index.of(ast.Attribute, ast.Subscript):
         key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
@@ -325,7 +325,7 @@ def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
                 )
     for name, option in own.items():
         yield LoopSetting(_kind(name, option.value), option.value, f"option {name}", source.path, option.line)
-    outside = frozenset(source.tree.body)  # what stands in a condition there may only try the file out
+    outside = frozenset(source.tree.body)  # code in a condition there may only try the file out
     for statement in source.index.of(ast.Assign):
         target, constant = statement.targets[0], getattr(statement.value, "value", None)
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and statement in outside):

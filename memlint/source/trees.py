@@ -1,6 +1,6 @@
-"""Quick walks over syntax trees.
+"""Fast walks over syntax trees.
 
-`ast.walk` asks every node for every field. Most nodes of a tree are names and constants, and most fields hold text or
+`ast.walk` visits every field of every node. Most nodes of a tree are names and constants, and most fields hold text or
 one of the few objects that say `Load` or `Add`; leaving those out makes a walk about four times as fast.
 """
 
@@ -24,11 +24,11 @@ _HOLDERS: dict[type[ast.AST], tuple[str, ...]] = {
     and issubclass(kind, ast.stmt | ast.ExceptHandler | ast.match_case)
     and (blocks := tuple(name for name in _BLOCKS if name in kind._fields))
 }
-"""What holds statements, and in which fields."""
+"""Types of nodes that hold statements, and the fields with them."""
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """Give the nodes directly inside `node`, in the order of its fields, without contexts and operators."""
+    """Return the nodes directly inside `node`, in the order of its fields, without contexts and operators."""
     nodes: list[ast.AST] = []
     for name in _FIELDS[node.__class__]:
         value = getattr(node, name, None)
@@ -59,9 +59,9 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def comment_spans(nodes: Iterable[ast.AST]) -> dict[int, tuple[int, int]]:
-    """First and last line that a comment covers, for every line of the head of one of the statements `nodes`.
+    """Return first and last line that a comment covers, for every line of the head of one of the statements `nodes`.
 
-    It is the innermost statement on the line that counts.
+    The innermost statement on a line decides.
     """
     begun: dict[int, int] = {}
     spans: dict[int, tuple[int, int]] = {}
@@ -75,7 +75,7 @@ def comment_spans(nodes: Iterable[ast.AST]) -> dict[int, tuple[int, int]]:
 
 
 def _extent(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int, int]:
-    """First line of a statement, last line of its head, and last line of what a comment in its head covers."""
+    """Return a statement's first line, the last line of its head, and the last line covered by comments in its head."""
     start, end = node.lineno, node.end_lineno or node.lineno
     if isinstance(node, ast.Match):
         end = max(start, node.cases[0].pattern.lineno - 1)
@@ -95,15 +95,15 @@ def _start(node: ast.stmt) -> int:
 
 
 class Index:
-    """Every node of a tree, and what holds it: from one walk."""
+    """Every node of a tree, and its parent: from one walk."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.nodes: list[ast.AST] = [tree]
-        """Outer before inner, level by level, and otherwise in the order of the text."""
+        """Nodes, outer before inner, level by level, and otherwise in the order of the text."""
         self._found: dict[tuple[type[ast.AST], ...], tuple[ast.AST, ...]] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
         self._inside: dict[ast.AST, tuple[int, int]] = {}
-        """Where in `nodes` those directly inside a node begin and end."""
+        """Range in `nodes` of the nodes directly inside a node."""
         nodes, parents, fields, tree_node = self.nodes, self.parents, _FIELDS, ast.AST
         for node in nodes:
             before = len(nodes)
@@ -121,9 +121,9 @@ class Index:
                 self._inside[node] = before, len(nodes)
 
     def in_text_order(self, block: list[ast.stmt], closed: frozenset[type[ast.AST]]) -> list[ast.AST]:
-        """Give everything in the statements of `block`, outer before inner and otherwise in the order of the text.
+        """Return everything in the statements of `block`, outer before inner and otherwise in the order of the text.
 
-        What is in nodes of the types `closed` is left out.
+        The contents of nodes of the types `closed` are left out.
         """
         nodes, inside = self.nodes, self._inside
         ordered: list[ast.AST] = []
@@ -143,14 +143,14 @@ class Index:
     def of(self, kind: type[_Node], other: type[_Other], /) -> tuple[_Node | _Other, ...]: ...
 
     def of(self, *kinds: type[ast.AST]) -> tuple[ast.AST, ...]:
-        """Give the nodes of exactly these types, in the order of `nodes`."""
+        """Return the nodes of exactly these types, in the order of `nodes`."""
         if kinds not in self._found:
             self._found[kinds] = tuple(node for node in self.nodes if node.__class__ in kinds)
         return self._found[kinds]
 
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of a type of node that may hold nodes."""
+    """Fields of a type of node that may hold nodes."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _WITHOUT_NODES)

@@ -1,4 +1,4 @@
-"""A call as somebody types it after a file: `UNet(n_channels=3)`."""
+"""A call as typed after a file's name: `UNet(n_channels=3)`."""
 
 import ast
 
@@ -11,7 +11,7 @@ from memlint.source.values import Call, Name, Unknown
 
 
 def literal_call(text: str) -> tuple[str, dict[str, object]] | None:
-    """The name and the arguments of a call as somebody types it; None for anything else. Raises Unknown."""
+    """Return the name and the arguments of a call as typed; None for anything else. Raises Unknown."""
     try:
         node = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
@@ -26,7 +26,7 @@ def literal_call(text: str) -> tuple[str, dict[str, object]] | None:
 
 
 class _Typed(Values):
-    """Of what somebody typed: every name is one of the file that it stands behind."""
+    """Evaluator of typed text: every name is one of the file that it follows."""
 
     def _name(self, node: ast.Name, _scope: Scope | None) -> object:
         return Name(node.id, "")

@@ -1,4 +1,4 @@
-"""From kernels on the virtual accelerator to a Trace.
+"""Recording of kernels on the virtual accelerator as a Trace.
 
 `records` holds the records and imports no torch; `recorder` makes them and does.
 """

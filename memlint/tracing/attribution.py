@@ -1,8 +1,8 @@
-"""Which source line and which module a kernel belongs to.
+"""Attribution of a kernel to its source line and its module.
 
-In the forward it is the innermost Python line outside PyTorch, and where that is in an installed package, also the
-innermost line of the project that led to it. A backward kernel has no Python line: it takes the place of its forward,
-through the sequence number that autograd gives every node when the forward makes it.
+A forward kernel belongs to the innermost Python line outside PyTorch and, if that is in an installed package, also to
+the innermost line of the project that led to it. A backward kernel has no Python line: it gets the place of its
+forward, through the sequence number that autograd gives every node when the forward makes it.
 """
 
 import sys
@@ -18,7 +18,7 @@ from memlint.memory.records import Frame, Phase
 _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
 _ENGINE = "_engine_run_backward"
 _TRACERS = ("trace_program", "run_script")
-"""Whoever asked for the trace is no part of the program: a rule, for one, may be a file of the user's."""
+"""Functions that start a trace. Their callers are not part of the program: a rule may be the user's own file."""
 
 _graph_task = torch._C._current_graph_task_id
 _autograd_node = torch._C._current_autograd_node
@@ -28,27 +28,27 @@ _getframe = sys._getframe
 Line = tuple[CodeType, int]
 """Code object and line."""
 Place = tuple[CodeType | None, int, Line | None, tuple[int, str] | None]
-"""A place before it is resolved: code object and line, the project's line if that is another, and id and type of the
-module that ran (None at the root)."""
+"""Place of a kernel, not yet resolved: code object and line, the project's line if that is another, and id and type of
+the module that ran (None at the root)."""
 NOWHERE: Place = (None, 0, None, None)
 
 
 class Attribution:
-    """Follows a running program: `place` says where the kernel that runs now belongs."""
+    """Follows a running program: `place` gives the place of the kernel that runs now."""
 
     def __init__(self) -> None:
         self._calls = threading.local()
         self.optimizing = False
         self.section = Phase.FORWARD
-        """The phase of what runs outside of a backward and an optimizer."""
+        """Phase of kernels outside a backward and an optimizer."""
         self._places: dict[int, Place] = {}
         self._last: tuple[int, Place] = 0, NOWHERE
-        """Number and place that were noted last."""
+        """Sequence number and place that were noted last."""
         self._kinds: dict[CodeType, int] = {}
 
     @property
     def modules(self) -> list[tuple[int, str]]:
-        """Id and type of the modules that this thread calls, outermost first: others may prepare data in theirs."""
+        """Id and type of the modules that this thread is calling, outermost first; other threads may prepare data."""
         try:
             modules: list[tuple[int, str]] = self._calls.modules
         except AttributeError:
@@ -56,7 +56,7 @@ class Attribution:
         return modules
 
     def place(self, *, writes: bool = False) -> tuple[Phase, Place]:
-        """Phase and place of the kernel that runs now, which `writes` where something was or not."""
+        """Return phase and place of the running kernel, which `writes` its arguments or not."""
         in_backward = _graph_task() != -1
         code, line, caller = self._line(_getframe(3))
         if in_backward and caller is None:
@@ -72,26 +72,26 @@ class Attribution:
         # recomputation, a hook or a custom function.
         number = _sequence() - 1
         before, last = self._last
-        if place == last:  # what runs no kernel of its own between two of a line, as views, is of that line as well
+        if place == last:  # nodes without a kernel between two of a line, as of views, are of that line too
             for each in range(before + 1, number):
                 self._places.setdefault(each, place)
-            if writes and number == before:  # it made its node, and then a copy of what it saves
+            if writes and number == before:  # it made its node, and then a copy to save
                 self._places.setdefault(number - 1, place)
         self._places.setdefault(number, place)
         self._last = number, place
         return (Phase.BACKWARD if in_backward else self.section), place
 
     def is_new_node(self) -> bool:
-        """Whether autograd has made a node since the last one that has a place."""
+        """Return True if autograd has made a node since the last one with a place."""
         return _sequence() - 1 > self._last[0]
 
     def _place_of_forward(self) -> Place:
-        """The place of the forward whose backward runs now."""
+        """Return the place of the forward whose backward runs now."""
         node = _autograd_node()
         return NOWHERE if node is None else self._places.get(node._sequence_nr(), NOWHERE)
 
     def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int, Line | None]:
-        """The innermost line of a project or a package; of a package with that of the project around it."""
+        """Return the innermost line of a project or a package; for a package also that of the project around it."""
         innermost: Line | None = None
         kinds = self._kinds
         while frame is not None:
@@ -127,7 +127,7 @@ def _kind(code: CodeType) -> int:
 
 
 def is_inside(module: str) -> bool:
-    """Whether a function of this module is running now."""
+    """Return True if a function of this module is running now."""
     frame: FrameType | None = _getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == module:
@@ -137,5 +137,5 @@ def is_inside(module: str) -> bool:
 
 
 def frame_of(code: CodeType | None, line: int, caller: Line | None = None) -> Frame | None:
-    """The record of a line and of the project's around it; None where no line of the program ran."""
+    """Return the record of a line and of the project's line around it; None if no line of the program ran."""
     return None if code is None else Frame(code.co_filename, line, code.co_name, caller and frame_of(*caller))

@@ -1,4 +1,4 @@
-"""What each Buffer is for: by the role of its tensor in the program, else by when it lives and who reads it."""
+"""The category of each Buffer: from the role of its tensor in the program, else from its lifetime and readers."""
 
 import weakref
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -14,20 +14,20 @@ Tensor = torch.Tensor
 
 
 class Roles:
-    """Buffers known by their role, gathered at the points of a step where the role shows."""
+    """Buffers with a known role, collected at the points of a step where the role shows."""
 
     def __init__(self) -> None:
         self.categories: dict[int, Category] = {}
         self.names: dict[int, str] = {}
         self.trained: dict[int, set[int]] = {}
-        """By identity of each optimizer the Buffers of parameters that it was given and that require a gradient."""
+        """Buffers of parameters that each optimizer received and that require a gradient, by the optimizer's `id`."""
         self.with_gradient: set[int] = set()
-        """Buffers of parameters that had a gradient at one of the looks."""
+        """Buffers of parameters that had a gradient at one of the checks."""
         self._parameters: dict[str, list[tuple[str, weakref.ref[Tensor]]]] = {}
-        """Of each model at the last look: what the program lets go of is not kept alive."""
+        """Parameters of each model at the last check, as weak references: the program may drop them."""
 
     def note_setup(self, program: Any) -> None:
-        """After setup: parameters, buffers and inputs."""
+        """Note parameters, buffers and inputs after setup."""
         model = getattr(program, "model", None)
         if isinstance(model, torch.nn.Module):
             self.note_model(model)
@@ -35,37 +35,37 @@ class Roles:
         self.note_inputs(getattr(program, "targets", None))
 
     def note_model(self, model: torch.nn.Module, prefix: str = "") -> None:
-        """Parameters and buffers of a model, whose names begin with `prefix`; that of each model is its own."""
+        """Note parameters and buffers of a model, whose names begin with `prefix`, which is unique to the model."""
         parameters = list(model.named_parameters(prefix=prefix))
         self._parameters[prefix] = [(name, weakref.ref(parameter)) for name, parameter in parameters]
         self._note(parameters, Category.PARAMETER)
         for name, parameter in parameters:
-            self._note(_carried(parameter, name), Category.PARAMETER)
+            self._note(_attached(parameter, name), Category.PARAMETER)
         self._note(model.named_buffers(prefix=prefix), Category.BUFFER)
 
     def note_parameters(self, tensors: Iterable[Tensor]) -> None:
-        """Parameters that belong to no model."""
+        """Note parameters that belong to no model."""
         self._note((("", tensor) for tensor in tensors), Category.PARAMETER)
 
     def note_inputs(self, inputs: Any) -> None:
-        """What a model is called with: tensors in dictionaries and lists."""
+        """Note the tensors that a model is called with, also in dictionaries and lists."""
         self._note(_named_tensors(inputs, ""), Category.INPUT)
 
     def note_gradients(self) -> None:
-        """Before each step of an optimizer, of which there may be one for every parameter, and at the end of a step."""
+        """Note gradients, before each optimizer step (a parameter may have its own) and at the end of a step."""
         for name, parameter in self._alive():
             if parameter.grad is not None:
-                self.with_gradient.update(_numbered(parameter))
+                self.with_gradient.update(_buffers_of(parameter))
                 self._note(((name, parameter.grad),), Category.GRADIENT)
 
     def note_state(self, program: Any) -> None:
-        """At the end of a step: what the optimizer keeps, and gradients that were left."""
+        """Note the optimizer's state and remaining gradients at the end of a step."""
         self.note_gradients()
         self.note_setup(program)
         self.note_optimizer(getattr(program, "optimizer", None))
 
     def note_optimizer(self, optimizer: Any) -> None:
-        """What an optimizer keeps, and parameters that it alone has."""
+        """Note the state of an optimizer, and parameters that only it has."""
         names = {id(parameter): name for name, parameter in self._alive()}
         groups = getattr(optimizer, "param_groups", ())
         self._note_trained(optimizer, [each for group in groups for each in group["params"]])
@@ -79,22 +79,22 @@ class Roles:
         trained = self.trained.setdefault(id(optimizer), set())
         for parameter in parameters:
             if isinstance(parameter, Tensor) and parameter.requires_grad:
-                trained.update(_numbered(parameter))
+                trained.update(_buffers_of(parameter))
 
     def _alive(self) -> Iterator[tuple[str, Tensor]]:
-        """The parameters of all models."""
+        """Yield the parameters of all models that are alive."""
         for parameters in self._parameters.values():
             yield from ((name, tensor) for name, parameter in parameters if (tensor := parameter()) is not None)
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
-            for number in _numbered(tensor):
+            for number in _buffers_of(tensor):
                 if number not in self.categories:
                     self.categories[number], self.names[number] = category, name
 
 
-def _numbered(tensor: Any) -> Iterator[int]:
-    """The Buffers that a tensor lies in."""
+def _buffers_of(tensor: Any) -> Iterator[int]:
+    """Yield the Buffers that a tensor lies in."""
     tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
     parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
     yield from (entry_of(part).number for part in filter(is_virtual, parts))
@@ -111,19 +111,19 @@ def _named_tensors(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
             yield from _named_tensors(item, f"{name}[{index}]")
 
 
-def _carried(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that hang on a parameter, such as the scales of a quantized one; objects may hold them in its stead."""
+def _attached(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors attached to a parameter, such as the scales of a quantized one, also inside its attributes."""
     for attribute, value in getattr(owner, "__dict__", {}).items():
         if isinstance(value, Tensor) and "grad" not in attribute:
             yield f"{name}.{attribute}", value
         elif depth and not isinstance(value, (Tensor, torch.nn.Module)):
-            yield from _carried(value, f"{name}.{attribute}", depth - 1)
+            yield from _attached(value, f"{name}.{attribute}", depth - 1)
 
 
 def categorise(
     buffers: Sequence[Buffer], nodes: Sequence[Node], roles: Roles, step_events: Sequence[int], doubts: Container[int]
 ) -> tuple[Buffer, ...]:
-    """`buffers` with their category: by role, else saved for backward, exchanged, temporary, or other (from before)."""
+    """Set the category of each of `buffers`: by role, else saved for backward, exchanged, temporary, or other."""
     read_in_backward: set[int] = set()
     exchanged: set[int] = set()
     for node in nodes:
@@ -146,7 +146,7 @@ def categorise(
         if category is None and b.id in exchanged:
             category = Category.COMMUNICATION
         if category is None:
-            is_of_setup = b.born < first_step or b.phase is Phase.OTHER  # without a step all of it is
+            is_of_setup = b.born < first_step or b.phase is Phase.OTHER  # without a step, everything is setup
             category = Category.OTHER if is_of_setup and b.died is None else Category.TEMPORARY
         result.append(b._replace(category=category))
     return tuple(result)
@@ -154,4 +154,4 @@ def categorise(
 
 _WORKSPACES = {"cublas", "cublaslt", "transformer_engine"}
 _COPY_OUT = ("fsdp.split_with_sizes_copy", "aten.split_with_sizes_copy")
-"""How fully_shard takes parameters out of what was gathered."""
+"""Ops by which fully_shard copies parameters out of a gathered buffer."""

@@ -1,4 +1,4 @@
-"""The switch by which a model checkpoints its own activations, where it has one that is off."""
+"""The switch of a model that checkpoints its own activations, if it has one that is off."""
 
 import inspect
 
@@ -9,19 +9,20 @@ _METHODS = {
     "enable_gradient_checkpointing": "_supports_gradient_checkpointing",
     "set_grad_checkpointing": "set_grad_checkpointing",
 }
-"""Methods of transformers, diffusers and timm, and the attribute by which a model says that it has what they switch."""
+"""Methods of transformers, diffusers and timm, and the attribute by which a model says that it supports what they
+switch."""
 _NAMES = frozenset(
     f"{use}{what}{done}"
     for use in ("", "use_", "with_", "do_", "enable_")
     for what in ("gradient_", "grad_", "activation_", "")
     for done in ("checkpoint", "checkpoints", "checkpointing")
 ) | {"with_cp", "use_cp", "checkpoint_activations", "checkpoint_blocks", "recompute_activations"}
-"""Names of such arguments and attributes."""
+"""Names of arguments and attributes that are such switches."""
 
 
 def switch_of(model: nn.Module) -> str:
-    """As it is written: `gradient_checkpointing_enable()` or `use_checkpoint=True`; empty without one that is off."""
-    for module in model.modules():  # the outermost is what a wrapper is around
+    """Return the switch as code, `gradient_checkpointing_enable()` or `use_checkpoint=True`; empty if none is off."""
+    for module in model.modules():  # a wrapper has it around the outermost module
         for method, says in _METHODS.items():
             if hasattr(type(module), method) and getattr(module, says, None):
                 return f"{method}()"

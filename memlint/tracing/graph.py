@@ -12,23 +12,23 @@ from memlint.base.grouping import grouped
 from memlint.memory.records import Frame, Trace, data_flow
 
 HOST = "host"
-"""The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""
+"""Placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""
 
 
 def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
     """Make the graph of `trace.nodes[first:]`, whose overloads are in `ops`.
 
-    Arguments of a node are the nodes that wrote what it uses last, each once; a placeholder stands for each Buffer that
-    no node of the graph wrote before, and one for the host. Views are folded into their readers. The output is what
-    the last nodes to write a Buffer that outlives the trace made.
+    The arguments of a node are the nodes that last wrote the Buffers it uses, each once; a placeholder stands for each
+    Buffer that no node of the graph wrote before, and one for the host. Views are folded into their readers. The output
+    are the last nodes to write each Buffer that outlives the trace.
 
     `meta["memlint"]` of a node is its Node, with the viewed shapes; `meta["memlint_buffers"]` are the Buffers that it
-    opens, temporary ones included, of a placeholder the one that it stands for.
+    opens, temporary ones included; for a placeholder the Buffer that it stands for.
     """
     graph = fx.Graph()
     flows = [flow for flow in data_flow(trace) if flow.target >= first]
     makers: dict[int, fx.Node] = {}
-    """By index of a Node; of placeholders by `~id` of the Buffer."""
+    """Graph nodes by index of a Node; placeholders by `~id` of the Buffer."""
     operands: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for flow in flows:
         source = flow.source if flow.source >= first else ~flow.buffer
@@ -47,11 +47,11 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
         if host is not None and node.index in from_host:
             arguments.append(host)
         name = f"{op._schema.name.split('::')[-1]}_{node.index}"
-        made = makers[node.index] = graph.create_node("call_function", op, tuple(arguments), {}, name=name)
-        made.meta["memlint"] = node
-        made.meta["memlint_buffers"] = tuple(opened[node.index])
+        graph_node = makers[node.index] = graph.create_node("call_function", op, tuple(arguments), {}, name=name)
+        graph_node.meta["memlint"] = node
+        graph_node.meta["memlint_buffers"] = tuple(opened[node.index])
         if node.frame is not None:
-            made.meta["stack_trace"] = "\n".join(map(_quoted, filter(None, (node.frame.caller, node.frame))))
+            graph_node.meta["stack_trace"] = "\n".join(map(_quoted, filter(None, (node.frame.caller, node.frame))))
     graph.output(tuple(makers[index] for index in _last_writers(trace) if index >= first))
     return graph
 
@@ -62,6 +62,6 @@ def _quoted(frame: Frame) -> str:
 
 
 def _last_writers(trace: Trace) -> list[int]:
-    """The Nodes that wrote last what outlives the trace, in order."""
+    """Return the Nodes that last wrote the Buffers that outlive the trace, in order."""
     writers = {geometry.buffer: node.index for node in trace.nodes for geometry in node.outputs}
     return sorted({node for buffer, node in writers.items() if buffer >= 0 and trace.buffers[buffer].died is None})

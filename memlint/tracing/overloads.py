@@ -18,7 +18,7 @@ def facts_of(names: Iterable[str]) -> dict[str, frozenset[str]]:
 
 @functools.cache
 def _overload(name: str) -> OpOverload | None:
-    """What a policy of selective checkpointing sees of an operator; None for kernels that are none of PyTorch."""
+    """Return an operator as a policy of selective checkpointing sees it; None for other kernels."""
     try:
         overload = operator.attrgetter(name)(torch.ops)
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Runs a program's steps on the virtual accelerator and writes down every kernel and storage."""
+"""Recorder of a program's steps on the virtual accelerator: writes down every kernel and storage."""
 
 import contextlib
 import functools
@@ -50,20 +50,20 @@ from memlint.tracing.updates import with_updates
 Tensor = torch.Tensor
 _ALLOCATES = ("aten.empty", "aten.new_empty")
 _MANY_MODULES = 100
-"""So many are imported by one that makes as many objects as start a collection, and not by a step of its own."""
+"""Number of modules that an import loads if it makes enough objects to start a collection, which a step does not."""
 _WORTH_SAYING = 1 << 20
-"""Bytes of what one line made."""
+"""Bytes made by one line from which on it is reported."""
 _SHARDED = ("FSDPModule", "ReplicateModule")
-"""Of torch.distributed."""
+"""Functions of torch.distributed that shard a model."""
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 
 
 class Program(Protocol):
-    """Something to trace: `setup` makes the model, the inputs and the optimizer, `step` runs one whole step.
+    """A program to trace: `setup` makes the model, the inputs and the optimizer, `step` runs one whole step.
 
-    The attributes `model`, `optimizer` and `inputs` are read where they exist.
+    The attributes `model`, `optimizer` and `inputs` are read if they exist.
     """
 
     def setup(self) -> None:
@@ -75,19 +75,19 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """A Trace, and the same as a graph of ATen nodes."""
+    """A Trace, also as a graph of ATen nodes."""
 
     trace: Trace
     ops: tuple[OpOverload, ...]
-    """The overload behind each Node."""
+    """Overload of each Node."""
 
     @functools.cached_property
     def graph(self) -> torch.fx.Graph:
-        """One `call_function` node per Node, which is its `meta["memlint"]`; built when first asked for."""
+        """One `call_function` node per Node, which is its `meta["memlint"]`; built at first use."""
         return build_graph(self.trace, self.ops)
 
     def step_module(self) -> torch.fx.GraphModule:
-        """The last step alone, with a placeholder for each Buffer of before; `meta["memlint"]` is the whole Trace."""
+        """The last step alone, with a placeholder for each earlier Buffer; `meta["memlint"]` is the whole Trace."""
         graph = build_graph(self.trace, self.ops, self.trace.step_nodes[-1])
         module = torch.fx.GraphModule(torch.nn.Module(), graph, "Step")
         module.meta["memlint"] = self.trace
@@ -95,7 +95,7 @@ class Recorded:
 
 
 class Recorder:
-    """An observer of kernels. Does as little as it can while the program runs; `finish` makes the records."""
+    """An observer of kernels. It does as little as it can while the program runs; `finish` makes the records."""
 
     def __init__(self, ledger: Ledger, workspaces: Workspaces) -> None:
         self.ledger = ledger
@@ -110,49 +110,49 @@ class Recorder:
         self.workspaces = workspaces
         self.modules: dict[tuple[int, str], str] = {}
         self.switches: dict[str, str] = {}
-        """Paths of modules by id and type."""
+        """Checkpointing switches of modules, by id and type."""
         self.in_cycles: frozenset[int] = frozenset()
-        """Numbers of Buffers that objects which refer to each other keep after the last step."""
+        """Ids of Buffers that only reference cycles keep alive after the last step."""
 
     # --- while the program runs
 
     def started(self, kernel: Kernel) -> None:
-        """A kernel begins."""
+        """Note the start of a kernel."""
         phase, place = self.attribution.place(writes=bool(kernel.written))
         self.ledger.node = len(self.calls)
         self.open_calls.append(len(self.calls))
         self.calls.append([kernel, phase, place, self.step, len(self.ledger.events), (), ()])
 
     def finished(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        """The kernel begun last ends."""
+        """Note the end of the kernel begun last."""
         call = self.calls[self.open_calls.pop()]
         call[5] = [_geometry(t) for t in inputs]
         call[6] = [_geometry(t) for t in outputs]
 
     def failed(self) -> None:
-        """The kernel begun last raised."""
+        """Note that the kernel begun last raised."""
         self.open_calls.pop()
 
     def viewed(self) -> None:
-        """A view was made: its backward, if it has any, is of this line."""
+        """Note a view: its backward, if it has one, belongs to this line."""
         if not self.open_calls and self.attribution.is_new_node():
             self.attribution.place()
 
     def assume(self, text: str) -> None:
-        """Note an assumption with the line that made it necessary. Initial weights are anyone's, and need none."""
+        """Note an assumption with the line that made it necessary; values of initial weights need none."""
         if is_inside("torch.nn.init"):
             return
         _, (code, line, caller, _module) = self.attribution.place()
         self.assumptions.setdefault(Assumption(text, frame_of(code, line, caller)))
 
     def begin_step(self) -> None:
-        """A step begins."""
+        """Note the start of a step."""
         self.step += 1
         self.step_nodes.append(len(self.calls))
         self.step_events.append(len(self.ledger.events))
 
     def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
-        """A module is called while none runs: what `call` gives."""
+        """Run `call`, the outermost call of a module, and return its result."""
         modules = self.attribution.modules
         modules.append(_identity(module))
         try:
@@ -163,17 +163,17 @@ class Recorder:
     def before_optimizer(
         self, _optimizer: torch.optim.Optimizer, _args: Arguments, _kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
-        """An optimizer begins to step: the arguments that it is called with instead, if any."""
+        """Note that an optimizer begins to step; return replacements for its arguments, if any."""
         self.roles.note_gradients()
         self.attribution.optimizing = True
         return None
 
     def after_optimizer(self, _optimizer: torch.optim.Optimizer, _args: Arguments, _kwargs: Keywords) -> None:
-        """An optimizer has stepped."""
+        """Note that an optimizer has stepped."""
         self.attribution.optimizing = False
 
     def note_modules(self, model: object, prefix: str = "") -> None:
-        """Remember what the modules of a model are called; the first name of each counts."""
+        """Remember the paths of a model's modules; the first path of each counts."""
         if isinstance(model, torch.nn.Module) and (switch := switch_of(model)):
             self.switches[prefix] = switch
         for path, module in model.named_modules(prefix=prefix) if isinstance(model, torch.nn.Module) else ():
@@ -182,7 +182,7 @@ class Recorder:
     # --- afterwards
 
     def note_cycles(self) -> None:
-        """Note what is left that nothing but the collector of reference cycles frees. It stays in the records."""
+        """Note Buffers that only the collector of reference cycles frees. They stay in the records."""
         ledger, position, num_calls = self.ledger, len(self.ledger.events), len(self.calls)
         gc.collect()
         self.in_cycles = frozenset(~event for event in ledger.events[position:] if event < 0)
@@ -196,7 +196,7 @@ class Recorder:
             self.assumptions.setdefault(Assumption(text, None))
 
     def finish(self, device: Device) -> Recorded:
-        """The records of everything seen."""
+        """Make the records of everything seen."""
         paths = self.modules
         nodes: list[Node] = []
         for index, (kernel, phase, (*lines, module), step, event, inputs, outputs) in enumerate(self.calls):
@@ -229,7 +229,7 @@ class Recorder:
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 
     def _assume_held(self, places: Mapping[int, Frame | None]) -> None:
-        """Say which lines made what was there before the program, where that is much."""
+        """Report the lines that made tensors before the program began, if these are large."""
         sizes = Counter[Frame | None]()
         for number, place in places.items():
             sizes[place] += self.ledger.births[number].nbytes
@@ -300,13 +300,13 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _identity(module: torch.nn.Module) -> tuple[int, str]:
-    """What tells modules apart, and does not keep them alive."""
+    """Return a key that tells modules apart and does not keep them alive."""
     return id(module), _class_name(type(module))  # type: ignore[arg-type]  # classes are hashable
 
 
 @functools.cache
 def _class_name(kind: type) -> str:
-    """What its author calls it: `fully_shard` makes a class `FSDPBlock` of a `Block`."""
+    """Return the author's name of a class: `fully_shard` makes a class `FSDPBlock` of a `Block`."""
     wrapper, *others = kind.__bases__
     return others[0].__name__ if wrapper.__name__ in _SHARDED and others else kind.__name__
 
@@ -347,10 +347,11 @@ def observed(recorder: Recorder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[Callable[[], None]]:
-    """Let Python not look for reference cycles meanwhile: it seldom does in a few steps, and never at the same moment.
+    """Disable the collector of reference cycles: it seldom runs in a few steps, and never at the same moment.
 
-    Where much was imported it does, and frees frames that an import has left in cycles (`torch.fx.wrap`): yield what is
-    called after the setup and after each step for that. A collection looks at objects made in the block alone.
+    After many imports it does run, and frees frames that an import has left in cycles (`torch.fx.wrap`): the block
+    receives a function to call for that after the setup and after each step. It collects only objects made in the
+    block.
     """
     num_modules = len(sys.modules)
 
@@ -378,8 +379,8 @@ def trace_program(
 ) -> Recorded:
     """Set `program` up and run `num_steps` steps of it on a simulated `device`.
 
-    `allocator` are the settings under which the program reads `torch.cuda.memory_reserved()`. Raises what the program
-    raises.
+    `allocator` are the settings behind the program's readings of `torch.cuda.memory_reserved()`. Raises what the
+    program raises.
     """
 
     def run() -> Recorded:

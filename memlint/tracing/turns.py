@@ -1,4 +1,4 @@
-"""Programs of several ranks that wait for each other's objects: the others run before, as far as they are needed."""
+"""Programs of several ranks that wait for each other's objects: other ranks run first, as far as they are needed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Delivered(BaseException):
-    """Another rank has sent what is waited for, and need not go on."""
+    """Control flow: another rank has sent the awaited object, and need not go on."""
 
 
 def in_turns(run: Callable[[], T], program: Any, device: Device) -> T:
-    """What `run` gives, which runs `program` from its beginning, as often as it waits for another rank.
+    """Return the result of `run`, which runs `program` from its beginning, as often as it waits for another rank.
 
-    A program of one rank has `as_rank(number)`, the program of another, and `box`, where what is sent stays. Raises
-    what `run` raises, and RankNeededError where ranks wait for each other.
+    A program of one rank has `as_rank(number)`, which gives the program of another rank, and `box`, which keeps sent
+    objects. Raises what `run` raises, and RankNeededError if ranks wait for each other.
     """
     while True:
         try:
@@ -32,7 +32,7 @@ def in_turns(run: Callable[[], T], program: Any, device: Device) -> T:
 
 
 def _run_until_sent(program: Any, device: Device, needed: RankNeededError, waiting: tuple[int, ...]) -> None:
-    """Run the rank that is needed, which is not one of those that wait, until it has sent that."""
+    """Run the needed rank, which is not one of those that wait, until it has sent the object."""
     if needed.rank in waiting:
         raise MemlintError(
             f"rank {needed.receiver} waits for an object of rank {needed.rank}, which waits for another as well",
@@ -45,12 +45,12 @@ def _run_until_sent(program: Any, device: Device, needed: RankNeededError, waiti
             with virtual_device(device):
                 other.setup()
                 before = -1
-                while before < program.box.num_sent:  # what is waited for may be of a later step
+                while before < program.box.num_sent:  # the awaited object may be of a later step
                     before = program.box.num_sent
                     other.step()
             raise MemlintError(
                 f"rank {needed.receiver} waits for an object that rank {needed.rank} never sends",
-                "Let both name each other: with `dst` and `src` ranks of the whole world are meant.",
+                "Check `dst` and `src`: both are ranks in the whole world, and have to name each other.",
             )
         except Delivered:
             return

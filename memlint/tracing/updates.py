@@ -1,4 +1,4 @@
-"""Kernels that a program runs around its optimizer: it clips gradients, and may update parameters by itself."""
+"""Kernels that a program runs around its optimizer: clipping of gradients, and hand-written updates of parameters."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,13 +6,13 @@ from memlint.memory.records import Buffer, Category, Node, Phase
 
 
 def with_updates(nodes: Iterable[Node], buffers: Sequence[Buffer]) -> tuple[Node, ...]:
-    """`nodes`, of which those after a backward up to the last that uses gradients or writes parameters are updates.
+    """Mark updates in `nodes`: those after a backward, up to the last one that uses gradients or writes parameters.
 
-    They belong to the optimizer, which follows them or whose place they take.
+    They belong to the optimizer, which follows them or which they replace.
     """
     result: list[Node] = []
     first: int | None = None
-    """The kernel after the last one of a backward, an optimizer or an update, as long as no other phase has begun."""
+    """First kernel after the last one of a backward, an optimizer or an update, until another phase begins."""
     for node in nodes:
         result.append(node)
         if node.phase in _UPDATED_AFTER:
@@ -29,7 +29,7 @@ _UPDATED_AFTER = (Phase.BACKWARD, Phase.OPTIMIZER)
 
 
 def _is_update(node: Node, buffers: Sequence[Buffer]) -> bool:
-    """Say whether a kernel outside of a backward reads or writes a gradient, or writes a parameter that was there."""
+    """Return True if a kernel outside of a backward uses a gradient, or writes a parameter that existed before."""
     used = (geometry.buffer for geometry in (*node.inputs, *node.outputs))
     if any(number >= 0 and buffers[number].category is Category.GRADIENT for number in used):
         return True

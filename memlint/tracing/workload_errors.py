@@ -1,4 +1,4 @@
-"""Tracing programs that hold a user's code: whatever that raises becomes a WorkloadError with the user's line."""
+"""Traces of programs that hold a user's code: an exception in it becomes a WorkloadError with the user's line."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from memlint.tracing.turns import in_turns
 def trace_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Trace:
     """Trace two steps of a program.
 
-    Raises WorkloadError for what its code raises, TraceError for what cannot be traced.
+    Raises WorkloadError if its code raises, TraceError if it cannot be traced.
     """
     with workload_errors():
         return trace_program(program, device, allocator).trace
@@ -51,7 +51,7 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
 
 @contextlib.contextmanager
 def workload_errors() -> Iterator[None]:
-    """Make a WorkloadError of what the code of a Workload raises, with its last line."""
+    """Turn an exception in the code of a Workload into a WorkloadError with the user's last line."""
     try:
         yield
     except (MemlintError, ProgramError):

@@ -1,1 +1,1 @@
-"""What a change would do to the estimate: edits of lives, and traces of the changed program."""
+"""Effects of changes on the estimate: edits of lifetimes, and traces of the changed program."""

@@ -1,8 +1,8 @@
-"""What a Change is: an edit of a program, or of the lifetimes in its Trace, whose effect on memory can be simulated.
+"""Changes: edits of a program, or of the lifetimes in its Trace, whose effect on memory can be simulated.
 
-Each Change is a frozen dataclass in a file of `memlint.whatif.changes`. It says what the Change does to training, how
-it is made, how people would say it, and when a plan tries it. Rules name Changes, and rules load without torch: only
-the functions that make a Change import it.
+Each Change is a frozen dataclass in a file of `memlint.whatif.changes`. It defines the Change's effect on training, how
+it is made, its description, and when a plan tries it. Rules name Changes, and rules load without torch: only the
+functions that make a Change import it.
 """
 
 from __future__ import annotations
@@ -31,47 +31,47 @@ if TYPE_CHECKING:
     from memlint.workloads.build.program import Program
 
 MIN_SHARE = 0.01
-"""Of the peak: less is no candidate, and no saving worth a step of a plan."""
+"""Smallest share of the peak that makes a candidate, or a saving worth a step of a plan."""
 _BY_BATCH = (Category.INPUT, Category.ACTIVATION, Category.TEMPORARY, Category.WORKSPACE)
 
 
 class NotApplicableError(ProgramError):
-    """The Change means nothing for this program."""
+    """The Change does not apply to this program."""
 
 
 class Effect(StrEnum):
-    """What a Change does to the numbers that training computes; the weakest first."""
+    """Effect of a Change on the numbers that training computes; the weakest first."""
 
     EXACT = "exact"
-    """Every value stays what it was."""
+    """Every value stays the same."""
     NUMERICS = "numerics"
-    """The same formulas, rounded otherwise: another dtype, kernel or order of sums."""
+    """The same formulas, rounded differently: another dtype, kernel or order of sums."""
     DYNAMICS = "dynamics"
-    """Training takes another way: another batch, fewer trained parameters, weights of another precision."""
+    """Training takes another course: another batch, fewer trained parameters, weights of another precision."""
 
     @property
     def severity(self) -> int:
-        """How much it does, from 0."""
+        """Strength of the effect, from 0."""
         return list(Effect).index(self)
 
 
 class Change(ABC):
-    """Base of all Changes. What makes one raises NotApplicableError where it means nothing for the program."""
+    """Base of all Changes. Its methods raise NotApplicableError if it means nothing for the program."""
 
     __slots__ = ()
     effect: ClassVar[Effect]
     sets_batch: ClassVar[bool] = False
-    """Whether the program gets inputs of another batch."""
+    """True if the program gets inputs of another batch."""
     can_follow_itself: ClassVar[bool] = False
-    """Whether a plan that has the Change tries it again with other arguments."""
+    """True if a plan that has the Change tries it again with other arguments."""
     is_edit: ClassVar[bool] = False
-    """Whether `edit` makes it, without another Trace."""
+    """True if `edit` makes it, without another Trace."""
     is_made_after_setup: ClassVar[bool] = True
-    """Whether it can be made once the model is built, as in a script that has built it."""
+    """True if it can be made once the model is built, as in a script that has built it."""
 
     @abstractmethod
     def describe(self, names: Names) -> str:
-        """What to do, in the imperative."""
+        """Describe the Change in the imperative."""
 
     def before_setup(self, _program: Any) -> None:
         """Change the Workload of a fresh program."""
@@ -86,45 +86,48 @@ class Change(ABC):
         return timeline
 
     def effect_in(self, _trace: Trace) -> Effect:
-        """What it does to training in the model of this Trace."""
+        """Return the effect on training in the model of this Trace."""
         return self.effect
 
     @classmethod
     def candidates(cls, _situation: Situation) -> Iterable[Self]:
-        """Changes of this kind that could lower the peak; each costs a trace, so what cannot lower it is left out."""
+        """Return Changes of this kind that could lower the peak; each costs a trace, so hopeless ones are left out."""
         return ()
 
     def snippet(self, _names: Names) -> list[str]:
-        """Lines of Python that make the Change on a `model`, where `describe` does not say it all."""
+        """Return lines of Python that make the Change on a `model`, if `describe` is not enough."""
         return []
 
     def cheaper(self, _estimate: Estimate, _trace: Callable[[], Trace]) -> Sequence[Change]:
-        """Changes that save less and compute less again, the least first; Estimate and Trace are without the Change."""
+        """Return Changes that save less and recompute less, the least first.
+
+        Estimate and Trace are without the Change.
+        """
         return ()
 
     def joined(self, _chosen: Iterable[Change]) -> Self:
-        """What takes the place of the Change of this kind among `chosen`, and adds this one."""
+        """Return the Change that replaces the one of this kind among `chosen` and adds this one."""
         return self
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A program in which some Changes are made, and the peak to lower."""
+    """A program with some Changes made, and the peak to lower."""
 
     workload: Workload
-    """Of the unchanged program."""
+    """Workload of the unchanged program."""
     trace: Trace
     estimate: Estimate
     chosen: tuple[Change, ...]
 
     @property
     def is_training(self) -> bool:
-        """Whether there is a backward."""
+        """True if there is a backward."""
         return self.workload.mode == "train"
 
     @property
     def is_in_optimizer(self) -> bool:
-        """Whether the peak is in the optimizer's step."""
+        """True if the peak is in the optimizer's step."""
         return self.estimate.phase is Phase.OPTIMIZER
 
     @cached_property
@@ -135,29 +138,29 @@ class Situation:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether gradients are a notable part of the peak of training."""
+        """True if gradients are a notable part of the peak of training."""
         return self.is_training and Category.GRADIENT in self.notable
 
     @property
     def grows_with_batch(self) -> bool:
-        """Whether what follows the batch is a notable part of a peak outside of the optimizer's step."""
+        """True if memory that grows with the batch is a notable part of a peak outside the optimizer's step."""
         return not self.is_in_optimizer and not self.notable.isdisjoint(_BY_BATCH)
 
     def runs(self, op: str) -> bool:
-        """Whether the forward has a kernel whose name begins with `aten.` and `op`."""
+        """Return True if the forward has a kernel whose name begins with `aten.` and `op`."""
         return any(node.op.startswith(f"aten.{op}") and node.phase is Phase.FORWARD for node in self.trace.nodes)
 
 
 class Names(NamedTuple):
-    """What the parts of a program are called."""
+    """Names of the parts of a program."""
 
     modules: Sequence[tuple[str, str]]
-    """As in `Trace`."""
+    """Modules as in `Trace`."""
     variables: Mapping[Origin, str]
-    """Who holds the Buffers of an origin."""
+    """Variables that hold the Buffers of an origin."""
 
     def of_modules(self, paths: Sequence[str]) -> str:
-        """How many modules of which class, the first and the last."""
+        """Name modules: number, class, the first and the last."""
         kind = dict(self.modules).get(paths[0], "")
         if len(paths) == 1:
             return f"`{paths[0]}` ({kind})"
@@ -165,7 +168,7 @@ class Names(NamedTuple):
         return f"{len(paths)} `{kind}` modules, {every}`{paths[0]}` to `{paths[-1]}`"
 
     def of_buffer(self, origin: Origin) -> str:
-        """Variable, dtype, shape and line of the Buffers of an origin."""
+        """Name the Buffers of an origin: variable, dtype, shape and line."""
         _, frame, _, shape, dtype, _ = origin
         made = f" made at {Path(frame.path).name}:{frame.line}" if frame else ""
         variable = f"`{self.variables[origin]}`, the " if origin in self.variables else "the "
@@ -175,8 +178,8 @@ class Names(NamedTuple):
 class ChangedProgram:
     """A fresh `program` with Changes made one after the other, to be set up once.
 
-    `setup` raises NotApplicableError where one cannot be made. Some mean nothing only once a step runs: then `step`
-    raises it, or what wraps it.
+    `setup` raises NotApplicableError if a Change cannot be made. Some turn out to be inapplicable only when a step
+    runs: then `step`, or a wrapper around it, raises.
     """
 
     def __init__(self, program: AnyProgram, *changes: Change) -> None:
@@ -196,7 +199,7 @@ class ChangedProgram:
         self.program.step()
 
     def as_rank(self, number: int) -> ChangedProgram:
-        """The same as another rank."""
+        """Return the same program as another rank."""
         return ChangedProgram(self.program.as_rank(number), *self.changes)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
@@ -204,7 +207,7 @@ class ChangedProgram:
 
 
 def model_of(program: Any) -> nn.Module:
-    """The program's model; raises NotApplicableError if it has none."""
+    """Return the program's model; raises NotApplicableError if it has none."""
     from torch import nn
 
     if not isinstance(program.model, nn.Module):
@@ -213,12 +216,12 @@ def model_of(program: Any) -> nn.Module:
 
 
 def roots_of_script(program: Any) -> Sequence[nn.Module]:
-    """The modules that a script calls itself; none where the program is no script."""
+    """Return the modules that a script calls itself; empty if the program is no script."""
     return getattr(program, "roots", ())
 
 
 def run_within(program: Any, manager: Callable[[], AbstractContextManager[object]]) -> None:
-    """Let each step of a program run within such a context, and of a script all that is left of it."""
+    """Run each step of a program in such a context, and all the rest of a script."""
     if hasattr(program, "rest"):
         program.rest.enter_context(manager())
         return
@@ -232,7 +235,7 @@ def run_within(program: Any, manager: Callable[[], AbstractContextManager[object
 
 
 def modules_at(program: Any, paths: Sequence[str]) -> list[nn.Module]:
-    """The modules of the program's model at `paths`; raises NotApplicableError if one is missing."""
+    """Return the modules of the program's model at `paths`; raises NotApplicableError if one is missing."""
     modules = dict(model_of(program).named_modules())
     if not modules.keys() >= set(paths):
         raise NotApplicableError
@@ -240,7 +243,7 @@ def modules_at(program: Any, paths: Sequence[str]) -> list[nn.Module]:
 
 
 def declared(program: Any) -> Program:
-    """The program as one that is built from a Workload; raises NotApplicableError if it is not."""
+    """Return the program as one built from a Workload; raises NotApplicableError if it is not."""
     from memlint.workloads.build.program import Program
 
     if not isinstance(program, Program):
@@ -249,7 +252,7 @@ def declared(program: Any) -> Program:
 
 
 def _is_every_second(paths: Sequence[str]) -> bool:
-    """Whether the paths are those of layers 0, 2, 4 and so on of one list."""
+    """Return True if the paths are those of layers 0, 2, 4 and so on of one list."""
     numbers = [int(number) if number.isdigit() else -1 for number in (path.rpartition(".")[2] for path in paths)]
     return len({path.rpartition(".")[0] for path in paths}) == 1 and all(
         later - number == 2 for number, later in pairwise(numbers)

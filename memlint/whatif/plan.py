@@ -1,4 +1,4 @@
-"""A plan: the Changes that bring a peak below a limit, found one after the other.
+"""A plan: Changes that bring a peak below a limit, found one after the other.
 
 Savings do not add up, because the peak moves. So each round simulates every candidate on top of what was chosen so far,
 and keeps the one with the lowest new peak.
@@ -21,25 +21,25 @@ from memlint.whatif.changes.drop_reference import dead_references
 from memlint.whatif.simulation import Simulation, WhatIf
 
 MAX_TRACES = 60
-"""Traces after which no further round begins."""
+"""Number of traces after which no further round begins."""
 _MAX_NODES = 200_000
-"""Kernels traced after which no further round begins: about a minute."""
+"""Number of traced kernels after which no further round begins: about a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """Changes in the order in which to make them; without any where the limit holds already or nothing lowers it."""
+    """Changes in the order in which to make them; empty if the limit holds already or nothing lowers the peak."""
 
     limit: int
-    """Bytes."""
+    """Limit in bytes."""
     measure: Measure
-    """Which peak is held against the limit."""
+    """The peak that is compared with the limit."""
     steps: tuple[WhatIf, ...]
-    """Each with the Change that it adds last, after all before it."""
+    """Steps of the plan, each with the Change that it adds last, after all before it."""
     met: bool
-    """Whether the peak, its doubts included, stays within the limit after the last step."""
+    """True if the peak, its doubts included, stays within the limit after the last step."""
     variables: dict[Origin, str]
-    """Who holds what is to be let go of."""
+    """Names of the variables that hold the Buffers to release."""
     num_traces: int
 
 
@@ -50,20 +50,20 @@ class Planner:
     workload: Workload
     simulation: Simulation
     find_holders: Callable[[tuple[Change, ...], int, Collection[int]], Mapping[int, Holder]]
-    """Which variables hold Buffers of the program with some Changes, at an event of its trace."""
+    """Finds the variables that hold Buffers of the program with some Changes, at an event of its trace."""
     limit: int
     measure: Measure = "device"
     dynamics: bool = False
-    """Whether Changes of the dynamics of training are allowed."""
+    """True if Changes of the dynamics of training are allowed."""
     at_any_batch: bool = False
-    """Whether only Changes are allowed that mean the same for a program with any batch."""
+    """True if only Changes are allowed that mean the same for a program with any batch."""
     exact: bool = False
-    """Whether only Changes are allowed that leave every value as it was."""
+    """True if only Changes are allowed that leave every value unchanged."""
     _variables: dict[Origin, str] = field(default_factory=dict)
     _useless: set[Change] = field(default_factory=set)
 
     def plan(self) -> ChangePlan:
-        """Choose greedily, then leave out what is not needed and take what costs less instead."""
+        """Choose greedily, then drop unnecessary Changes and replace others by cheaper ones."""
         current = self.simulation.what_if()
         assert current is not None
         first = self.simulation.num_traces
@@ -77,7 +77,7 @@ class Planner:
         return ChangePlan(
             limit=self.limit,
             measure=self.measure,
-            # Some mean something only together with the next.
+            # Some Changes mean something only together with the next.
             steps=tuple(answer for answer in answers if answer is not None),
             met=self._fits(current),
             variables=self._variables,
@@ -95,7 +95,7 @@ class Planner:
         return int(getattr(answer.estimate, self.measure).estimate)
 
     def _best(self, current: WhatIf) -> WhatIf | None:
-        """The Changes with one more, or one in another's place, that give the lowest peak; None if none is lower."""
+        """Return the Changes with one more, or with one replaced, that give the lowest peak; None if none is lower."""
         trace = self.simulation.trace(*current.changes)
         dropping = None if self.at_any_batch else self._dropping(current, trace)
         answers = [] if dropping is None else [dropping]
@@ -107,11 +107,11 @@ class Planner:
                 answers.append(answer)
         most = (1 - MIN_SHARE) * self._peak(current)
         lower = [answer for answer in answers if self._fits(answer) or self._peak(answer) <= most]
-        # Of equals the one that changes training least, and then the one that computes least.
+        # Of equal peaks take the Change that alters training least, then the one that computes least.
         return min(lower, key=lambda each: (self._peak(each), each.effect.severity, each.recompute_flops), default=None)
 
     def _candidates(self, situation: Situation) -> Iterator[Change]:
-        """Changes to try next; what variables hold is not among them."""
+        """Yield the Changes to try next, except releases of variables."""
         kinds = {type(change) for change in situation.chosen}
         for kind in CHANGES:
             if kind in kinds and not kind.can_follow_itself:
@@ -124,7 +124,7 @@ class Planner:
                     yield change
 
     def _dropping(self, current: WhatIf, trace: Trace) -> WhatIf | None:
-        """Letting go of what only variables hold at the peak, if that is worth while."""
+        """Return the release of Buffers that only variables hold at the peak, if that is worth while."""
         chosen, node = current.changes, current.estimate.peak_node
         known = {each for change in chosen if isinstance(change, DropReference) for each in change.origins}
         dead = [buffer for buffer in dead_references(trace, node) if origin(buffer) not in known]
@@ -140,7 +140,7 @@ class Planner:
         return self.simulation.what_if(*_with(chosen, change)) if loose else None
 
     def _shortened(self, chosen: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Without the Changes that are not needed, and with cheaper ones where those do."""
+        """Drop unnecessary Changes, and use cheaper ones where they suffice."""
         for change in chosen:
             fewer = tuple(each for each in chosen if each != change)
             answer = self.simulation.what_if(*fewer)
@@ -159,5 +159,5 @@ class Planner:
 
 
 def _with(chosen: tuple[Change, ...], change: Change) -> tuple[Change, ...]:
-    """`change` after the others, in the place of one of its kind."""
+    """Add `change` after the others, in the place of one of its kind."""
     return (*(each for each in chosen if type(each) is not type(change)), change.joined(chosen))

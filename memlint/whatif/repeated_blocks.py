@@ -1,4 +1,4 @@
-"""The repeated blocks of a model, what each saves for backward, and which of them could be checkpointed."""
+"""The repeated blocks of a model, the bytes that each saves for backward, and the choices of blocks to checkpoint."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -11,11 +11,11 @@ from memlint.memory.repeated_modules import children_of, is_inside, repeated
 
 NEARLY = 0.8
 _PART = 0.15
-"""A part of every block is worth a try by itself if it saves at least this share of what the blocks do."""
+"""A part of every block is worth a trial by itself if it saves at least this share of the blocks' bytes."""
 
 
 class Blocks(NamedTuple):
-    """Modules of one class, what is saved inside them at some time, and its bytes."""
+    """Modules of one class, the Buffers saved inside them at some time, and their bytes."""
 
     paths: tuple[str, ...]
     saved: tuple[Buffer, ...]
@@ -23,12 +23,12 @@ class Blocks(NamedTuple):
 
     @property
     def num_busy(self) -> int:
-        """How many of the modules save anything."""
+        """Number of modules that save anything."""
         return sum(any(is_inside(buffer.module, path) for buffer in self.saved) for path in self.paths)
 
 
 def blocks_that_save(trace: Trace, alive: Sequence[Buffer]) -> tuple[Blocks, ...]:
-    """The repeated blocks inside which Buffers of `alive` are saved for backward, those that save most first.
+    """Return repeated blocks inside which Buffers of `alive` are saved for backward, those that save most first.
 
     A block that is checkpointed already saves nothing inside itself.
     """
@@ -38,7 +38,7 @@ def blocks_that_save(trace: Trace, alive: Sequence[Buffer]) -> tuple[Blocks, ...
 
 
 def granularities(candidates: Sequence[Blocks]) -> tuple[Blocks, ...]:
-    """Those that hold most, and the most numerous ones that hold nearly as much."""
+    """Return the blocks that hold most, and the most numerous ones that hold nearly as much."""
     if not candidates:
         return ()
     widest = max(candidates, key=lambda blocks: blocks.nbytes)
@@ -48,7 +48,7 @@ def granularities(candidates: Sequence[Blocks]) -> tuple[Blocks, ...]:
 
 
 def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
-    """Cheaper choices than all of `blocks`: every second one, and each part that all of them have, such as attention.
+    """Return cheaper choices than all of `blocks`: every second one, and each part that all have, such as attention.
 
     A part has children of its own or saves within itself; parts that save little are left out.
     """
@@ -67,9 +67,9 @@ def _blocks(paths: tuple[str, ...], inner: Sequence[Buffer]) -> Blocks:
 
 
 def _inner_activations(trace: Trace, activations: list[Buffer]) -> list[Buffer]:
-    """Place each activation in the innermost module around the one that made it and those that read it in forward.
+    """Place each activation in the innermost module around its maker and its readers in forward.
 
-    What a block hands on to the next is its output, so it lies in neither: it stays even under checkpointing.
+    The output that a block passes to the next lies in neither: it stays even under checkpointing.
     """
     readers: defaultdict[int, set[str]] = defaultdict(set)
     for node in trace.nodes:
@@ -80,7 +80,7 @@ def _inner_activations(trace: Trace, activations: list[Buffer]) -> list[Buffer]:
 
 
 def _common(paths: Collection[str]) -> str:
-    """The innermost module around all of `paths`."""
+    """Return the innermost module around all of `paths`."""
     names = zip(*(path.split(".") for path in paths), strict=False)
     return ".".join(same[0] for same in takewhile(lambda each: len(set(each)) == 1, names))
 

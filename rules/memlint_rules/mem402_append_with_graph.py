@@ -3,7 +3,7 @@ import re
 
 from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.rule import Case, Findings, Severity
-from memlint.source.containers import Kept, joined, kept_values, read_before_backward, returned
+from memlint.source.containers import StoredValue, joined, read_before_backward, returned, stored_values
 from memlint.source.escape import leaves
 from memlint.source.scopes import Scope, calls_backward, over_batches
 from memlint.source.taint import Kind
@@ -108,11 +108,11 @@ def fit(model, tasks, optimizer, criterion):
 
     def check(self, source: Source) -> Findings:
         for scope in scopes_of_loops(source) if _WORTH_PARSING.search(source.text) else ():
-            for kept in kept_values(scope):
+            for kept in stored_values(scope):
                 if kept.value.graph and not read_before_backward(scope, kept.container):
                     yield from self._report(scope, kept)
 
-    def _report(self, scope: Scope, kept: Kept) -> Findings:
+    def _report(self, scope: Scope, kept: StoredValue) -> Findings:
         text = ast.unparse(kept.expression)[:60]
         severity = self.severity
         if calls_backward(kept.loop):

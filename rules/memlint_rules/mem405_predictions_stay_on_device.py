@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, with_method
 from memlint.lint.rule import Case, Findings, Severity
-from memlint.source.containers import kept_values
+from memlint.source.containers import stored_values
 from memlint.source.scopes import Scope, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
 from memlint.source.taint import Kind, Value, Values
 from memlint.source.text import Source
@@ -107,7 +107,7 @@ def evaluate(model, loader, device):
 
 def _collected(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.expr, Value]]:
     """Yield what loops and list comprehensions over batches keep: where, in what, the expression and its value."""
-    for kept in kept_values(scope):
+    for kept in stored_values(scope):
         if over_batches(kept.loop):
             yield kept.node, f"`{kept.container}`", kept.expression, kept.value
     lists = [n for n in scope.nodes if isinstance(n, ast.ListComp) and any(map(over_batches, n.generators))]

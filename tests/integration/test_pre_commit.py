@@ -294,3 +294,14 @@ def test_the_commands_of_the_hooks_are_those_of_this_version():
             [sys.executable, "-m", *hook["entry"].split(), "--help"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_the_hooks_of_this_repository_are_valid_and_of_the_pinned_versions():
+    file = ROOT / ".pre-commit-config.yaml"
+    command = [str(Path(sysconfig.get_path("scripts")) / "pre-commit"), "validate-config", str(file)]
+    assert subprocess.run(command, check=False).returncode == 0
+    hooks = [hook for repo in yaml.safe_load(file.read_text())["repos"] for hook in repo["hooks"]]
+    assert [hook["id"] for hook in hooks] == ["ruff", "ruff-format", "mypy", "memlint"]
+    pins = {pin for hook in hooks for pin in hook.get("additional_dependencies", ())}
+    assert pins
+    assert pins <= set((ROOT / "constraints.txt").read_text().splitlines())

@@ -107,6 +107,7 @@ def test_an_action_is_pinned_to_one_commit_everywhere():
 
 WRITES = {
     "memlint-comment.yml": [("comment", "pull-requests")],
+    "docs.yml": [("deploy", "pages"), ("deploy", "id-token")],
     "release.yml": [("attest", "id-token"), ("attest", "attestations"), ("publish", "id-token")],
 }
 
@@ -192,6 +193,7 @@ def test_there_are_jobs_that_hold_a_token():
         "build",
         "attest",
         "publish",
+        "deploy",
         "memlint-note",
         "upload",
     }
@@ -219,7 +221,7 @@ def test_a_job_with_a_token_begins_in_an_empty_folder():
     assert all(step["working-directory"] == "${{ runner.temp }}" for step in steps if "run" in step)
 
 
-@pytest.mark.parametrize("name", ["github", "gitlab", "build"])
+@pytest.mark.parametrize("name", ["github", "gitlab", "build", "docs"])
 def test_every_requirement_has_one_version_and_its_hash(name):
     text = (ROOT / ".github" / "requirements" / f"{name}.txt").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -227,8 +229,20 @@ def test_every_requirement_has_one_version_and_its_hash(name):
     names = {line.partition("==")[0].lower().replace("_", "-") for line in lines}
     assert len(names) == len(lines)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    needed = ["build"]
-    if name != "build":
-        needed = project["project"]["dependencies"] + project["project"]["optional-dependencies"][name]
-    needed = [*needed, *project["build-system"]["requires"]]
+    builder = project["build-system"]["requires"]
+    if name in ("build", "docs"):
+        needed = {"build": ["build", *builder], "docs": ["mkdocs-material"]}[name]
+    else:
+        needed = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"][name], *builder]
     assert {re.split(r"[>=<\[]", each)[0].lower() for each in needed} <= names
+
+
+def test_the_site_is_published_with_the_versions_that_it_is_checked_with():
+    checked = (ROOT / "constraints.txt").read_text().splitlines()
+    published = re.findall(r"^\S+==\S+", (ROOT / ".github" / "requirements" / "docs.txt").read_text(), re.MULTILINE)
+    assert set(published) <= set(checked)
+
+
+def test_a_job_that_publishes_the_site_runs_nothing():
+    deploy = load(".github/workflows/docs.yml")["jobs"]["deploy"]
+    assert not any("run" in step for step in deploy["steps"])

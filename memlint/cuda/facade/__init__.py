@@ -1,1 +1,1 @@
-"""What the program sees of the simulated GPU: tensors, devices, `torch.cuda`, saved files."""
+"""The simulated GPU as the program sees it: tensors, devices, `torch.cuda`, saved files."""

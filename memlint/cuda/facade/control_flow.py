@@ -1,9 +1,9 @@
-"""`torch.cond`, `while_loop`, `scan` and `map` run what they are given, as plain Python would.
+"""`torch.cond`, `while_loop`, `scan` and `map` run their functions as plain Python would.
 
 PyTorch traces branches and bodies with fake tensors of CUDA to differentiate them, which ends the process where PyTorch
-is built without CUDA. Here autograd looks into what is run, and keeps what it keeps of any code, where PyTorch would
-compute part of it again in the backward. `torch.lobpcg` stops by what nobody knows, so after three iterations that are
-alike.
+is built without CUDA. Here autograd records the functions as ordinary code and saves their activations, where PyTorch
+would recompute part of them in the backward. `torch.lobpcg` stops at values that are not known here, so it runs three
+equal iterations.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def _stop_iteration(solver: Any) -> bool:
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """Everything replaced while a device is simulated: owner, name, replacement."""
+    """Return the patches while a device is simulated: owner, name, replacement."""
     key, plain = DispatchKey.AutogradPrivateUse1, DispatchKey.CompositeExplicitAutograd
     ops = (cond_op, map_impl, scan_op, while_loop_op)
     return [

@@ -1,7 +1,8 @@
-"""Names that modules took from PyTorch before a device was simulated.
+"""Replacement of PyTorch functions in modules that imported them before a device was simulated.
 
-A module imported earlier may have `from torch import zeros`, a function of PyTorch as a default, in a table, in a class
-or in a `functools.partial`. What is replaced where PyTorch has it is replaced there too, and put back at the end.
+A module imported earlier may have `from torch import zeros`, or a function of PyTorch as a default, in a table, in a
+class or in a `functools.partial`. A function that is replaced in PyTorch is replaced there too, and restored at the
+end.
 """
 
 import sys
@@ -16,18 +17,18 @@ from memlint.base.patching import Patch, patched
 _searched: dict[str, ModuleType] = {}
 """Modules by name whose holders are known."""
 _known: set[tuple[int, str]] = set()
-"""Attributes that were replaced so far, by the `id` of the owner."""
+"""Attributes that were replaced so far: `id` of the owner and name."""
 _holders: list[Any] = []
-"""What was seen to hold a name that is replaced: namespaces, tables, classes, functions, partials."""
+"""Objects that hold a replaced function: namespaces, tables, classes, functions, partials."""
 
 
 @contextmanager
 def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
-    """Replace attributes inside the block, and functions among them wherever a module has them."""
+    """Replace attributes inside the block, and replaced functions in every module that holds them."""
     pairs = [(vars(owner).get(name), value) for owner, name, value in patches]
     pairs = [(before, value) for before, value in pairs if callable(before) and callable(value)]
     names = {(id(owner), name) for owner, name, _ in patches}
-    if not names <= _known:  # nobody has looked for some of them so far
+    if not names <= _known:  # new names, for which no module has been searched yet
         _known.update(names)
         _searched.clear()
     with patched(patches):
@@ -39,25 +40,25 @@ def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
 
 
 def _exchange(replacements: Mapping[int, Any]) -> None:
-    """Put functions in the place of others, given by their `id`, wherever modules hold them."""
+    """Replace functions, given by their `id`, wherever modules hold them."""
     for holder in _holders:
         _exchange_in(holder, replacements)
     for name, module in list(sys.modules.items()):
         if _searched.get(name) is module or not isinstance(module, ModuleType):
             continue
         package = name.partition(".")[0]
-        if package != "memlint":  # which keeps PyTorch's own functions on purpose
+        if package != "memlint":  # memlint keeps PyTorch's own functions on purpose
             _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements))
-        spec = getattr(module, "__spec__", None)  # notebooks have none, and what is compiled into PyTorch
+        spec = getattr(module, "__spec__", None)  # notebooks have none, and neither have modules compiled into PyTorch
         is_whole = package == "torch" if spec is None else not getattr(spec, "_initializing", False)
         if is_whole and name != "__main__":
             _searched[name] = module
 
 
 def _parts(module: ModuleType) -> Iterator[Any]:
-    """A module's namespace and, but of PyTorch's, what may hold functions in it."""
+    """Yield a module's namespace and, except for PyTorch's modules, the objects in it that may hold functions."""
     yield vars(module)
-    if module.__name__.partition(".")[0] == "torch":  # finds functions in tables by what they are
+    if module.__name__.partition(".")[0] == "torch":  # PyTorch finds functions in its tables by identity
         return
     for value in list(vars(module).values()):
         if isinstance(value, type) and value.__module__ == module.__name__:
@@ -68,7 +69,7 @@ def _parts(module: ModuleType) -> Iterator[Any]:
 
 
 def _exchange_in(holder: Any, replacements: Mapping[int, Any]) -> bool:
-    """Whether any of them was there."""
+    """Replace functions in one holder; return True if any was there."""
 
     def new(value: Any) -> Any:
         return replacements.get(id(value), value)
@@ -90,7 +91,7 @@ def _exchange_in(holder: Any, replacements: Mapping[int, Any]) -> bool:
     values = [(key, value.__func__ if type(value) is staticmethod else value) for key, value in items]
     values = [(key, new(value)) for key, value in values if id(value) in replacements]
     for key, value in values:
-        if isinstance(holder, type):  # where a function of Python would become a method
+        if isinstance(holder, type):  # a plain function would become a method
             setattr(holder, str(key), staticmethod(value))
         else:
             holder[key] = value

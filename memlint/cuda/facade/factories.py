@@ -1,4 +1,4 @@
-"""Functions that make tensors: on the simulated GPU, as virtual tensors of the host, or small ones for real."""
+"""Functions that create tensors: on the simulated GPU, as virtual tensors of the host, or as small real ones."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, 
 
 Tensor = torch.Tensor
 BIG = 1 << 20
-"""Host tensors of at least this many bytes are virtual too; smaller ones compute for real."""
+"""Bytes from which on host tensors are virtual too; smaller ones compute for real."""
 
 _FACTORIES = """
     _empty_affine_quantized arange bartlett_window blackman_window empty empty_permuted
@@ -37,25 +37,25 @@ _real_parameter_new = torch.nn.Parameter.__new__
 
 
 def _context_device() -> Any:
-    """The device that the innermost `with torch.device(...)` block names, if any."""
+    """Return the device that the innermost `with torch.device(...)` block names, if any."""
     contexts = (mode for mode in reversed(_function_modes()) if isinstance(mode, device_contexts.DeviceContext))
     return next((context.device for context in contexts), None)
 
 
 def _finished(make: Callable[..., Any]) -> Callable[..., Any]:
-    """What `make` gives, pinned and a leaf where that is asked for."""
+    """Return the result of `make`, pinned and as a leaf if requested."""
 
     @functools.wraps(make)
     def call(*args: Any, pin_memory: bool = False, requires_grad: bool = False, **kwargs: Any) -> Any:
-        made = make(*args, **kwargs)
-        made = pin(made) if pin_memory else made
-        return made.requires_grad_() if requires_grad else made
+        tensor = make(*args, **kwargs)
+        tensor = pin(tensor) if pin_memory else tensor
+        return tensor.requires_grad_() if requires_grad else tensor
 
     return call
 
 
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.zeros` and its like."""
+    """Replace `torch.zeros` and its siblings."""
 
     @_finished
     @functools.wraps(function)
@@ -84,7 +84,7 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _after(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.zeros_like`, `Tensor.new_zeros` and their like: where the tensor is, unless a device is given."""
+    """Replace `torch.zeros_like`, `Tensor.new_zeros` and their siblings: on the tensor's device unless one is given."""
 
     @_finished
     @functools.wraps(function)
@@ -94,7 +94,7 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
             device = device_of(tensor)
         now, virtual = state.current, is_virtual(tensor)
         on_gpu = is_gpu(device) and now.cuda
-        if not on_gpu and not is_cpu(device):  # a kernel of the virtual device would not look at the device given
+        if not on_gpu and not is_cpu(device):  # a kernel of the virtual device would ignore the given device
             return function(to_meta(tensor) if virtual else tensor, *args, device=device, **kwargs)
         wrapper: Any = tensor
         if is_traceable_wrapper_subclass(wrapper) and real_device_of(tensor).type == "meta":
@@ -104,7 +104,7 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
                 if isinstance(part, Tensor):
                     parts[each] = make(part, *args, device=device, **kwargs)
             return type(wrapper).__tensor_unflatten__(parts, facts, wrapper.size(), wrapper.stride())
-        if real_device_of(tensor).type == "meta":  # a kernel that sees it would not look at the device given
+        if real_device_of(tensor).type == "meta":  # a kernel that sees it would ignore the given device
             tensor = real.empty((), dtype=tensor.dtype, device=CPU).expand(tensor.shape)
         if virtual and not now.cuda:
             return function(tensor, *args, **kwargs)
@@ -117,7 +117,7 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_trying_out() -> bool:
-    """Whether tensors are made to try ops out on, as DTensor does: they take no memory, and stay where they are."""
+    """Return True if tensors are made only to try out ops, as DTensor does: they take no memory and are not moved."""
     return _dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
@@ -134,7 +134,7 @@ def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.tensor` and its like."""
+    """Replace `torch.tensor` and its siblings."""
 
     @_finished
     @functools.wraps(function)
@@ -145,21 +145,21 @@ def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
         if device is not None and not is_gpu(device) and not is_cpu(device):
             return function(data, *args, device=device, **kwargs)
         if is_virtual(data):
-            made = data.detach().clone() if function is _real_tensor else data
-            made = to(made, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(made, device)
+            tensor = data.detach().clone() if function is _real_tensor else data
+            tensor = to(tensor, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(tensor, device)
         else:
-            made = function(data, *args, device=CPU, **kwargs)
+            tensor = function(data, *args, device=CPU, **kwargs)
             if not state.current.cuda:
-                made = values.to_host(made)
+                tensor = values.to_host(tensor)
             elif is_gpu(device):
-                made = to(made, CUDA)
-        return made
+                tensor = to(tensor, CUDA)
+        return tensor
 
     return make
 
 
 def _sparse_from_parts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.sparse_coo_tensor` and its like: parts, tensors or not, go where the result is, else to the values."""
+    """Replace `torch.sparse_coo_tensor` and its siblings: parts go to the result's device, else to the values'."""
     name = function.__name__
     num_parts = 2 if name == "sparse_coo_tensor" else 3
 
@@ -189,7 +189,7 @@ def _sparse_from_parts(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _virtual(data: Any, *, on_host: bool) -> Any:
-    """`data`, a tensor anywhere or what makes one, on the virtual device."""
+    """Return `data`, a tensor on any device or a function that makes one, on the virtual device."""
     part = data if isinstance(data, Tensor) else _real_tensor(data, device=CPU)
     return move(part, on_host=on_host) if is_virtual(part) else real_to(part, DEVICE)
 
@@ -199,7 +199,7 @@ def _new_tensor(tensor: Tensor, data: Any, **kwargs: Any) -> Tensor:
 
 
 def _parameter_new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-    """Parameters are virtual even on the host: PyTorch can then move them in place, as it does from CPU to CUDA."""
+    """Make parameters virtual even on the host: PyTorch can then move them in place, as it does from CPU to CUDA."""
     is_plain = type(data) in (Tensor, torch.nn.Parameter) and data.is_cpu and data.layout is torch.strided
     return _real_parameter_new(cls, values.to_host(data) if is_plain and not is_virtual(data) else data, requires_grad)
 
@@ -212,7 +212,7 @@ def _lazy_parameter_new(
 
 
 def _make_wrapper(*args: Any, **kwargs: Any) -> Any:
-    """`Tensor._make_wrapper_subclass`, on which nested tensors and others that are made of tensors are built."""
+    """Replace `Tensor._make_wrapper_subclass`, on which nested tensors and other composed tensors are built."""
 
     def real_device(value: Any) -> Any:
         is_virtual_there = is_gpu(value) if state.current.cuda else is_cpu(value)
@@ -235,7 +235,7 @@ _REPLACED = [
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """Everything replaced while a device is simulated: owner, name, replacement."""
+    """Return the patches while a device is simulated: owner, name, replacement."""
     return [
         *_REPLACED,
         (Tensor, "new_tensor", _new_tensor),

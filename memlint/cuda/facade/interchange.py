@@ -1,4 +1,7 @@
-"""What hands tensors to others: the host's go to other libraries as the values that are known, the GPU's cannot."""
+"""Tensors handed to other libraries: host tensors as real ones with their known values.
+
+GPU tensors cannot be handed over.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +21,12 @@ _real_device: Callable[..., Any] = torch.Tensor.__dlpack_device__
 
 
 def _real(tensor: Any) -> Any:
-    """A tensor that another library can read. Raises TraceError for one of the GPU."""
+    """Return a tensor that another library can read. Raises TraceError for a GPU tensor."""
     if not is_virtual(tensor):
         return tensor
     if device_of(tensor).type == "cuda":
         raise TraceError(
-            "a tensor of the GPU goes to another library by DLPack, which cannot be traced",
+            "a GPU tensor goes to another library by DLPack, which cannot be traced",
             "Hand over tensor.cpu(), or leave this part out of the workload.",
         )
     return read(tensor)
@@ -38,7 +41,7 @@ def _from(tensor: Any, **options: Any) -> Any:
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """Everything replaced while a device is simulated: owner, name, replacement."""
+    """Return the patches while a device is simulated: owner, name, replacement."""
     return [
         (torch, "to_dlpack", _to),
         (torch.utils.dlpack, "to_dlpack", _to),

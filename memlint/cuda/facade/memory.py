@@ -1,6 +1,6 @@
-"""What `torch.cuda.memory` reads of the caching allocator: statistics, snapshots and their history.
+"""`torch.cuda.memory`: statistics, snapshots and their history, answered from the caching allocator's model.
 
-PyTorch's own Python code runs; replaced is what it asks of `torch._C`.
+PyTorch's own Python code runs; the functions of `torch._C` that it calls are replaced.
 """
 
 import functools
@@ -23,7 +23,7 @@ _COUNTED = (
     *("inactive_split", "inactive_split_bytes"),
 )
 _SAME = {"active": "allocation", "active_bytes": "allocated_bytes"}
-"""Statistics that differ from others while streams still use what died, which nobody can know here."""
+"""Statistics that equal others here; they differ while streams still use freed memory, which is not modelled."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Count:
 
 
 class _CountingAllocator(RecordingAllocator):
-    """A RecordingAllocator that counts what `torch.cuda.memory_stats` knows."""
+    """A RecordingAllocator that keeps the counts of `torch.cuda.memory_stats`."""
 
     def __init__(self, settings: AllocatorSettings, capacity: int | None, share: int | None) -> None:
         super().__init__(settings, capacity, share)
@@ -99,9 +99,10 @@ class _CountingAllocator(RecordingAllocator):
 
 
 class Statistics:
-    """What `torch.cuda.memory_*` would say: the ledger's events so far, replayed through the allocator.
+    """The answers of `torch.cuda.memory_*`: the ledger's events so far, replayed through the allocator.
 
-    A GPU, or a share of it, that is too small for the program does not stop it: the Report says what it would take.
+    A GPU, or a share of it, that is too small for the program does not stop the program: the Report says how much it
+    would take.
     """
 
     def __init__(self, simulation: Simulated) -> None:
@@ -111,13 +112,13 @@ class Statistics:
         self._total_nbytes = simulation.device.total_nbytes
         self._fraction = self._settings.memory_fraction
         self._stacks: dict[int, Frames] = {}
-        """Of the births while the program recorded its history."""
+        """Stacks of the births while the program recorded its history."""
         self._most_entries = sys.maxsize
         self._allocator: _CountingAllocator | None = None
-        """Made when the program first asks: until then it may say which modules CUDA loads."""
+        """Allocator, made when the program first asks: until then the program may set which modules CUDA loads."""
 
     def _context(self) -> int:
-        """Bytes of the CUDA context; the environment is that of now, as for the Estimate."""
+        """Bytes of the CUDA context; the environment is read now, as for the Estimate."""
         return with_context(self._device).context_nbytes if self._device.is_cuda else 0
 
     def _begin(self, capacity: int | None, share: int | None) -> _CountingAllocator:
@@ -127,7 +128,7 @@ class Statistics:
         return self._allocator
 
     def now(self) -> _CountingAllocator:
-        """The allocator after all that has happened."""
+        """Return the allocator after all events so far."""
         allocator = self._allocator
         if allocator is None:
             share = None if self._fraction >= 1 else int(self._fraction * self._total_nbytes)
@@ -146,7 +147,7 @@ class Statistics:
             if event < 0:
                 if ~event in allocator.live:
                     allocator.close(~event, [])
-            elif births[event].nbytes:  # as in PyTorch, no bytes take no block
+            elif births[event].nbytes:  # as in PyTorch, zero bytes take no block
                 stream = self._ledger.streams.get(event, 0)
                 if event == self._ledger.first_after_index:
                     allocator.open_below(stream)
@@ -155,11 +156,11 @@ class Statistics:
 
     @property
     def free(self) -> int:
-        """Bytes of the GPU that neither the allocator nor the CUDA context has; none where the program is too large."""
+        """Bytes of the GPU that neither the allocator nor the CUDA context has; 0 if the program is too large."""
         return max(self._total_nbytes - self._context() - self.now().allocator.reserved, 0)
 
     def patches(self) -> dict[str, Callable[..., Any]]:
-        """Functions of `torch._C` by name."""
+        """Return the replaced functions of `torch._C` by name."""
         return {
             "_accelerator_getDeviceStats": self._as_dict,
             "_accelerator_resetPeakStats": self._reset_peak,
@@ -221,7 +222,7 @@ class Statistics:
         return snapshot([allocator], "")
 
     def _record_history(self, enabled: object, most_entries: int) -> None:
-        """Keep Python's stack of what is born from now on, or no more."""
+        """Start or stop keeping the Python stack of each new storage."""
         self.now().is_recording = bool(enabled)
         self._most_entries = most_entries
         if enabled:
@@ -235,7 +236,7 @@ class Statistics:
 
 
 def _stack(innermost: FrameType | None) -> Frames:
-    """The lines of the program that run now, innermost first."""
+    """Return the program's lines that are running, innermost first."""
     frames, current = [], innermost
     while current is not None:
         if not _is_ours(current.f_code):

@@ -1,6 +1,6 @@
-"""Where the program sees its tensors: on a machine with one GPU or, for `--gpu cpu`, none, although all are virtual.
+"""Devices of tensors as the program sees them: a machine with one GPU or, for `--gpu cpu`, with none.
 
-Every name is replaced for the time of a `with` block only and put back after it.
+All tensors are virtual. Every name is replaced inside a `with` block only and restored after it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 
-device_contexts._device_constructors()  # remembers the original factories, which is what device contexts compare with
+device_contexts._device_constructors()  # remembers the original factories, with which device contexts compare
 real_to: Any = Tensor.to
 _real_type: Callable[..., Any] = Tensor.type
 _real_data: Any = Tensor.data
@@ -34,7 +34,7 @@ _NO_DISPATCH = Tensor.__torch_dispatch__
 
 
 def is_gpu(device: Any) -> bool:
-    """Whether `device`, as the program names it, is the simulated GPU."""
+    """Return True if `device`, as the program names it, is the simulated GPU."""
     if isinstance(device, torch.device):
         return device.type in ("cuda", NAME)
     if isinstance(device, str):
@@ -43,12 +43,12 @@ def is_gpu(device: Any) -> bool:
 
 
 def is_cpu(device: Any) -> bool:
-    """Whether `device`, as the program names it, is the host."""
+    """Return True if `device`, as the program names it, is the host."""
     return str(device).startswith("cpu") if isinstance(device, (torch.device, str)) else False
 
 
 def device_of(tensor: Tensor) -> torch.device:
-    """The device the program is shown."""
+    """Return the device that the program sees."""
     device = real_device_of(tensor)
     if device.type != NAME:
         return device
@@ -56,7 +56,7 @@ def device_of(tensor: Tensor) -> torch.device:
 
 
 def _is_hosts(tensor: Tensor) -> bool:
-    """Whether a virtual tensor is the host's. Those that wrap others are where their part of it (DTensor) is."""
+    """Return True if a virtual tensor is the host's; a wrapper is on the device of its local part (DTensor)."""
     if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
         tensor = getattr(tensor, "_local_tensor", None)  # type: ignore[assignment]
         return tensor is not None and is_virtual(tensor) and _is_hosts(tensor)
@@ -64,7 +64,7 @@ def _is_hosts(tensor: Tensor) -> bool:
 
 
 def _unwrapped(tensor: Tensor) -> Tensor:
-    """The tensor that `torch.func`'s transforms have wrapped, as by `vmap`."""
+    """Return the tensor inside the wrappers of `torch.func`'s transforms, such as `vmap`."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
@@ -73,9 +73,9 @@ def _unwrapped(tensor: Tensor) -> Tensor:
 def move(
     tensor: Tensor, *, on_host: bool, dtype: torch.dtype | None = None, memory_format: Any = None, **rest: Any
 ) -> Any:
-    """`tensor` on the simulated GPU or on the host, as `Tensor.to` gives it."""
+    """Return `tensor` on the simulated GPU or on the host, as `Tensor.to` does."""
     now = state.current
-    if isinstance(tensor, UninitializedTensorMixin):  # of a lazy module: nothing but a device
+    if isinstance(tensor, UninitializedTensorMixin):  # a parameter of a lazy module has nothing but a device
         with now.placed(on_host=on_host):
             return allocate((0,), (1,), dtype or tensor.dtype).as_subclass(type(tensor))
     if dtype is not None:
@@ -114,7 +114,7 @@ def _copied(tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
 
 
 class _Crossing(torch.autograd.Function):
-    """A copy between host and GPU; PyTorch sees one device, and would leave the gradient where it arrives."""
+    """A copy between host and GPU, whose backward moves the gradient back: PyTorch sees only one device."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
@@ -127,8 +127,8 @@ class _Crossing(torch.autograd.Function):
 
 
 def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`Tensor.to` for the devices the program knows."""
-    if isinstance(tensor, FakeTensor):  # ops are tried out on it, as DTensor does
+    """`Tensor.to` for the devices that the program knows."""
+    if isinstance(tensor, FakeTensor):  # DTensor tries out ops on it
         return real_to(tensor, *args, **kwargs)
     if args and isinstance(args[0], Tensor):
         other, *args = args  # type: ignore[assignment]
@@ -166,24 +166,27 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
     if is_virtual(tensor) and real_device_of(value).type == "cpu":
         value = values.to_host(value)
     elif is_virtual(value) and not is_virtual(tensor) and _is_hosts(value):
-        known = values.content(value)  # memory of the host may be of either kind, and what is small is real
+        known = values.content(value)  # a host tensor may be real or virtual, and small ones are real
         value = real.full(value.shape, 0, dtype=value.dtype, device="cpu") if known is None else known
     elif values.is_known_kind(value) and not is_virtual(tensor):
         _become(tensor, alias(value))
         return
-    elif values.is_known_kind(value) and _is_inference(value) != _is_inference(tensor):  # refused of foreign devices
+    elif values.is_known_kind(value) and _is_inference(value) != _is_inference(tensor):  # refused for foreign devices
         with torch.inference_mode(_is_inference(tensor)):
             value = alias(value)
     _real_data.__set__(tensor, value)
 
 
 def _is_inference(tensor: Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():  # a lazy module's parameter refuses to answer
+    with torch._C.DisableTorchFunctionSubclass():  # a lazy module's parameter raises otherwise
         return tensor.is_inference()
 
 
 def _become(tensor: Tensor, other: Tensor) -> None:
-    """Make `tensor` of another kind what `other` is. Raises RuntimeError where something else refers to it weakly."""
+    """Turn `tensor` into `other`, which is of another kind.
+
+    Raises RuntimeError if another object refers to it weakly.
+    """
     other = other.as_subclass(type(tensor))
     other.__dict__.update(tensor.__dict__)
     swap_tensors(tensor, other.requires_grad_(tensor.requires_grad))
@@ -191,7 +194,7 @@ def _become(tensor: Tensor, other: Tensor) -> None:
 
 def _set_grad(tensor: Tensor, value: Tensor | None) -> None:
     if isinstance(value, Tensor) and real_device_of(value).type == "cpu" and is_virtual(tensor) and _is_hosts(tensor):
-        value = values.to_host(value)  # C++ compares devices, and memory of the host may be of either kind
+        value = values.to_host(value)  # C++ compares devices, and a host tensor may be real or virtual
     _real_grad.__set__(tensor, value)
 
 
@@ -203,12 +206,12 @@ def _set_requires_grad(tensor: Tensor, value: bool) -> None:
 
 def _simulate_leaf(tensor: Tensor) -> None:
     if state.current.cuda and type(tensor) is Tensor and _is_real_leaf(tensor):
-        with contextlib.suppress(RuntimeError):  # somebody has a weak reference to it, or C++ another one
+        with contextlib.suppress(RuntimeError):  # Python or C++ has a weak reference to it
             swap_tensors(tensor, values.to_host(tensor))
 
 
 def _is_real_leaf(tensor: Tensor) -> bool:
-    """Whether C++ would refuse a gradient of the simulated host's for it, as devices differ there."""
+    """Return True if C++ would refuse a gradient of the simulated host for it, as its device differs."""
     is_real = real_device_of(tensor).type == "cpu" and tensor.layout is torch.strided
     has_gradients = tensor.is_floating_point() or tensor.is_complex()
     return is_real and has_gradients and tensor.is_leaf and not tensor.requires_grad
@@ -221,7 +224,7 @@ def _require_grad(tensor: Tensor, requires_grad: bool = True) -> Tensor:
 
 
 class Generator(torch.Generator):
-    """`torch.Generator(device="cuda")`: a generator of the host that says it is the GPU's."""
+    """`torch.Generator(device="cuda")`: a generator of the host that reports the GPU as its device."""
 
     def __new__(cls, device: Any = None) -> Self:
         """Make a generator for `device`."""
@@ -232,19 +235,19 @@ class Generator(torch.Generator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The device it was asked for."""
+        """Device that was requested."""
         return self._shown
 
 
 class _Context(device_contexts.DeviceContext):
-    """A device context that names the virtual device where the program says cuda."""
+    """A device context that names the virtual device when the program says cuda."""
 
     def __init__(self, device: Any) -> None:
         super().__init__(DEVICE if is_gpu(device) and state.current.cuda else device)
 
 
 def pin(tensor: Tensor) -> Tensor:
-    """`tensor`, which the program finds pinned; only a driver can pin. Raises RuntimeError for one of the GPU."""
+    """Mark `tensor` as pinned; only a driver can pin memory. Raises RuntimeError for a GPU tensor."""
     if device_of(tensor).type != "cpu":
         raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
     for part in parts_of(tensor):
@@ -262,7 +265,7 @@ def _is_pinned_storage(storage: Any, *_: Any) -> bool:
 
 
 def _pinned(tensor: Tensor, *_: Any) -> Tensor:
-    """`Tensor.pin_memory`: a copy, unless it is pinned."""
+    """`Tensor.pin_memory`: a copy, unless the tensor is pinned."""
     return tensor if _is_pinned(tensor) else pin(tensor.clone() if is_cpu(device_of(tensor)) else tensor)
 
 
@@ -276,13 +279,13 @@ def _default_device() -> torch.device:
 
 
 class _Attribute(property):
-    """An attribute of tensors, which TorchDynamo of torch 2.10 and 2.11 asks whose it is while it is imported."""
+    """An attribute of tensors whose owner TorchDynamo of torch 2.10 and 2.11 reads while it is imported."""
 
     __objclass__ = Tensor
 
 
 def patches(device: Device) -> list[tuple[Any, str, Any]]:
-    """Everything replaced while `device` is simulated: owner, name, replacement."""
+    """Return the patches while `device` is simulated: owner, name, replacement."""
     replaced: list[tuple[Any, str, Any]] = [
         (Tensor, "device", _Attribute(device_of)),
         (Tensor, "is_cuda", _Attribute(lambda t: device_of(t).type == "cuda")),

@@ -1,4 +1,4 @@
-"""`torch.cuda.*`: questions about the simulated GPU, answered from the catalogue and the simulation."""
+"""`torch.cuda.*`: queries about the simulated GPU, answered from the catalogue and the simulation."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torch 2.10 gives a setting of that name
+import torch.backends.cudnn.rnn as cudnn_rnn  # `from cudnn import rnn` gives a setting of that name in torch 2.10
 
 from memlint.accelerator import state
 from memlint.cuda.facade import memory, streams
@@ -15,7 +15,7 @@ from memlint.cuda.versions import cudnn_versions
 
 
 class DeviceContext:
-    """`torch.cuda.device`: nothing is different in it, as there is one device."""
+    """Stand-in for `torch.cuda.device`: it changes nothing, as there is one device."""
 
     def __init__(self, _device: Any = None) -> None:
         self.idx = self.prev_idx = 0
@@ -32,15 +32,15 @@ def _nothing_different() -> Callable[..., Any]:
     def context(*_: Any, **__: Any) -> Iterator[None]:
         yield
 
-    return context  # a new function each, whose `__wrapped__` TorchDynamo wants
+    return context  # a new function each, whose `__wrapped__` TorchDynamo needs
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
-    return lambda *_, **__: value  # a new function each: TorchDynamo wants replaced functions to be distinct
+    return lambda *_, **__: value  # a new function each: TorchDynamo requires distinct functions
 
 
 CUDA_VERSION = torch.version.cuda or "13.0"
-"""The installed PyTorch's, or that of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request
+"""CUDA of the installed PyTorch, or of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request
 190386."""
 _NAMES = """
     init _lazy_init _lazy_call set_device manual_seed manual_seed_all seed seed_all set_rng_state
@@ -49,13 +49,13 @@ _NAMES = """
 _SILENT = _NAMES.split()
 """Functions of `torch.cuda` that do nothing here."""
 _CONTEXTS = ("graph", "use_mem_pool")
-"""Those in which nothing is different."""
+"""Context managers of `torch.cuda` that change nothing here."""
 _SHARED_MEMORY = {
     (7, 0): (96, 96), (7, 5): (64, 64), (8, 0): (164, 163), (8, 6): (100, 99), (8, 7): (164, 163), (8, 9): (100, 99),
     (9, 0): (228, 227), (10, 0): (228, 227), (10, 3): (228, 227), (12, 0): (100, 99),
 }  # fmt: skip
-"""KiB of a multiprocessor and of a block that asks for them, by capability: CUDA C++ Programming Guide, technical
-specifications."""
+"""Shared memory in KiB of a multiprocessor and of a block that opts in to more, by capability: CUDA C++ Programming
+Guide, technical specifications."""
 _L2_CACHE = {
     "t4": 4, "v100-16gb": 6, "v100-32gb": 6, "a10g": 6, "a100-40gb": 40, "a100-80gb": 40, "a30": 24, "a40": 6, "l4": 48,
     "l20": 96, "l40s": 96, "h20": 60, "h100-80gb": 50, "h200": 60, "gh200": 60, "b200": 126, "gb200": 126, "rtx3090": 6,
@@ -63,15 +63,15 @@ _L2_CACHE = {
     "rtx4080": 64, "rtx4080-super": 64, "rtx4090": 72, "rtx5060-ti-16gb": 32, "rtx5080": 64, "rtx5090": 96,
     "rtx-pro-6000": 128,
 }  # fmt: skip
-"""MiB that GPUs of the catalogue share among their multiprocessors. PyTorch prints them with the properties of an A100,
-H100, H200, B200, RTX 4090, 5080 and PRO 6000 (Server Edition), deviceQuery of a T4; those of other GPUs are in NVIDIA's
-whitepapers of Volta, Ampere (GA100, GA102), Ada and GeForce Blackwell. Where its own was not seen, it is that of a GPU
-of the same chip with the same memory interface: of the RTX 6000 Ada for L20 and L40S, of the RTX 4070 Ti for the L4,
-of the H200 for H20 and GH200, of the B200 for the GB200."""
+"""L2 cache in MiB of the GPUs in the catalogue. PyTorch prints them with the properties of an A100, H100, H200, B200,
+RTX 4090, 5080 and PRO 6000 (Server Edition), deviceQuery of a T4; those of other GPUs are in NVIDIA's whitepapers of
+Volta, Ampere (GA100, GA102), Ada and GeForce Blackwell. Where no figure was found, it is that of a GPU with the same
+chip and memory interface: of the RTX 6000 Ada for L20 and L40S, of the RTX 4070 Ti for the L4, of the H200 for H20 and
+GH200, of the B200 for the GB200."""
 
 
 class _Silent:
-    """A library of C whose functions do nothing and report success."""
+    """Stand-in for a C library whose functions do nothing and report success."""
 
     cudaError = SimpleNamespace(success=0)  # noqa: N815 -- its name
 
@@ -85,17 +85,17 @@ class _Silent:
 
 
 class CUDAGraph:
-    """A graph whose capture is an ordinary run. A replay computes into tensors that are there."""
+    """Stand-in for `torch.cuda.CUDAGraph`: capture is an ordinary run, and a replay computes into existing tensors."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         state.assume("a CUDA graph is an ordinary run: its pool does not keep the memory of what is freed in it")
 
     def pool(self) -> tuple[int, int]:
-        """The pool that all of them share."""
+        """Return the pool that all graphs share."""
         return (0, 0)
 
     def replay(self, *_: Any, **__: Any) -> None:
-        """Nothing is computed."""
+        """Do nothing: no value is computed."""
 
     capture_begin = capture_end = instantiate = reset = enable_debug_mode = debug_dump = replay
 
@@ -107,7 +107,7 @@ def _graphed(callables: Any, *_: Any, **__: Any) -> Any:
 
 
 def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
-    """Everything replaced in `torch.cuda` while a GPU is simulated: owner, name, replacement."""
+    """Return the patches of `torch.cuda` while a GPU is simulated: owner, name, replacement."""
     statistics, device = memory.Statistics(simulation), simulation.device
     of_multiprocessor, of_block = _SHARED_MEMORY.get(device.capability, (100, 99))
     cudart = _Silent(cudaMemGetInfo=lambda *_: (statistics.free, device.total_nbytes))
@@ -134,7 +134,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
     random_state = torch.zeros(16, dtype=torch.uint8)
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
-        """Say yes on older GPUs as well, which emulate it, unless that is not to count."""
+        """Return True on older GPUs as well, which emulate bf16, unless `including_emulation` is false."""
         return including_emulation or device.capability >= (8, 0)
 
     answers: dict[Any, dict[str, Any]] = {
@@ -224,7 +224,7 @@ _TENSOR_TYPES["ByteTensor"] = torch.uint8
 
 
 def _set_default_tensor_type(kind: Any) -> None:
-    """`torch.set_default_tensor_type`, of which a type of the GPU says the device too."""
+    """Stand in for `torch.set_default_tensor_type`: a tensor type of the GPU also sets the default device."""
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
     torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
     torch.set_default_dtype(_TENSOR_TYPES[name.rpartition(".")[2]])
@@ -236,5 +236,5 @@ def _legacy(name: str, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
             return torch.empty(*args, dtype=dtype, device="cuda")
         return torch.tensor(args[0] if args else [], dtype=dtype, device="cuda")
 
-    make.__name__, make.__module__ = name, "torch.cuda"  # how `Tensor.type` says it
+    make.__name__, make.__module__ = name, "torch.cuda"  # in the notation of `Tensor.type`
     return make

@@ -1,6 +1,6 @@
 """The random state of the host, which `--gpu cpu` counts: every checkpoint keeps one of 5,056 bytes for its backward.
 
-That of a GPU is 16 bytes, and it too is kept on the host (`CUDAGeneratorImpl::get_state` of
+The state of a GPU is 16 bytes, and is kept on the host too (`CUDAGeneratorImpl::get_state` of
 aten/src/ATen/cuda/CUDAGeneratorImpl.cpp): a checkpoint keeps nothing of it on the GPU.
 """
 
@@ -27,7 +27,7 @@ def _set_rng_state(new_state: Tensor) -> None:
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """Everything replaced while the host is simulated: owner, name, replacement."""
+    """Return the patches while the host is simulated: owner, name, replacement."""
     return [
         (owner, name, function)
         for owner in (torch, torch.random)

@@ -1,4 +1,7 @@
-"""What the program reads of tensors: values, addresses and texts. A value that is not known is zero, and assumed."""
+"""Reads of tensors by the program: values, addresses and texts.
+
+An unknown value reads as zero, which is an assumption.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +23,7 @@ _real_storage_nbytes = torch.UntypedStorage.nbytes
 
 
 def read(tensor: Tensor) -> Tensor:
-    """A real copy of a virtual tensor; an unknown value is zero and noted as an assumption."""
+    """Make a real copy of a virtual tensor; an unknown value is zero and noted as an assumption."""
     tensor = tensor.detach()
     if values.content(tensor) is None and values.uniform_value(tensor) is None:
         are_counts = tensor.layout is torch.strided and entry_of(tensor).total is not None
@@ -37,7 +40,7 @@ def _repr(tensor: Tensor, **_: Any) -> str:
 
 
 def _address(storage: Any) -> int:
-    """An address nothing else has: programs compare them to find tensors that share memory."""
+    """Return an address that nothing else has: programs compare addresses to find tensors that share memory."""
     return (int(storage.entry.number) + 1) << 44 if hasattr(storage, "entry") else _real_storage_address(storage)
 
 
@@ -77,7 +80,7 @@ def _array(tensor: Tensor, dtype: Any = None, copy: Any = None) -> Any:
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """Everything replaced while a device is simulated: owner, name, replacement."""
+    """Return the patches while a device is simulated: owner, name, replacement."""
     return [
         (Tensor, "numpy", _numpy),
         (Tensor, "__array__", _array),

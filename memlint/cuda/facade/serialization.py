@@ -21,20 +21,20 @@ _load = torch.load
 
 
 def clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """`UntypedStorage.clone`, which `copy.deepcopy` of a tensor goes through."""
+    """Replace `UntypedStorage.clone`, which `copy.deepcopy` of a tensor calls."""
     entry = getattr(storage, "entry", None)
     if entry is None:
         return _clone(storage)
     with state.current.placed(on_host=entry.host):
-        made: Any = allocate((entry.nbytes,), (1,), torch.uint8).untyped_storage()
-    made.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
+        clone: Any = allocate((entry.nbytes,), (1,), torch.uint8).untyped_storage()
+    clone.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
     for name in ("uniform", "uniform_dtype", "nonzeros"):
-        setattr(made.entry, name, getattr(entry, name))
-    return made  # type: ignore[no-any-return]
+        setattr(clone.entry, name, getattr(entry, name))
+    return clone  # type: ignore[no-any-return]
 
 
 def copy_storage(storage: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: bool = False) -> Any:
-    """`UntypedStorage.copy_`. What a virtual storage takes from elsewhere is not known."""
+    """Replace `UntypedStorage.copy_`; a virtual storage has unknown content after it."""
     target, origin = getattr(storage, "entry", None), getattr(source, "entry", None)
     if target is None and origin is None:
         return _copy(storage, source, non_blocking)
@@ -44,7 +44,7 @@ def copy_storage(storage: torch.UntypedStorage, source: torch.UntypedStorage, no
 
 
 def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
-    """How a tensor is pickled: the function that makes it anew, and its arguments."""
+    """Return how a tensor is pickled: the function that rebuilds it, and its arguments."""
     if real_device_of(tensor).type != NAME or tensor.layout is not torch.strided:
         return _reduce(tensor, protocol)
     known = values.content(tensor.detach())
@@ -61,7 +61,7 @@ def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
 
 
 _placements: list[Callable[[bool], bool]] = []
-"""Of each `torch.load` that runs now: from where a tensor was saved to where it belongs, true for the host."""
+"""For each running `torch.load`: maps the saved location of a tensor to its new one, True for the host."""
 
 
 def rebuild(
@@ -73,18 +73,18 @@ def rebuild(
     known: Any,
     uniform: Any,
 ) -> torch.Tensor:
-    """A tensor as `reduce_tensor` has written it."""
+    """Rebuild a tensor that `reduce_tensor` has written."""
     with state.current.placed(on_host=_placements[-1](host) if _placements else host), torch._C.DisableTorchFunction():
-        made = allocate(shape, stride, getattr(torch, dtype))
+        tensor = allocate(shape, stride, getattr(torch, dtype))
     if known is not None:
-        values.remember(made, torch.tensor(known, dtype=made.dtype, device=_CPU))
+        values.remember(tensor, torch.tensor(known, dtype=tensor.dtype, device=_CPU))
     elif uniform is not None:
-        values.make_uniform(made, uniform)
-    return made.requires_grad_(requires_grad)
+        values.make_uniform(tensor, uniform)
+    return tensor.requires_grad_(requires_grad)
 
 
 def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """`torch.load`: real storages are read on the host and then moved."""
+    """Replace `torch.load`: real storages are read on the host and then moved."""
     seen_gpu = False
 
     def to_host(storage: Any, location: str) -> Any:
@@ -105,19 +105,19 @@ def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 
 def _placing(map_location: Any) -> Callable[[bool], bool]:
-    """Whether a tensor saved on the host (true) or the GPU (false) belongs on the host."""
+    """Return a function that maps a tensor's saved location (True for the host) to its new one."""
     if map_location is None:
         return lambda host: host
     if isinstance(map_location, dict):
         return lambda host: str(map_location.get(name := "cpu" if host else "cuda:0", name)).startswith("cpu")
-    if callable(map_location):  # nearly always `lambda storage, location: storage`, the way to the host
+    if callable(map_location):  # nearly always `lambda storage, location: storage`, which loads to the host
         return lambda host: True
     on_host = str(map_location).startswith(("cpu", "meta"))
     return lambda host: on_host
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """What is replaced while a device is simulated: owner, name, replacement."""
+    """Return the patches while a device is simulated: owner, name, replacement."""
     return [
         (torch.UntypedStorage, "clone", clone_storage),
         (torch.UntypedStorage, "copy_", copy_storage),

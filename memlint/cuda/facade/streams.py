@@ -1,7 +1,7 @@
-"""CUDA streams and events: which stream is current, and for which the program waits.
+"""CUDA streams and events: the current stream, and the streams for which the program waits.
 
-Everything runs in order here, so nothing is ever pending; but a storage belongs to the stream that was current at its
-birth, and what another stream uses is surely free only once the program has waited for that one.
+Everything runs in order here, so nothing is ever pending. But a storage belongs to the stream that was current at its
+birth, and memory that another stream uses is certainly free only after the program has waited for that stream.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from memlint.cuda.simulated import simulated
 
 _STREAMS_PER_POOL = 32
 _HIGHEST_PRIORITY = 3
-"""Of each priority, 0 to -3, a process has so many streams, given out in turn: kStreamsPerPoolBits and
-max_compile_time_stream_priorities in c10/cuda/CUDAStream.h."""
+"""Highest level of priority. For each priority, 0 to -3, a process has `_STREAMS_PER_POOL` streams, handed out in turn:
+kStreamsPerPoolBits and max_compile_time_stream_priorities in c10/cuda/CUDAStream.h."""
 
 
 def _current(number: int) -> CudaStream:
-    """The stream of this number."""
+    """Return the stream with this number."""
     stream = CudaStream.__new__(CudaStream)
     stream._be(number)
     return stream
@@ -44,9 +44,9 @@ class Stream:
 
     def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
         level = min(max(-priority, 0), _HIGHEST_PRIORITY)
-        made = simulated().streams_made
-        self._be(1 + level * _STREAMS_PER_POOL + made[level] % _STREAMS_PER_POOL)
-        made[level] += 1
+        counts = simulated().streams_made
+        self._be(1 + level * _STREAMS_PER_POOL + counts[level] % _STREAMS_PER_POOL)
+        counts[level] += 1
 
     def _be(self, number: int) -> None:
         self.cuda_stream = self.native_handle = self.stream_id = number
@@ -70,35 +70,35 @@ class Stream:
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority."""
+        """Return the lowest and the highest priority."""
         return 0, -_HIGHEST_PRIORITY
 
     def query(self) -> bool:
-        """Nothing is ever pending."""
+        """Return True: nothing is ever pending."""
         return True
 
     def synchronize(self) -> None:
-        """Wait for all that was asked of it."""
+        """Wait for all work queued on the stream."""
         state.current.ledger.synchronize(self.stream_id)
 
     def is_capturing(self) -> bool:
-        """What a graph captures is an ordinary run."""
+        """Return False: a graph capture is an ordinary run."""
         return False
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event at what was asked of it last."""
+        """Record an event after the work queued so far."""
         event = event or CudaEvent()
         event.record(self)
         return event
 
     def wait_event(self, _: Event) -> None:
-        """Nothing is pending."""
+        """Do nothing: no work is pending."""
 
     wait_stream = wait_event
 
 
 class Event:
-    """A CUDA event; it has always happened."""
+    """A CUDA event, which has always happened."""
 
     device = torch.device("cuda", 0)
 
@@ -108,37 +108,37 @@ class Event:
         """The stream, and the position in the ledger's events."""
 
     def record(self, stream: Stream | None = None) -> None:
-        """Happen once a stream, or the current one, has done all that was asked of it so far."""
+        """Record the work queued so far on a stream, or on the current one."""
         ledger = state.current.ledger
         self._recorded = (ledger.stream if stream is None else stream.stream_id, len(ledger.events))
 
     def wait(self, _: Stream | None = None) -> None:
-        """Nothing is pending."""
+        """Do nothing: no work is pending."""
 
     def query(self) -> bool:
-        """Nothing is ever pending."""
+        """Return True: nothing is ever pending."""
         return True
 
     def synchronize(self) -> None:
-        """Wait until it has happened."""
+        """Wait for the work that the event has recorded."""
         if self._recorded is not None:
             state.current.ledger.synchronize(*self._recorded)
 
     def elapsed_time(self, _: Event) -> float:
-        """Milliseconds between two events, unknowable here; one, so that rates can be computed."""
+        """Return 1 millisecond: times are not modelled, and rates can be computed."""
         return 1.0
 
 
 class CudaStream(Stream):
-    """`torch.cuda.Stream`; PyTorch's stream of any device is another class."""
+    """Stand-in for `torch.cuda.Stream`; PyTorch's stream of any device is another class."""
 
 
 class CudaEvent(Event):
-    """`torch.cuda.Event`."""
+    """Stand-in for `torch.cuda.Event`."""
 
 
 class _StreamContext:
-    """`torch.cuda.StreamContext`: a stream is current in it, or what was current before if it is None."""
+    """Stand-in for `torch.cuda.StreamContext`: its stream is current inside; None leaves the current one."""
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream
@@ -173,7 +173,7 @@ def _current_stream(device: Any = None) -> Stream:
 
 
 def _external(data_ptr: int, device: Any = None) -> Stream:
-    """A stream that another library made: a pool of its own, unless it is one of PyTorch's."""
+    """Return a stream that another library made: a pool of its own, unless it is one of PyTorch's."""
     return _current(data_ptr)
 
 
@@ -185,8 +185,8 @@ def _synchronize(device: Any = None) -> None:
     state.current.ledger.synchronize()
 
 
-def _of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same as another function: Dynamo has a handler for each of PyTorch's, and refuses one that it has already."""
+def _as_new_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy a function: Dynamo has a handler for each function of PyTorch, and refuses a second one."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -196,7 +196,7 @@ def _of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def patches() -> list[tuple[Any, str, Any]]:
-    """Everything replaced while a GPU is simulated: owner, name, replacement."""
+    """Return the patches while a GPU is simulated: owner, name, replacement."""
     functions: dict[Any, dict[str, Callable[..., Any]]] = {
         torch.cuda: {
             "Stream": CudaStream,
@@ -211,9 +211,9 @@ def patches() -> list[tuple[Any, str, Any]]:
         },
         torch: {"Stream": Stream, "Event": Event},
         torch.accelerator: {
-            "current_stream": _of_its_own(_current_stream),
-            "set_stream": _of_its_own(_set_current),
-            "synchronize": _of_its_own(_synchronize),
+            "current_stream": _as_new_function(_current_stream),
+            "set_stream": _as_new_function(_set_current),
+            "synchronize": _as_new_function(_synchronize),
         },
         torch.Tensor: {"record_stream": _record_stream},
         torch._C: {

@@ -1,4 +1,4 @@
-"""Memory that CUDA kernels take inside themselves: one table, `ROWS`, and what its rows are made of.
+"""Memory that CUDA kernels allocate internally: the table `ROWS`, and the modules that fill it.
 
 `table` says how a row is written; `reductions`, `indexing`, `normalization`, `losses`, `operands` and `products` hold
 them. `iteration`, `staging` and `cub` compute sizes and know nothing of torch.
@@ -19,4 +19,4 @@ from memlint.cuda.hidden.table import ROWS, Row
 
 __all__ = ["ROWS", "Row"]
 _TABLES = (host, indexing, linear_algebra, losses, normalization, operands, products, reductions, transforms)
-"""Modules that are imported for the rows they enter."""
+"""Modules whose import enters their rows in the table."""

@@ -1,6 +1,6 @@
 """Temporary storage of CUB's device-wide algorithms, in bytes (cub/device/dispatch of CUDA 12).
 
-Sizes depend on tuning tables of each GPU generation. What is here gives the recorded values; where tables differ, the
+Sizes depend on tuning tables of each GPU generation. These formulas give the recorded values; where tables differ, the
 difference is in the per-tile bookkeeping, far below one percent of the sorted data.
 """
 
@@ -12,7 +12,7 @@ STATUS_PADDING = 32
 
 
 def _together(*sizes: int) -> int:
-    """Bytes of one block that holds these, each aligned, at an address that is not."""
+    """Return the bytes of one block that holds these, each aligned, at an address that is not aligned."""
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes) + ALIGNMENT - 1
 
 
@@ -36,7 +36,7 @@ def segmented_radix_sort(num_items: int, key: int, value: int) -> int:
 
 
 def scan(num_items: int, item: int) -> int:
-    """`DeviceScan` and `DeviceSelect`: a status for every tile. Recorded: 1,023 bytes of 8-byte items, 767 of 4."""
+    """`DeviceScan` and `DeviceSelect`: a status for every tile. Recorded: 1,023 bytes for 8-byte items, 767 for 4."""
     tiles = -(-num_items // (128 * 15 * 4 // max(item, 4)))
     return _together((tiles + STATUS_PADDING) * (16 if item > 4 else 8))
 

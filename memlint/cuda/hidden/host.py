@@ -1,4 +1,4 @@
-"""Rows of other kernels of the host, and of some that are the same on every device."""
+"""Rows of the host's other kernels, and of some kernels that are the same on every device."""
 
 import math
 from collections.abc import Sequence
@@ -18,16 +18,17 @@ Tensor = torch.Tensor
 INDEX = 8
 """Bytes of an int64."""
 CHANNELS = 16
-"""Channels that oneDNN keeps together where the processor has AVX-512; fewer elsewhere."""
+"""Channels that oneDNN keeps together on a processor with AVX-512; fewer elsewhere."""
 MAXIMUM = 2
-"""`mode` of an EmbeddingBag that takes the maximum."""
+"""Value of an EmbeddingBag's `mode` that takes the maximum."""
 SMALL_OUTPUT = 128
-"""Up to this sum of its sides an interpolated image goes through channels_last, in one thread (UpSampleKernel.cpp)."""
+"""Largest sum of its sides at which an interpolated image goes through channels_last, in one thread
+(UpSampleKernel.cpp)."""
 
 
 @hidden("sort", source="Sorting.cpp: indices are copied from a range; measured", devices="host")
 def _sort(x: Tensor, *args: Any, **kwargs: Any) -> Steps:
-    """A range as long as what is sorted."""
+    """A range as long as the input."""
     yield
     dims = [kwargs["dim"]] if "dim" in kwargs else [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
     scratch(INDEX * x.shape[dims[0] if dims else -1] if x.dim() else 0)
@@ -52,7 +53,7 @@ def _count_nonzero(x: Tensor, dim: Any = None) -> Steps:
 
 @hidden("masked_select", source="TensorAdvancedIndexing.cpp: masked_select_out_impl_cpu", devices="host")
 def _masked_select(x: Tensor, mask: Tensor) -> Steps:
-    """The mask as int64 to count it; then it and its sums, unless one thread reads contiguous operands."""
+    """The mask as int64 to count it; then this and its sums, unless one thread reads contiguous operands."""
     numel = math.prod(torch.broadcast_shapes(x.shape, mask.shape))
     scratch(INDEX * numel)
     yield
@@ -76,7 +77,7 @@ def _gather(x: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Steps:
 def _reduced_mean(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True, **_: Any
 ) -> Steps:
-    """Of a mean: how many were added to each element, ones to count with, and where that is zero."""
+    """For a mean: how many values were added to each element, ones to count with, and a mask of zero counts."""
     yield
     if reduce == "mean":
         counts, ones = copy_of(x), copy_of(source)
@@ -96,7 +97,7 @@ def _searchsorted(first: Tensor, second: Tensor, *_: Any, sorter: Tensor | None 
 
 @hidden("bincount", source="SummaryOps.cpp, SummaryOps.cu", devices="any")
 def _bincount(x: Tensor, weights: Tensor | None = None, *_: Any) -> Steps:
-    """Weights that are no floats as float64."""
+    """Weights cast to float64 if they are not floating point."""
     is_cast = weights is not None and weights.dtype not in (torch.float32, torch.float64)
     cast = copy_of(x, INDEX) if is_cast else None
     yield
@@ -113,15 +114,15 @@ def _unfold_backward(grad: Tensor, size: Sequence[int], dim: int, *_: Any) -> St
 
 @hidden("isin", source="TensorCompare.cpp: isin_sorting; measured", devices="host")
 def _isin(elements: Any, tests: Any, *, assume_unique: bool = False, **_: Any) -> Steps:
-    """Where many are looked for: what is unique of both, sorted together."""
+    """For many test elements: the unique values of both operands, sorted together."""
     tensors = isinstance(elements, torch.Tensor) and isinstance(tests, torch.Tensor)
-    held: list[Entry] = []
+    entries: list[Entry] = []
     if tensors and tests.numel() >= 10 * elements.numel() ** 0.145:
         most, size = elements.numel() + tests.numel(), elements.element_size()
         inverse = 0 if assume_unique else INDEX * elements.numel()
         highest = inverse + most * (2 * size + 2 * INDEX)
-        held.append(scratch(highest, (inverse, highest)))
-    held.clear()
+        entries.append(scratch(highest, (inverse, highest)))
+    entries.clear()
     yield
 
 
@@ -134,14 +135,14 @@ def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, **_: An
 
 
 ROWS_OF_BLOCK = ((768, 256), (192, 64), (1, 32))
-"""From how many queries on attention takes how many of them at once (FlashAttentionKernel.cpp)."""
+"""Pairs of a number of queries and the block of queries that attention takes from it on (FlashAttentionKernel.cpp)."""
 COLUMNS_OF_BLOCK = 512
-"""Keys that it takes at once."""
+"""Number of keys in a block of attention."""
 
 
 @hidden("_scaled_dot_product_flash_attention_for_cpu", source="FlashAttentionKernel.cpp; measured", devices="host")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Steps:
-    """A thread's block of logits, maxima, sums and results in float32; of halves, the logits rounded."""
+    """A thread's block of logits, maxima, sums and results in float32; for halves, the rounded logits too."""
     yield
     rows, columns = _block(q, k)
     sums = scratch(rows * (columns + 2 + q.shape[-1]) * max(q.element_size(), 4))
@@ -155,7 +156,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Steps:
 def _attention_backward(grad: Tensor, q: Tensor, k: Tensor, *_: Any, **__: Any) -> Steps:
     """The gradient as [batch, rows, heads, size]; a thread's block of logits, their gradients, a number for each row.
 
-    In float32, and of halves rounded as well.
+    The block is in float32; for halves a rounded one is added.
     """
     yield
     copy = contiguous(grad.transpose(1, 2))
@@ -168,7 +169,7 @@ def _attention_backward(grad: Tensor, q: Tensor, k: Tensor, *_: Any, **__: Any) 
 
 
 def _block(q: Tensor, k: Tensor) -> tuple[int, int]:
-    """Queries and keys that attention takes at once."""
+    """Number of queries and of keys in a block of attention."""
     rows, columns = q.shape[2], k.shape[2]
     return min(rows, next((n for least, n in ROWS_OF_BLOCK if rows >= least), 0)), min(columns, COLUMNS_OF_BLOCK)
 
@@ -179,7 +180,7 @@ def _is_half(x: Tensor) -> bool:
 
 @hidden("_cdist_forward", source="Distance.cpp: cdist_impl", devices="any")
 def _distances(x: Tensor, y: Tensor, *_: Any) -> Steps:
-    """Both expanded to one batch, in order."""
+    """Both operands expanded to one batch and made contiguous."""
     copies = _expanded(x, y)
     yield
     del copies
@@ -187,7 +188,7 @@ def _distances(x: Tensor, y: Tensor, *_: Any) -> Steps:
 
 @hidden("_cdist_backward", source="Distance.cpp", devices="any")
 def _distances_backward(_grad: Tensor, x: Tensor, y: Tensor, *_: Any) -> Steps:
-    """Both expanded to one batch, in order."""
+    """Both operands expanded to one batch and made contiguous."""
     copies = _expanded(x, y)
     yield
     del copies
@@ -205,9 +206,9 @@ def _expanded(x: Tensor, y: Tensor) -> list[Entry]:
 
 @hidden("_embedding_bag", "_embedding_bag_forward_only", source="EmbeddingBag.cpp; measured", devices="host")
 def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, *rest: Any, **_: Any) -> Steps:
-    """A sum to find the bag of each index by, unless a fast way does without; for a maximum, ends of bags."""
+    """A sum that finds the bag of each index, unless a fast path needs none; for a maximum, ends of bags."""
     shapes = infer(kernel_of(torch.ops.aten._embedding_bag.default), (weight, indices, offsets, *rest), {})
-    if math.prod(shapes[1].shape):  # bags; their sizes and maxima are made after them
+    if math.prod(shapes[1].shape):  # bags; their sizes and maxima are allocated after them
         output = scratch(math.prod(shapes[0].shape) * weight.element_size())
         bags, finding = _number_of_each(indices), _number_of_each(indices)
         del finding, bags, output
@@ -217,13 +218,13 @@ def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, *rest: Any,
 
 
 def _number_of_each(numbers: Tensor) -> Entry:
-    """One more than there are `numbers`."""
+    """Allocate one more number than there are `numbers`."""
     return scratch(numbers.element_size() * (numbers.numel() + 1))
 
 
 @hidden("_embedding_bag_backward", source="EmbeddingBag.cpp; measured", devices="host")
 def _embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, bags: Tensor, *rest: Any) -> Steps:
-    """The bag of each index where the forward kept none, then bags and indices in order; of maxima, what was picked."""
+    """The bag of each index if the forward kept none, then bags and indices in order; for maxima, the chosen values."""
     mode, weights = rest[4], rest[6]
     summed = mode != MAXIMUM
     bag_numbers = _number_of_each(indices) if summed and not bags.numel() else None
@@ -238,7 +239,7 @@ def _embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, bags
 
 @hidden("_embedding_bag_per_sample_weights_backward", source="EmbeddingBag.cpp; measured", devices="host")
 def _weights_of_bags(grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, bags: Tensor, *_: Any) -> Steps:
-    """The bag of each index where the forward kept none."""
+    """The bag of each index if the forward kept none."""
     yield
     bag_numbers = [_number_of_each(indices) for _ in range(0 if bags.numel() else 2)]
     del bag_numbers
@@ -246,7 +247,7 @@ def _weights_of_bags(grad: Tensor, weight: Tensor, indices: Tensor, offsets: Ten
 
 @hidden("histc", source="Histogram.cpp; measured", devices="host")
 def _histc(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Steps:
-    """A copy of an input that is not contiguous, another to look for its extremes; edges of bins, a thread's counts."""
+    """A copy of an input that is not contiguous, another to find its extremes; edges of bins, a thread's counts."""
     copy = contiguous(x)
     yield
     edges = scratch((bins + 1) * x.element_size())
@@ -270,7 +271,10 @@ _TAPS = {
 def _register_interpolation(op: str, taps: int) -> None:
     @hidden(op, source="UpSampleKernel.cpp; measured", devices="host")
     def _interpolation(x: Tensor, size: Sequence[int], *_: Any) -> Steps:
-        """Of each place along each side: what it reads and how much it counts; small images through channels_last."""
+        """For each output position along each side: the inputs it reads and their weights.
+
+        Small images use channels_last.
+        """
         yield
         numel = math.prod((*x.shape[:2], *size))
         weights = scratch(sum(size) * taps * (INDEX + x.element_size()))
@@ -288,7 +292,7 @@ for _name in ("nearest_exact1d", "nearest_exact2d", "nearest_exact3d"):
 
 @hidden("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", source="UpSampleKernel.cpp", devices="host")
 def _antialiased(x: Tensor, size: Sequence[int], *_: Any) -> Steps:
-    """The image after its width has changed, if both sides do, with the weights of one."""
+    """The image after its width has changed, if both sides change, with the weights of one side."""
     yield
     changed = [(n, m) for n, m in zip(x.shape[-2:], size, strict=True) if n != m]
     width = scratch(math.prod((*x.shape[:-1], size[-1])) * x.element_size()) if len(changed) == len(size) else None
@@ -317,7 +321,7 @@ def _batch_norm(x: Tensor, *rest: Any) -> Steps:
     devices="host",
 )
 def _batch_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
-    """A buffer as large as the input, unless operands are in different orders or nobody wants its gradient."""
+    """A buffer as large as the input, unless operands have different layouts or the input needs no gradient."""
     yield
     wanted = next(each for each in rest if isinstance(each, (list, tuple)))
     in_order = all(t.is_contiguous() or t.is_contiguous(memory_format=suggest_memory_format(t)) for t in (grad, x))
@@ -377,7 +381,7 @@ def _elementwise_loss(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) ->
 
 @hidden("_scaled_mm", "_scaled_mm_v2", source="Blas.cpp: _scaled_mm_cpu; measured", devices="host")
 def _scaled_product(a: Tensor, b: Tensor, *rest: Any, **_: Any) -> Steps:
-    """The second operand in order, both in float32, their product in float32 and, cast, in the result's dtype."""
+    """The second operand made contiguous, both in float32, the product in float32 and, cast, in the result's dtype."""
     yield
     dtype = next((each for each in rest if isinstance(each, torch.dtype)), a.dtype)
     operands = [copy_of(b), copy_of(a, 4), copy_of(b, 4)]
@@ -386,7 +390,7 @@ def _scaled_product(a: Tensor, b: Tensor, *rest: Any, **_: Any) -> Steps:
 
 
 def _blocked(shape: Sequence[int], x: Tensor, channel_dims: Sequence[int]) -> int:
-    """Bytes of a tensor of this shape and the dtype of `x` in which channels lie in blocks."""
+    """Return the bytes of a tensor of this shape and the dtype of `x` in oneDNN's layout of channel blocks."""
     sizes = [-(-n // CHANNELS) * CHANNELS if d in channel_dims else n for d, n in enumerate(shape)]
     return math.prod(sizes) * x.element_size()
 
@@ -397,15 +401,15 @@ def _blocked(shape: Sequence[int], x: Tensor, channel_dims: Sequence[int]) -> in
 def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Steps:
     """OneDNN's copies of its operands in blocks of channels, if it wants any, and its scratchpad.
 
-    Without oneDNN, what a transposed convolution unfolds of one image.
+    Without oneDNN, the unfolded columns of one image of a transposed convolution.
     """
     out = infer(kernel_of(torch.ops.aten.convolution.default), (x, weight, *rest[:7]), {})
     most = 2 * (_blocked(x.shape, x, (1,)) + _blocked(weight.shape, weight, (0, 1))) + _blocked(out.shape, x, (1,))
     if rest[4]:
         most += (weight[:1].numel() * x[:1, :1].numel() + out.shape[1] * math.prod(out.shape[2:])) * x.element_size()
-    held = scratch(0, (0, most))
+    entry = scratch(0, (0, most))
     yield
-    del held
+    del entry
 
 
 @hidden("convolution_backward", source="mkldnn/Conv.cpp, NaiveConvolutionTranspose2d.cpp; measured", devices="host")
@@ -414,8 +418,8 @@ def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -
     most = _blocked(grad.shape, x, (1,)) + 2 * _blocked(x.shape, x, (1,)) + 2 * _blocked(weight.shape, weight, (0, 1))
     if rest[4]:
         most += weight[:1].numel() * x[:1, :1].numel() * x.element_size()
-    if _is_half(x):  # the gradient of the weight is added up in float32, of operands in another order
+    if _is_half(x):  # the gradient of the weight is summed in float32, from operands in another layout
         most += 2 * _blocked(weight.shape, weight, (0, 1)) + _blocked(x.shape, x, (1,)) + _blocked(grad.shape, x, (1,))
-    held = scratch(0, (0, most))
+    entry = scratch(0, (0, most))
     yield
-    del held
+    del entry

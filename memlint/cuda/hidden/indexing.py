@@ -17,17 +17,17 @@ INDEX = 8
 """Bytes of an int64."""
 MASKS = (torch.bool, torch.uint8)
 FEW_INDICES = 3072
-"""Up to here the gradient of an embedding needs no sorting (Embedding.cu)."""
+"""Number of indices up to which the gradient of an embedding needs no sorting (Embedding.cu)."""
 ROWS_PER_PARTIAL = 10
 FUSED_BLOCKS_PER_SM = 4
 MAX_BLOCK = 1024
 MAXIMUM = 2
-"""The mode of an EmbeddingBag that takes the maximum."""
+"""Value of an EmbeddingBag's `mode` that takes the maximum."""
 
 
 @hidden("index", source="TensorAdvancedIndexing.cpp; recorded")
 def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
-    """A copy on the device of each index that is in the host's memory, and int64 of those that are int32."""
+    """A copy on the device of each index in the host's memory, and int64 copies of int32 indices."""
     copies = [copy_of(i) for i in indices if i is not None and on_host(i)]
     wide = _as_int64(indices)
     yield
@@ -36,7 +36,7 @@ def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
 
 @hidden("index", source="TensorAdvancedIndexing.cpp: make_info; run", devices="host")
 def _index_of_host(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
-    """Int64 of indices that are int32."""
+    """Int64 copies of int32 indices."""
     wide = _as_int64(indices)
     yield
     del wide
@@ -47,13 +47,13 @@ def _index_of_host(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
     source="TensorAdvancedIndexing.cpp: make_info; run", devices="host",
 )  # fmt: skip
 def _index_put_of_host(x: Tensor, indices: Sequence[Tensor | None], *_: Any) -> Steps:
-    """Int64 of indices that are int32."""
+    """Int64 copies of int32 indices."""
     yield
     _as_int64(indices)
 
 
 def _as_int64(indices: Sequence[Tensor | None]) -> list[Any]:
-    """Copies of indices in int32, as wide as all of them together (make_info)."""
+    """Copy int32 indices to int64, broadcast to the shape of all indices together (make_info)."""
     indexed = [i for i in indices if i is not None]
     if any(i.dtype in MASKS for i in indexed) or not any(i.dtype is torch.int32 for i in indexed):
         return []
@@ -65,16 +65,16 @@ def _as_int64(indices: Sequence[Tensor | None]) -> list[Any]:
 def _index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Steps:
-    """With accumulate: linear index, its sorted copy, the original order and a range, 8 bytes an index each, and CUB's.
+    """With accumulate: linear index, its sorted copy, the original order and a range, 8 bytes an index each.
 
-    Values that are expanded or not contiguous are copied. With a mask: the positions of its true elements, at most as
-    many as there are values.
+    CUB's storage. Values that are expanded or not contiguous are copied. With a mask: the positions of its true
+    elements, at most as many as there are values.
     """
     yield
     indexed = [i for i in indices if i is not None]
     masks = [i for i in indexed if i.dtype in MASKS]
     if masks:
-        if accumulate or values.numel() > 1:  # one number for all goes through masked_fill
+        if accumulate or values.numel() > 1:  # a single number is written through masked_fill
             selected = [min(i.numel(), values.numel()) for i in masks]
             positions = [scratch(INDEX * n * i.dim()) for n, i in zip(selected, masks, strict=True)]
             del positions
@@ -86,7 +86,7 @@ def _index_put(
     count = math.prod(torch.broadcast_shapes(*(i.shape for i in indexed)))
     linear = None
     for index in indexed:
-        if on_host(index):  # computed there
+        if on_host(index):  # computed on the device
             scaled = scratch(INDEX * count)
         else:
             cast = scratch(INDEX * index.numel()) if index.dtype is not torch.int64 else None
@@ -126,7 +126,10 @@ def _embedding_backward(
 
 @hidden("_embedding_bag_backward", source="EmbeddingBag.cu, EmbeddingBackwardKernel.cu")
 def _embedding_bag_backward(grad: Tensor, indices: Tensor, *rest: Any) -> Steps:
-    """As an embedding's above 3,072 indices, however few there are; for a maximum only a gradient's dense copy."""
+    """Same as an embedding's above 3,072 indices, for any number of them.
+
+    For a maximum only a gradient's dense copy.
+    """
     num_weights, by_frequency, mode = rest[4:7]
     count = indices.numel()
     dense = contiguous(grad)
@@ -140,7 +143,7 @@ def _embedding_bag_backward(grad: Tensor, indices: Tensor, *rest: Any) -> Steps:
 
 
 def _summed_by_row(count: int, index: int, num_weights: int, grad: Tensor, *, by_frequency: bool, bags: bool) -> Steps:
-    """Gradients sorted by row and summed in segments of up to ten, then by row; `index` is bytes an index."""
+    """Gradients sorted by row and summed in segments of up to ten, then by row; `index` is the bytes of an index."""
     width, wide = grad.shape[-1], max(grad.element_size(), 4)
     ordered, original, numbers = (scratch(index * count) for _ in range(3))
     sorting = scratch(cub.radix_sort(count, index, index))
@@ -189,7 +192,7 @@ def _nonzero(x: Tensor) -> Steps:
 
 @hidden("masked_select", source="IndexKernel.cpp: nonzero, then index")
 def _masked_select(x: Tensor, mask: Tensor) -> Steps:
-    """The positions of the mask's true elements, 8 bytes a dimension each; every element is taken as true."""
+    """Positions of the mask's true elements, 8 bytes a dimension each; every element is assumed to be true."""
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     positions = scratch(INDEX * math.prod(shape) * max(len(shape), 1))
     yield
@@ -208,7 +211,7 @@ def _sort(x: Tensor, *args: Any, **kwargs: Any) -> Steps:
 
 
 def take_to_sort(numel: int, length: int, item: int, *, is_dense: bool) -> None:
-    """Take and give back what sorting rows of `length` elements of `item` bytes needs."""
+    """Allocate and free the memory of sorting rows of `length` elements of `item` bytes."""
     if length <= 4096:
         scratch(INDEX * length)
         return
@@ -233,7 +236,7 @@ def take_to_sort(numel: int, length: int, item: int, *, is_dense: bool) -> None:
 
 @hidden("_unique2", "_unique", source="Unique.cu, UniqueCub.cu")
 def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Steps:
-    """Sorted values, their original order and a range where positions are asked for, and CUB's storage."""
+    """Sorted values, their original order and a range if positions are requested, and CUB's storage."""
     count, item = x.numel(), x.element_size()
     ordered = scratch(item * count)
     order = numbers = None
@@ -249,7 +252,7 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
 
 @hidden("cumsum", "cumprod", source="ReduceOps.cpp, ScanUtils.cuh; recorded")
 def _cumulate(x: Tensor, dim: int, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
-    """Input cast to the result's dtype (bool and integers: int64) or contiguous; CUB's storage for one row."""
+    """Input cast to the result's dtype (bool and integers: int64) or made contiguous; CUB's storage for one row."""
     yield
     result = dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
     cast = copy_of(x, result.itemsize) if result is not x.dtype else contiguous(x)
@@ -260,7 +263,7 @@ def _cumulate(x: Tensor, dim: int, *, dtype: torch.dtype | None = None, **_: Any
 
 @hidden("multinomial", source="Distributions.cpp, MultinomialKernel.cu")
 def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Steps:
-    """A tensor of random numbers like the input; with replacement normalised and cumulated probabilities."""
+    """A tensor of random numbers like the input; with replacement the normalised and cumulated probabilities."""
     noise = [copy_of(x)]
     if replacement and num_samples > 1:
         noise.append(copy_of(x))

@@ -1,6 +1,6 @@
-"""How a reduction walks its input: the dimensions of `at::TensorIterator`, ordered, merged and split.
+"""Iteration order of a reduction: the dimensions of `at::TensorIterator`, ordered, merged and split.
 
-A port of what aten/src/ATen/TensorIterator.cpp does with the operands of a reduction (`reorder_dimensions`,
+Port of the handling of a reduction's operands in aten/src/ATen/TensorIterator.cpp (`reorder_dimensions`,
 `coalesce_dimensions`, `with_32bit_indexing`). Checked with torch 2.10 to 2.13.
 """
 
@@ -11,12 +11,12 @@ from typing import Self
 
 INT32_MAX = 2**31 - 1
 ALIGNMENT = 64
-"""Offsets that agree up to this many bytes allow the same vectors: four of the widest elements."""
+"""Alignment in bytes: offsets that agree up to it allow the same vectors. Four of the widest elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The dimensions of a reduction, fastest first; strides in bytes, one tuple an operand: outputs, then the input.
+    """Dimensions of a reduction, fastest first; strides in bytes, one tuple an operand: outputs, then the input.
 
     A dimension that is reduced has stride 0 in the outputs and stands before those that are not.
     """
@@ -28,32 +28,32 @@ class Walk:
 
     @property
     def numel(self) -> int:
-        """Elements of the input."""
+        """Number of elements of the input."""
         return math.prod(self.shape)
 
     @property
     def num_reduced(self) -> int:
-        """How many dimensions are reduced."""
+        """Number of dimensions that are reduced."""
         return sum(stride == 0 for stride in self.strides[0])
 
     @property
     def num_outputs(self) -> int:
-        """Elements of each output."""
+        """Number of elements of each output."""
         return math.prod(n for n, stride in zip(self.shape, self.strides[0], strict=True) if stride)
 
     @property
     def indexed_by_32_bits(self) -> bool:
-        """Whether every element and every byte offset has a signed 32-bit number."""
+        """True if every element and every byte offset has an index that fits a signed 32-bit integer."""
         if self.numel > INT32_MAX:
             return False
         extents = (1 + sum((n - 1) * s for n, s in zip(self.shape, strides, strict=True)) for strides in self.strides)
         return all(extent <= INT32_MAX for extent in extents)
 
     def parts(self) -> Iterator[Self]:
-        """The walk in pieces that 32-bit numbers can index, in the order in which kernels are launched on them.
+        """Split the walk into pieces that 32-bit numbers can index, in the order in which kernels are launched on them.
 
-        Pieces alike come once: each takes again what the one before it gave back, and of a tensor of 2**50 elements
-        there are half a million.
+        Equal pieces are yielded once: each reuses the memory that the one before it released, and a tensor of 2**50
+        elements has half a million of them.
         """
         return self._unseen_parts(set())
 
@@ -84,10 +84,10 @@ class Walk:
 def walk(
     shape: Sequence[int], stride: Sequence[int], reduced: Sequence[int], itemsizes: Sequence[int], offset: int = 0
 ) -> Walk:
-    """The walk over an input of this shape and stride (in elements) when the dimensions `reduced` are reduced.
+    """Walk over an input of this shape and stride (in elements) when the dimensions `reduced` are reduced.
 
-    `itemsizes` are bytes an element of each output and then of the input; outputs are contiguous. `offset` is the
-    input's storage offset in elements.
+    `itemsizes` are the bytes of an element of each output and then of the input; outputs are contiguous. `offset` is
+    the input's storage offset in elements.
     """
     gone = frozenset(reduced)
     output_strides = _contiguous([1 if d in gone else n for d, n in enumerate(shape)])
@@ -107,7 +107,10 @@ _Dimension = tuple[int, tuple[int, ...]]
 
 
 def _order(dims: list[_Dimension]) -> list[_Dimension]:
-    """Reduced dimensions first, then by stride; an insertion sort, as the comparison may not decide."""
+    """Order dimensions: reduced ones first, then by stride.
+
+    An insertion sort, as the comparison may leave a pair undecided.
+    """
     order = dims[::-1]
     for i in range(1, len(order)):
         here = i
@@ -122,7 +125,7 @@ def _order(dims: list[_Dimension]) -> list[_Dimension]:
 
 
 def _compare(a: _Dimension, b: _Dimension) -> int:
-    """Positive if `b` belongs before `a`, negative if after, 0 if no operand decides."""
+    """Return a positive number if `b` belongs before `a`, a negative one if after, 0 if no operand decides."""
     last = len(a[1]) - 1
     for operand, (x, y) in enumerate(zip(a[1], b[1], strict=True)):
         if operand < last and (x == 0) != (y == 0):
@@ -137,7 +140,7 @@ def _compare(a: _Dimension, b: _Dimension) -> int:
 
 
 def _merge(dims: list[_Dimension]) -> list[_Dimension]:
-    """Join neighbours that every operand steps through as one dimension."""
+    """Merge neighbouring dimensions that every operand steps through as one."""
     merged = dims[:1]
     for n, strides in dims[1:]:
         size, before = merged[-1]

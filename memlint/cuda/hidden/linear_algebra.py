@@ -1,4 +1,4 @@
-"""Rows of decompositions and solvers: what every device takes, and what LAPACK is given on the host."""
+"""Rows of decompositions and solvers: memory that they take on every device, and LAPACK's workspaces on the host."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 INT = 4
 """Bytes of an int32, LAPACK's integer."""
 BLOCK = 32
-"""LAPACK's block: an optimal workspace has about so many numbers a row (ilaenv; asked for at run time)."""
+"""LAPACK's block size: an optimal workspace has about this many numbers a row (queried from ilaenv at run time)."""
 
 
 def _batch(x: Tensor) -> int:
@@ -37,7 +37,7 @@ def _inverse(x: Tensor, **_: Any) -> Steps:
 
 @hidden("_linalg_det", "_linalg_slogdet", source="BatchLinearAlgebra.cpp: lu_det_P; ReduceOps.cpp", devices="host")
 def _determinant(x: Tensor) -> Steps:
-    """The rows in order, which of them changed places, and that as int64."""
+    """The order of the rows, a mask of the rows that changed places, and this mask as int64."""
     yield
     n = x.shape[-1]
     in_order, changed, cast = (scratch(nbytes) for nbytes in (INT * n, _batch(x) * n, 8 * _batch(x) * n))
@@ -54,7 +54,7 @@ def _solve(x: Tensor, b: Tensor, **_: Any) -> Steps:
 
 @hidden("linalg_lu", source="BatchLinearAlgebra.cpp: linalg_lu_factor_ex, lu_unpack", devices="any")
 def _lu(x: Tensor, **_: Any) -> Steps:
-    """The decomposition and its pivots, then what unpacking takes."""
+    """The decomposition and its pivots, then the memory of unpacking."""
     yield
     pivots, factors = scratch(INT * _batch(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
     del factors
@@ -64,7 +64,7 @@ def _lu(x: Tensor, **_: Any) -> Steps:
 
 @hidden("lu_unpack", source="BatchLinearAlgebra.cpp, TriangularOps.cpp: a result in columns is copied", devices="host")
 def _unpack(x: Tensor, *_: Any, **__: Any) -> Steps:
-    """The permutation, and a triangle that is not a whole matrix."""
+    """The permutation, and a copy of the triangle unless it is a whole matrix."""
     yield
     _unpack_rows(x)
 
@@ -97,7 +97,7 @@ def _eigh(x: Tensor, *_: Any, compute_v: bool = True, **__: Any) -> Steps:
 
 @hidden("linalg_eig", "_linalg_eigvals", source="BatchLinearAlgebra.cpp: geev; measured", devices="host")
 def _eig(x: Tensor, *_: Any, **__: Any) -> Steps:
-    """Whether all is finite, then a copy of the matrix, vectors of real numbers and LAPACK's workspace."""
+    """A check for finite numbers, then a copy of the matrix, vectors of real numbers and LAPACK's workspace."""
     magnitudes, finite = copy_of(x), scratch(3 * x.numel())
     del magnitudes, finite
     yield
@@ -118,7 +118,7 @@ def _ldl(x: Tensor, **_: Any) -> Steps:
 
 @hidden("linalg_ldl_solve", source="BatchLinearAlgebra.cpp: linalg_ldl_solve_out; measured", devices="any")
 def _ldl_solve(_factors: Tensor, pivots: Tensor, *_: Any, **__: Any) -> Steps:
-    """Whether the pivots are numbers of rows: their magnitudes, and a mask."""
+    """A check that the pivots are row numbers: their magnitudes, and a mask."""
     yield
     magnitudes, mask = copy_of(pivots), scratch(pivots.numel())
     del mask, magnitudes
@@ -134,7 +134,7 @@ def _householder(x: Tensor, *_: Any) -> Steps:
 
 @hidden("linalg_lstsq", source="BatchLinearAlgebra.cpp, BatchLinearAlgebraKernel.cpp; LAPACK's manual", devices="host")
 def _lstsq(x: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Steps:
-    """A copy of the matrix, the order of batches and LAPACK's workspace, but for the residuals, which come after."""
+    """A copy of the matrix, the order of batches and LAPACK's workspace, less the residuals, which come later."""
     yield
     n, item = x.shape[-1], x.element_size()
     has_residuals = x.shape[-2] > n and driver != "gelsy"

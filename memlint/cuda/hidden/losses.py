@@ -1,4 +1,4 @@
-"""Losses whose kernels hold a loss of every element; some of them keep it alive in the scalar they return."""
+"""Losses whose kernels store the loss of every element; some keep it alive in the scalar they return."""
 
 from functools import partial
 from typing import Any
@@ -16,11 +16,11 @@ from memlint.cuda.hidden.table import Steps, copy_of, hidden
 
 Tensor = torch.Tensor
 NONE = 0
-"""`at::Reduction::None`."""
+"""Value of `at::Reduction::None`."""
 
 
 def _elements(x: Tensor, target: Tensor) -> Tensor:
-    """What the loss of every element looks like, without memory."""
+    """The loss of every element as a meta tensor."""
     shape = torch.broadcast_shapes(x.shape, target.shape)
     return torch.empty(shape, dtype=torch.promote_types(x.dtype, target.dtype), device="meta")
 

@@ -19,9 +19,9 @@ ROWS_PER_BLOCK = 32
 COLUMNS_PER_BLOCK = 32
 MAX_BLOCKS = 64 * 1024 // 2
 FEW_ELEMENTS, FEW_BYTES = 1024, 4096
-"""Rows that masked softmax keeps in registers (SoftMax.cu)."""
+"""Size of rows, in elements and in bytes, up to which masked softmax keeps them in registers (SoftMax.cu)."""
 SOURCE_MASK = 0
-"""The kind of mask that every sequence and head shares."""
+"""Mask type of a mask that every sequence and head shares."""
 
 
 @hidden("_softmax", "_log_softmax", source="SoftMax.cu (host_softmax)")
@@ -60,7 +60,7 @@ def _softmax_backward_by_product(grad: Tensor, output: Tensor, *_: Any) -> Steps
 
 @hidden("_masked_softmax", source="SoftMax.cu: masked_softmax_cuda")
 def _masked_softmax(x: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Steps:
-    """Unless rows are short and the mask is a contiguous one: the filled input, and the softmax in a second output."""
+    """Unless rows are short and the mask is contiguous: the filled input, and the softmax in a second output."""
     yield
     dim = x.dim() - 1 if dim is None else dim
     length = x.shape[dim] if x.dim() else 1
@@ -74,9 +74,9 @@ def _masked_softmax(x: Tensor, mask: Tensor, dim: int | None = None, mask_type: 
 
 @hidden("_masked_softmax_backward", source="SoftMax.cu: masked_softmax_backward_cuda")
 def _masked_softmax_backward(grad: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Steps:
-    """Copies of what is not contiguous, and the gradient times the output.
+    """Copies of operands that are not contiguous, and the gradient times the output.
 
-    Where rows are long: the filled output, the product, and a second result.
+    For long rows: the filled output, the product, and a second result.
     """
     yield
     copies = contiguous(grad), contiguous(output), contiguous(mask)
@@ -109,7 +109,10 @@ def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: A
 
 @hidden("native_layer_norm_backward", source="layer_norm.cpp: layer_norm_backward_cpu; run", devices="host")
 def _layer_norm_backward_of_host(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: Any) -> Steps:
-    """Copies of a gradient and of an input that are not contiguous; a thread's sums of the weight's and bias's."""
+    """Copies of a gradient and an input that are not contiguous.
+
+    A thread's sums for the gradients of weight and bias.
+    """
     copies = contiguous(grad), contiguous(x)
     yield
     if any(rest[-1][1:]):
@@ -121,7 +124,7 @@ def _layer_norm_backward_of_host(grad: Tensor, x: Tensor, shape: Sequence[int], 
 def _rms_norm_backward(
     grad: Tensor, x: Tensor, shape: Sequence[int], rstd: Tensor, weight: Tensor | None, output_mask: Sequence[bool]
 ) -> Steps:
-    """As layer norm's, without a bias."""
+    """Same as layer norm's, without a bias."""
     dense = contiguous(x)
     yield
     copies = dense, contiguous(grad)
@@ -149,7 +152,8 @@ def _partials(x: Tensor, shape: Sequence[int], weight: Tensor | None, needed: Se
 def _group_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, *rest: Any) -> Steps:
     """Sums over positions of the gradient and of its product with the input, [N, C] each in float32.
 
-    For the gradient of the input two factors of [N, group], one of [N, C] with a weight; channels_last: sums over rows.
+    For the gradient of the input two factors of [N, group], and one of [N, C] with a weight; channels_last: sums over
+    rows.
     """
     weight, n, c, hxw, group, output_mask = rest
     wide = max(x.element_size(), 4)
@@ -166,5 +170,5 @@ def _group_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, *r
 
 
 def _closest_factor(n: int) -> int:
-    """The largest divisor of `n` that is not above its square root."""
+    """Return the largest divisor of `n` that is not above its square root."""
     return next(divisor for divisor in range(math.isqrt(n), 0, -1) if n % divisor == 0)

@@ -1,4 +1,4 @@
-"""Rows of kernels that first lay an operand out as they read it: copies of what is not contiguous.
+"""Rows of kernels that first copy an operand into the layout they read: copies of operands that are not contiguous.
 
 Read from aten/src/ATen/native/cuda of torch 2.4 and 2.7, in part also of 2.11: `.contiguous()` and
 `expect_contiguous()`. docs/how-it-works.md lists those that are elsewhere or left out.
@@ -21,10 +21,11 @@ from memlint.cuda.hidden.table import Steps, copy_of, hidden
 Tensor = torch.Tensor
 _hidden = partial(hidden, versions="2.4 to 2.11")
 FEWEST_CHANNELS = 4
-"""Below, CUDA's upsampling does without its channels_last kernels (UpSampleNearest2d.cu, UpSampleBilinear2d.cu)."""
+"""Number of channels from which CUDA's upsampling uses channels_last kernels (UpSampleNearest2d.cu,
+UpSampleBilinear2d.cu)."""
 BATCH_AND_CHANNELS = 2
 BATCHED = 4
-"""Dimensions of images with batch and channels."""
+"""Number of dimensions of images with batch and channels."""
 
 
 def _copies(*operands: Tensor, layout: torch.memory_format = torch.contiguous_format) -> list[Entry]:
@@ -59,7 +60,7 @@ def _dense_first(x: Tensor, *_: Any, **__: Any) -> Steps:
 @_hidden("im2col", "col2im", source="Im2Col.cu, Col2Im.cu")
 @_hidden("roll", source="TensorTransformations.cu")
 def _dense_before(x: Tensor, *_: Any, **__: Any) -> Steps:
-    """The same, made before the output."""
+    """A copy of the first operand if it is not contiguous, made before the output."""
     copies = _copies(x)
     yield
     del copies
@@ -75,7 +76,7 @@ def _median(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
 
 @_hidden("nanmedian", source="Sorting.cpp: median_impl, median_with_indices_impl")
 def _nanmedian(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
-    """The same; of all elements also which are NaN, and how many."""
+    """Same as the median; over all elements also a mask of NaNs, and their number."""
     copies: list[Any] = _copies(x) if dim is not None else _sorted(x)
     if dim is None:
         nans, counted = scratch(x.numel()), scratch(8 * x.numel())
@@ -86,11 +87,11 @@ def _nanmedian(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
 
 
 def _sorted(x: Tensor) -> list[Entry]:
-    """A copy of all elements in order: the dense input, the indices and what sorting takes are given back."""
-    dense, made, indices = _copies(x), copy_of(x), scratch(8 * x.numel())
+    """A copy of all elements in order: the dense input, the indices and the memory of sorting are freed."""
+    dense, sorted_copy, indices = _copies(x), copy_of(x), scratch(8 * x.numel())
     take_to_sort(x.numel(), x.numel(), x.element_size(), is_dense=True)
     del dense, indices
-    return [made]
+    return [sorted_copy]
 
 
 @_hidden("rrelu_with_noise", "rrelu_with_noise_", source="RreluWithNoise.cu")
@@ -105,7 +106,7 @@ def _random_relu(
 
 @_hidden("unique_dim", "unique_dim_consecutive", source="Unique.cu: unique_dim_cuda_template")
 def _unique_rows(x: Tensor, dim: int, *_: Any, **__: Any) -> Steps:
-    """A copy with the dimension that is searched first, unless it lies so."""
+    """A copy with the searched dimension first, unless its layout is such already."""
     copies = _copies(x.movedim(dim, 0))
     yield
     del copies
@@ -113,7 +114,7 @@ def _unique_rows(x: Tensor, dim: int, *_: Any, **__: Any) -> Steps:
 
 @_hidden("mode", source="TensorModeKernel.cpp")
 def _mode(x: Tensor, dim: int = -1, *_: Any) -> Steps:
-    """A copy with the dimension that is searched as the fastest."""
+    """A copy with the searched dimension as the fastest."""
     yield
     if x.dim() and x.shape[dim] > 1:
         _copies(x.transpose(dim, -1))
@@ -121,7 +122,7 @@ def _mode(x: Tensor, dim: int = -1, *_: Any) -> Steps:
 
 @_hidden("_adaptive_avg_pool2d", source="AdaptiveAveragePooling.cu")
 def _adaptive_average_pool(x: Tensor, *_: Any) -> Steps:
-    """A copy of a batch that is neither contiguous nor like channels_last."""
+    """A copy of a batch that is neither contiguous nor channels_last."""
     yield
     if x.dim() == BATCHED and _layout(x) is torch.contiguous_format:
         _copies(x)
@@ -129,7 +130,7 @@ def _adaptive_average_pool(x: Tensor, *_: Any) -> Steps:
 
 @_hidden("_adaptive_avg_pool2d_backward", source="AdaptiveAveragePooling.cu")
 def _adaptive_average_pool_backward(grad: Tensor, x: Tensor) -> Steps:
-    """A copy of a gradient that is not contiguous, such as that of a mean, unless the input is like channels_last."""
+    """A copy of a gradient that is not contiguous, such as that of a mean, unless the input is channels_last."""
     yield
     if _layout(x) is torch.contiguous_format:
         _copies(grad)
@@ -138,7 +139,7 @@ def _adaptive_average_pool_backward(grad: Tensor, x: Tensor) -> Steps:
 @_hidden("adaptive_max_pool2d", source="AdaptiveMaxPooling2d.cu")
 @_hidden("_adaptive_avg_pool3d", "adaptive_max_pool3d", source="AdaptiveAveragePooling3d.cu")
 def _dense_batch(x: Tensor, output_size: Any) -> Steps:
-    """A copy of a batch that is not contiguous; a single image is read as it lies."""
+    """A copy of a batch that is not contiguous; a single image is read in its own layout."""
     yield
     if x.dim() == len(output_size) + BATCH_AND_CHANNELS:
         _copies(x)
@@ -169,7 +170,7 @@ def _average_pool_backward(grad: Tensor, x: Tensor, *_: Any) -> Steps:
 
 @_hidden("max_pool2d_with_indices_backward", source="DilatedMaxPool2d.cu")
 def _max_pool_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
-    """As the average's, and of the indices."""
+    """Same as for the average, and a copy of the indices."""
     yield
     _copies(x, grad, rest[-1], layout=_layout(x))
 
@@ -192,7 +193,7 @@ def _max_unpool(x: Tensor, indices: Tensor, *_: Any) -> Steps:
 @_hidden("upsample_nearest2d", "_upsample_nearest_exact2d", source="UpSampleNearest2d.cu")
 @_hidden("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward", source="UpSampleNearest2d.cu")
 def _upsample_nearest(x: Tensor, size: Any, *rest: Any, **_: Any) -> Steps:
-    """A copy of an operand that is not in the kernel's layout; below 4 channels that of the result as well."""
+    """A copy of an operand that is not in the kernel's layout; below 4 channels a copy of the result as well."""
     yield
     copies: list[Entry] = []
     result = tuple(rest[0] if rest and isinstance(rest[0], (list, tuple)) and len(rest[0]) == x.dim() else size)
@@ -203,7 +204,7 @@ def _upsample_nearest(x: Tensor, size: Any, *rest: Any, **_: Any) -> Steps:
 
 @_hidden("upsample_nearest3d", "_upsample_nearest_exact3d", source="UpSampleNearest3d.cu")
 def _upsample_nearest3d(x: Tensor, size: Any, *_: Any, **__: Any) -> Steps:
-    """A copy of an input that is not contiguous; of one like channels_last that of the result as well."""
+    """A copy of an input that is not contiguous; if it is channels_last, a copy of the result as well."""
     yield
     result = math.prod((*x.shape[:BATCH_AND_CHANNELS], *size)) * x.element_size()
     rearranged = None if _layout(x) is torch.contiguous_format else scratch(result)
@@ -222,7 +223,7 @@ def _upsampled(x: Tensor, result: tuple[int, ...]) -> list[Entry]:
 
 @_hidden("upsample_bilinear2d", source="UpSampleBilinear2d.cu")
 def _upsample_bilinear(x: Tensor, *_: Any) -> Steps:
-    """A copy of an input like channels_last that is not dense; others are read as they lie."""
+    """A copy of a channels_last input that is not dense; others are read in their own layout."""
     yield
     if _layout(x) is torch.channels_last and x.shape[1] >= FEWEST_CHANNELS:
         _copies(x, layout=torch.channels_last)
@@ -230,7 +231,7 @@ def _upsample_bilinear(x: Tensor, *_: Any) -> Steps:
 
 @_hidden("upsample_bilinear2d_backward", source="UpSampleBilinear2d.cu")
 def _upsample_bilinear_backward(grad: Tensor, _size: Any, result: Any, *_: Any, **__: Any) -> Steps:
-    """As the nearest neighbour's."""
+    """Same as for the nearest neighbour."""
     yield
     _upsampled(grad, tuple(result))
 
@@ -248,14 +249,14 @@ def _loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
 @_hidden("nll_loss_backward", source="Loss.cu")
 @_hidden("multi_margin_loss_backward", source="MultiMarginLoss.cu")
 def _nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, *_: Any) -> Steps:
-    """The same, and of the gradient."""
+    """Copies of input, target and gradient that are not contiguous."""
     yield
     _copies(target, x, grad)
 
 
 @_hidden("multilabel_margin_loss_backward", source="MultiLabelMarginCriterion.cu")
 def _multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marks: Tensor) -> Steps:
-    """The same, and of the marks of classes that are targets."""
+    """Same as the other losses, and a copy of the marks of target classes."""
     yield
     _copies(x, target, marks, grad)
 
@@ -280,7 +281,7 @@ def _nll_loss2d_backward(
 
 @_hidden("masked_scatter", "masked_scatter_", source="IndexKernel.cpp, IndexKernel.cu")
 def _masked_scatter(x: Tensor, mask: Tensor, values: Tensor) -> Steps:
-    """How many true elements stand before each, in int64; copies of mask and values that are not contiguous."""
+    """The number of true elements before each position, in int64; copies of mask and values that are not contiguous."""
     yield
     before = scratch(8 * x.numel())
     copies = _copies(mask.expand(x.shape))
@@ -290,6 +291,6 @@ def _masked_scatter(x: Tensor, mask: Tensor, values: Tensor) -> Steps:
 
 
 def _layout(x: Tensor) -> torch.memory_format:
-    """The layout that the strides suggest, of a view with gaps as well."""
+    """Return the layout that the strides suggest, for a view with gaps as well."""
     with torch._C.DisableTorchFunction():
         return suggest_memory_format(x)

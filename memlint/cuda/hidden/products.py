@@ -1,4 +1,4 @@
-"""Rows of matrix products: copies of operands that cuBLAS cannot read as they lie, and its workspaces."""
+"""Rows of matrix products: copies of operands whose layout cuBLAS cannot read, and its workspaces."""
 
 from functools import partial
 from typing import Any
@@ -17,13 +17,13 @@ LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def _matrix_copy(x: Tensor) -> Entry | None:
-    """The copy of a matrix, or of matrices in a batch, of which neither dimension is the fastest; else None."""
+    """Copy a matrix, or a batch of matrices, if neither dimension is contiguous in memory; else None."""
     is_dense = x.is_contiguous() and (x.dim() == 2 or all(x.stride()[-2:]))
     return None if is_dense or has_fastest_dimension(x) else copy_of(x)
 
 
 def _product(first: int, end: int, *args: Any, fused: bool = False, **_: Any) -> Steps:
-    """A product of those of its arguments that stand from `first` up to `end`."""
+    """Register a product whose operands are the arguments from `first` up to, not including, `end`."""
     yield
     copies = [_matrix_copy(x) for x in reversed(args[first:end])]
     workspaces = simulated().workspaces
@@ -45,14 +45,14 @@ for _ops, _first, _end, _what, _source in (
 
 @hidden("addmm", "addmm_", "_addmm_activation", source="Blas.cpp, CUDABlas.cpp; recorded", versions=_VERSIONS)
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *_: Any, beta: float = 1, **__: Any) -> Steps:
-    """As mm; with a bias vector through cuBLASLt, which has a workspace of its own."""
+    """Same as mm; with a bias vector it goes through cuBLASLt, which has a workspace of its own."""
     fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
     return _product(0, 2, a, b, fused=fused and bias.shape[0] == b.shape[1])
 
 
 @hidden("_scaled_mm", "_scaled_mm_v2", source="ScaledBlas.cpp, cuBlasCommonArgs.h", versions="2.10 to 2.13")
 def _scaled(a: Tensor, b: Tensor, scale: Any, *_: Any, **__: Any) -> Steps:
-    """As addmm with a bias; CUTLASS multiplies where scales are of rows and the GPU is no Hopper."""
+    """Same as addmm with a bias; CUTLASS multiplies if scales are per row and the GPU is not Hopper."""
     scales = scale[0] if isinstance(scale, (list, tuple)) else scale
     of_rows = scales.dtype is torch.float32 and scales.dim() == MATRIX and scales.shape == (a.shape[0], 1) != (1, 1)
     if of_rows and simulated().device.capability[0] != HOPPER:

@@ -1,4 +1,4 @@
-"""Rows of kernels that reduce: a cast of the input where it is needed, then staging where an output is split."""
+"""Rows of reductions: a cast of the input if it is needed, then staging if an output is split."""
 
 import math
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ Dims = Sequence[int] | int | None
 def stage(
     x: Tensor, dims: Dims, accumulator: int, outputs: tuple[int, ...], *, item: int | None = None, vector: int = 4
 ) -> None:
-    """Take and give back what reducing `x` over `dims` (all of them if None or empty) needs.
+    """Allocate and free the memory of reducing `x` over `dims` (all of them if None or empty).
 
-    `accumulator` and `outputs` are bytes an element. `item` is that of the input if it was cast to a dense copy before.
+    `accumulator` and `outputs` are the bytes of an element; `item` is that of the input if it was cast to a dense copy
+    before.
     """
     if not x.numel():
         return
@@ -43,11 +44,11 @@ def stage(
     )
     if not taken and not across:
         return
-    kept = scratch(across)
+    accumulator_entry = scratch(across)
     for partials, semaphores in taken:
         staged = scratch(partials), scratch(semaphores)
         del staged
-    del kept
+    del accumulator_entry
 
 
 def _wrapped(dims: Dims, ndim: int) -> tuple[int, ...]:
@@ -59,7 +60,7 @@ def _wrapped(dims: Dims, ndim: int) -> tuple[int, ...]:
 
 
 def _dense_like(x: Tensor) -> tuple[int, ...]:
-    """Strides of a copy that keeps the order of dimensions."""
+    """Strides of a dense copy that keeps the order of dimensions."""
     order = sorted(range(x.dim()), key=lambda d: (x.stride(d), -d))
     strides, step = [0] * x.dim(), 1
     for d in order:
@@ -69,12 +70,12 @@ def _dense_like(x: Tensor) -> tuple[int, ...]:
 
 
 def _accumulate(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which CUDA accumulates values of `dtype`."""
+    """Return the dtype in which CUDA accumulates values of `dtype`."""
     return torch.float32 if dtype in HALF else dtype
 
 
 def _reduce_to(x: Tensor, dims: Dims, result: torch.dtype, *, fused_vector: int | None = None) -> None:
-    """A reduction that casts `x` to the dtype of the result first, unless it is a half reduced to float32."""
+    """Reduce `x` after casting it to the dtype of the result, unless it is a half reduced to float32."""
     fused = x.dtype in HALF and result is torch.float32
     if x.dtype is result or fused:
         # 16-bit inputs are loaded eight at a time where `fused_vector` does not say otherwise.
@@ -96,7 +97,7 @@ def _sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dty
 
 @hidden("mean", source="ReduceMomentKernel.cu; recorded")
 def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
-    """Input cast to the dtype asked for, staging and semaphores."""
+    """Input cast to the requested dtype, staging and semaphores."""
     yield
     _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
 
@@ -106,14 +107,14 @@ def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dt
 def _vector_norm(
     x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any
 ) -> Steps:
-    """Input cast to the dtype asked for, staging and semaphores."""
+    """Input cast to the requested dtype, staging and semaphores."""
     yield
     _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
 
 
 @hidden("max", "min", source="ReduceMinValuesKernel.cu, ReduceMaxValuesKernel.cu; recorded")
 def _extreme(x: Tensor, dim: Dims = None, keepdim: bool = False, **_: Any) -> Steps:
-    """Staging and semaphores; 16 bytes an accumulator where the index is asked for too."""
+    """Staging and semaphores; an accumulator has 16 bytes if the index is requested too."""
     yield
     if isinstance(dim, int):
         stage(x, dim, WITH_INDEX, (x.element_size(), 8))
@@ -159,7 +160,7 @@ def _moments(x: Tensor, dim: Dims = None, *_: Any, **__: Any) -> Steps:
 
 @hidden("count_nonzero", source="TensorAdvancedIndexing.cpp")
 def _count_nonzero(x: Tensor, dim: Dims = None) -> Steps:
-    """The comparison with zero as bool, that as int64, staging and semaphores."""
+    """The comparison with zero as bool, this as int64, staging and semaphores."""
     different = scratch(x.numel())
     yield
     cast = copy_of(x, 8)
@@ -169,7 +170,7 @@ def _count_nonzero(x: Tensor, dim: Dims = None) -> Steps:
 
 @hidden("_foreach_norm", source="ForeachReduceOp.cu")
 def _foreach_norm(tensors: Sequence[Tensor], *_: Any, **__: Any) -> Steps:
-    """A float32 for every chunk of 65,536 elements that the largest tensor has, for each tensor."""
+    """For each tensor a float32 for every chunk of 65,536 elements that the largest tensor has."""
     yield
     chunks = max((math.ceil(t.numel() / 65_536) for t in tensors), default=0)
     scratch(4 * chunks * len(tensors))

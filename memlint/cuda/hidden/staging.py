@@ -1,4 +1,4 @@
-"""What a CUDA reduction takes when it splits one output over several blocks: staging for partial results, semaphores.
+"""Memory of a CUDA reduction that splits an output over several blocks: staging for partial results, semaphores.
 
 The launch configuration is that of aten/src/ATen/native/cuda/Reduce.cuh (`setReduceConfig`, `gpu_reduce_kernel`).
 Holds for torch 2.1 to 2.13: equal to every size recorded on H100, A100, AD102 and Turing.
@@ -17,7 +17,7 @@ MAX_VALUES_PER_THREAD = 256
 
 
 class Staging(NamedTuple):
-    """Two allocations that live together while the kernel runs, in bytes; nothing where no output is split."""
+    """Two allocations, in bytes, that live together while the kernel runs; empty if no output is split."""
 
     partials: int
     semaphores: int
@@ -25,19 +25,19 @@ class Staging(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """What a kernel reduces with: bytes an element, and how many values a thread keeps."""
+    """Properties of a reduction kernel: bytes of an element, and number of values that a thread keeps."""
 
     accumulator: int
-    """Bytes of what is accumulated: 16 for a value with its int64 index and for Welford's mean and variance."""
+    """Bytes of an accumulator: 16 for a value with its int64 index and for Welford's mean and variance."""
     item: int
-    """Bytes an element of the input."""
+    """Bytes of an element of the input."""
     vector: int = 4
-    """Values loaded at once where the reduced dimension is the fastest."""
+    """Number of values loaded at once if the reduced dimension is the fastest."""
     max_threads: int = MAX_THREADS
 
 
 def staging(walk: Walk, reduction: Reduction, num_sms: int, threads_per_sm: int) -> Staging | None:
-    """Bytes taken for one launch over `walk` on a GPU of `num_sms` x `threads_per_sm` threads."""
+    """Compute the bytes taken for one launch over `walk` on a GPU of `num_sms` x `threads_per_sm` threads."""
     num_outputs = walk.num_outputs
     num_inputs = walk.numel // num_outputs
     strides = walk.strides[-1]
@@ -77,7 +77,7 @@ def staging(walk: Walk, reduction: Reduction, num_sms: int, threads_per_sm: int)
 
 
 def _block(across: int, down: int, max_threads: int) -> tuple[int, int]:
-    """Width and height of a thread block."""
+    """Return width and height of a thread block."""
     x = _power_of_two(across) if across < max_threads else max_threads
     y = _power_of_two(down) if down < max_threads else max_threads
     height = min(y, max_threads // min(x, WARP))
@@ -85,12 +85,12 @@ def _block(across: int, down: int, max_threads: int) -> tuple[int, int]:
 
 
 def _power_of_two(n: int) -> int:
-    """The largest power of two that is not above `n`."""
+    """Return the largest power of two that is not above `n`."""
     return 1 << max(n.bit_length() - 1, 0)
 
 
 def _output_vector(walk: Walk, item: int) -> int:
-    """How many neighbouring outputs a thread computes: 4, 2 or 1, as everything it steps over divides by it."""
+    """Return the number of neighbouring outputs that a thread computes: 4, 2 or 1, a divisor of all it steps over."""
     fastest = walk.num_reduced
     numbers = [walk.offset // item, walk.shape[fastest]]
     numbers += [s // item for d, s in enumerate(walk.strides[-1]) if d != fastest]
@@ -108,10 +108,10 @@ def launches(
     num_sms: int,
     threads_per_sm: int,
 ) -> tuple[int, tuple[Staging, ...]]:
-    """Every launch that splits, for an input of this shape and stride, and the bytes that live across them all.
+    """Find every launch that splits, for an input of this shape and stride, and the bytes that live across all of them.
 
-    `outputs` are the bytes an element of each output. Inputs beyond 32-bit offsets are reduced in parts; their
-    accumulator lives in memory if the output cannot hold it.
+    `outputs` are the bytes of an element of each output. Inputs beyond 32-bit offsets are reduced in parts; their
+    accumulator is allocated if the output cannot hold it.
     """
     whole = walk(shape, stride, reduced, (*outputs, reduction.item), offset)
     across = 0

@@ -1,4 +1,4 @@
-"""The table that says which op takes hidden memory, how much, and how that is known."""
+"""The table of hidden memory: the ops that take some, how much, and the source of each formula."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Tensor = torch.Tensor
 
 
 class Row(NamedTuple):
-    """What one kernel takes for itself."""
+    """Memory that one kernel takes for itself."""
 
     ops: tuple[str, ...]
     what: str
@@ -21,7 +21,7 @@ class Row(NamedTuple):
     versions: str
     """PyTorch versions that the formula was read from or recorded with."""
     devices: str
-    """Whose kernels: gpu, host, or any."""
+    """Devices whose kernels take it: gpu, host, or any."""
 
 
 ROWS: list[Row] = []
@@ -30,9 +30,9 @@ ROWS: list[Row] = []
 def hidden(
     *ops: str, source: str, versions: str = "2.10 to 2.13", what: str = "", devices: str = "gpu"
 ) -> Callable[[Temporaries], Temporaries]:
-    """Enter the decorated generator in the table for `ops`; `what`, or else its docstring, says what is taken.
+    """Enter the decorated generator in the table for `ops`; `what`, or else its docstring, describes the memory.
 
-    `devices` is gpu, host, or any where PyTorch's code is the same for both.
+    `devices` is gpu, host, or any if PyTorch's code is the same for both.
     """
 
     def enter(function: Temporaries) -> Temporaries:
@@ -47,22 +47,22 @@ def hidden(
 
 
 def copy_of(x: Tensor, itemsize: int | None = None) -> Entry:
-    """A dense copy of `x`, in its own dtype unless `itemsize` says otherwise."""
+    """Allocate a dense copy of `x`, in its own dtype unless `itemsize` says otherwise."""
     return scratch(x.numel() * (itemsize or x.element_size()))
 
 
 def on_host(x: Tensor) -> bool:
-    """Whether `x` is in the host's memory."""
+    """Return True if `x` is in the host's memory."""
     return real_device_of(x).type != NAME or entry_of(x).host
 
 
 def contiguous(x: Tensor) -> Entry | None:
-    """The copy a kernel makes of an operand that is not contiguous; None where it needs none."""
+    """Allocate the copy that a kernel makes of an operand that is not contiguous; None if it needs none."""
     return None if x.is_contiguous() else copy_of(x)
 
 
 Steps = Iterator[None]
-"""What a row is: a generator that yields once, where the kernel makes its outputs.
+"""A row of the table: a generator that yields once, where the kernel makes its outputs.
 
-Memory that it takes and binds to no name is given back at once.
+Memory that it allocates and binds to no name is freed at once.
 """

@@ -1,4 +1,4 @@
-"""Rows of Fourier transforms of the host."""
+"""Rows of Fourier transforms on the host."""
 
 import torch
 
@@ -9,14 +9,14 @@ Tensor = torch.Tensor
 
 
 def _order(x: Tensor, dims: list[int]) -> list[int]:
-    """The dimensions that are not transformed, the slowest first, then those that are."""
+    """Return the dimensions that are not transformed, slowest first, then those that are."""
     transformed = [d % x.dim() for d in dims]
     rest = (d for d in range(x.dim()) if d not in transformed)
     return [*sorted(rest, key=x.stride, reverse=True), *transformed]
 
 
 def _is_copied(x: Tensor, dims: list[int]) -> bool:
-    """Whether the dimensions that are not transformed cannot be seen as one."""
+    """Return True if the dimensions that are not transformed cannot be viewed as one."""
     permuted = x.permute(_order(x, dims))
     try:
         permuted.view([-1, *permuted.shape[x.dim() - len(dims) :]])
@@ -27,7 +27,7 @@ def _is_copied(x: Tensor, dims: list[int]) -> bool:
 
 @hidden("_fft_r2c", "_fft_c2c", source="mkl/SpectralOps.cpp: _exec_fft", devices="host")
 def _transform(x: Tensor, dims: list[int], *_: object) -> Steps:
-    """A copy of the input where what is not transformed is not one dimension of its memory."""
+    """A copy of the input if the dimensions that are not transformed cannot be viewed as one."""
     yield
     if _is_copied(to_meta(x), dims):
         copy_of(x)
@@ -35,7 +35,7 @@ def _transform(x: Tensor, dims: list[int], *_: object) -> Steps:
 
 @hidden("_fft_c2r", source="mkl/SpectralOps.cpp: _fft_c2r_mkl", devices="host")
 def _to_real(x: Tensor, dims: list[int], *_: object) -> Steps:
-    """The transform over all dimensions but the last, then the last, each perhaps with a copy of its input."""
+    """The transform over all dimensions but the last, then the last, each with a copy of its input if it needs one."""
     x = to_meta(x)
     partial = None
     if len(dims) > 1:

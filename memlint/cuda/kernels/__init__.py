@@ -1,1 +1,1 @@
-"""Kernels that CUDA has and the virtual device would not choose, with the tensors they keep and allocate."""
+"""Kernels that CUDA has and the virtual device would not choose, with the tensors that they save and allocate."""

@@ -1,4 +1,4 @@
-"""Scaled-dot-product attention: the kernel CUDA would choose, and what it allocates.
+"""Scaled-dot-product attention: the kernel that CUDA would choose, and the memory it allocates.
 
 The rules are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, attention.cu and attention_backward.cu.
 """
@@ -20,11 +20,11 @@ Tensor = torch.Tensor
 HALF = (torch.float16, torch.bfloat16)
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3
 MAX_BATCH = (1 << 16) - 1
-"""Of memory-efficient attention: larger ones are cut."""
+"""Largest batch of memory-efficient attention: larger ones are split."""
 
 
 def round_up(n: int, multiple: int) -> int:
-    """The next multiple."""
+    """Round up to the next multiple."""
     return -(-n // multiple) * multiple
 
 
@@ -43,7 +43,7 @@ def _shapes_fit(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> bool:
 def takes_flash(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool
 ) -> bool:
-    """Whether FlashAttention accepts these operands on the simulated GPU."""
+    """Return True if FlashAttention accepts these operands on the simulated GPU."""
     capability, head = _capability(), q.shape[-1]
     needs_grad = any(t.requires_grad for t in (q, k, v))
     refused_in_training = (
@@ -64,7 +64,7 @@ def takes_flash(
 
 
 def takes_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> bool:
-    """Whether memory-efficient attention accepts these operands on the simulated GPU."""
+    """Return True if memory-efficient attention accepts these operands on the simulated GPU."""
     capability = _capability()
     dtypes = (torch.float16, torch.float32, *((torch.bfloat16,) if capability >= (8, 0) else ()))
     if capability >= (8, 0):
@@ -83,7 +83,7 @@ def takes_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, groupe
 
 
 def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool) -> int:
-    """The backend CUDA takes, in PyTorch's order of preference; math always qualifies."""
+    """Choose the backend as CUDA does, in PyTorch's order of preference; math always qualifies."""
     for backend in torch._C._get_sdp_priority_order():
         if backend == FLASH and takes_flash(q, k, v, mask, dropout, causal, grouped):
             return FLASH
@@ -106,7 +106,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`aten::scaled_dot_product_attention` as the simulated device carries it out."""
+    """Run `aten::scaled_dot_product_attention` as the simulated device does."""
     if not state.current.cuda:
         return _on_cpu(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     backend = choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
@@ -130,7 +130,7 @@ def attention(
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A boolean mask becomes one of zeros and minus infinity, in the dtype of the query."""
+    """Turn a boolean mask into one of zeros and minus infinity, in the dtype of the query."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     blocked = torch.scalar_tensor(-math.inf, dtype=dtype, device=mask.device)
@@ -138,7 +138,7 @@ def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _aligned(mask: Tensor) -> Tensor:
-    """Memory-efficient attention reads 16 bytes at once: rows of the mask are padded to that in memory."""
+    """Pad the rows of a mask in memory to 16 bytes, which memory-efficient attention reads at once."""
     alignment = 16 // mask.element_size()
     columns = mask.shape[-1]
     row_aligned = all(s % alignment == 0 for s, n in zip(mask.stride()[:-1], mask.shape[:-1], strict=True) if n > 1)
@@ -180,13 +180,13 @@ def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) -> T
 
 
 def _like_transposed(x: Tensor, head: int | None = None) -> Tensor:
-    """A [B, H, S, D] tensor stored as [B, S, H, D], the layout the fused kernels write."""
+    """Allocate a [B, H, S, D] tensor stored as [B, S, H, D], the layout the fused kernels write."""
     b, h, s, d = x.shape
     return contiguous((b, s, h, d if head is None else head), x.dtype).transpose(1, 2)
 
 
 def _num_splits(rows: int, num_blocks: int) -> int:
-    """Into how many parts keys are split where there is little to do otherwise (`num_splits_heuristic`)."""
+    """Return into how many parts keys are split when there is little other parallel work (`num_splits_heuristic`)."""
     num_sms = 2 * simulated().device.num_sms
     if rows >= 0.8 * num_sms:
         return 1
@@ -199,12 +199,12 @@ def _num_splits(rows: int, num_blocks: int) -> int:
 
 
 def rounded_head(head: int) -> int:
-    """The size of heads that FlashAttention's kernels reckon with."""
+    """Return the size of heads with which FlashAttention's kernels compute."""
     return round_up(head, 32 if head <= 128 else 64)
 
 
 def split_sums(b: int, heads: int, rows: int, columns: int, head: int, splits: int = 0) -> list[Tensor]:
-    """FlashAttention's float32 logsumexps and outputs of each part where keys are split.
+    """Allocate FlashAttention's float32 logsumexps and outputs of each part where keys are split.
 
     `set_params_splitkv` of csrc/flash_attn/flash_api.cpp, which PyTorch 2.10 to 2.13 have as flash_attn does
     (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp): bounded by the multiprocessors of the GPU.
@@ -220,10 +220,10 @@ def flash_forward(
     q: Tensor, k: Tensor, cu_seqlens: Tensor | None, max_q: int, max_k: int, dropout: float,
     plain: bool, seed_dtype: torch.dtype, probs: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The logsumexp, probabilities where they are asked for, and the random state.
+    """Allocate the logsumexp, the probabilities if requested, and the random state.
 
-    `mha_fwd` of flash_api.cpp, of [batch, rows, heads, size], and with `cu_seqlens` `mha_varlen_fwd`, of [rows, heads,
-    size]. `plain`: neither window nor bias of positions.
+    `mha_fwd` of flash_api.cpp for [batch, rows, heads, size], and with `cu_seqlens` `mha_varlen_fwd` for [rows, heads,
+    size]. `plain`: neither a window nor a position bias.
     """
     heads, heads_k, head = q.shape[-2], k.shape[-2], q.shape[-1]
     b = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
@@ -240,17 +240,20 @@ def flash_forward(
 
 
 def grouped_query(q: Tensor, k: Tensor, max_q: int, dropout: float, plain: bool) -> bool:
-    """Whether one query of each head of a group is taken for the queries of one head."""
+    """Return True if the one query of each head in a group is treated as the queries of one head."""
     return max_q == 1 and q.shape[-2] > k.shape[-2] and dropout == 0 and plain
 
 
 def flash_backward(q: Tensor, k: Tensor, cu_seqlens: Tensor | None, max_q: int, is_deterministic: bool) -> Tensor:
-    """The row sums of `mha_bwd` and `mha_varlen_bwd`; float32 dq, and dk and dv of every head, are dropped again."""
+    """Allocate the row sums of `mha_bwd` and `mha_varlen_bwd`.
+
+    Float32 dq, and dk and dv of every head, are freed again.
+    """
     heads, head = q.shape[-2:]
     b = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     rows = b * round_up(max_q, 128) if cu_seqlens is None else q.shape[0] + 128 * b
     row_sums = contiguous((b, heads, rows // b) if cu_seqlens is None else (heads, rows), torch.float32)
-    # What is deterministic adds to a dq of its own in each round of the multiprocessors.
+    # A deterministic backward adds into a separate dq for each round of the multiprocessors.
     rounds = -(-simulated().device.num_sms // (b * heads)) if is_deterministic else 1
     taken = [temporary(4 * rounds * rows * heads * rounded_head(head))]
     if k.shape[-2] != heads:
@@ -265,7 +268,7 @@ def _is_deterministic() -> bool:
 
 @kernel("_scaled_dot_product_flash_attention")
 def _sdpa_flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *_: Any, **__: Any) -> tuple[Any, ...]:
-    """The output is laid out as the query (`mha_fwd` of aten's flash_api.cpp: `empty_like`)."""
+    """FlashAttention in SDPA; the output is laid out as the query (`mha_fwd` of aten's flash_api.cpp: `empty_like`)."""
     out = _laid_out_as(q)
     rows, columns = q.shape[2], k.shape[2]
     lse, p, seed = flash_forward(q.transpose(1, 2), k.transpose(1, 2), None, rows, columns, dropout, True, torch.uint64)
@@ -292,7 +295,7 @@ def _laid_out_as(x: Tensor) -> Tensor:
 
 
 def _packed(*operands: Tensor) -> list[Tensor]:
-    """Copies of gradient and output that are not contiguous: `_flash_attention_backward`, attention_backward.cu."""
+    """Copy gradient and output if they are not contiguous: `_flash_attention_backward`, attention_backward.cu."""
     return [contiguous(t.shape, t.dtype) for t in operands if not t.is_contiguous()]
 
 
@@ -309,7 +312,7 @@ def _flash_forward(
     if cu_seqlens is None:
         max_q, max_k = q.shape[1], k.shape[1]
     elif grouped_query(q, k, max_q, dropout, plain):
-        copies = [contiguous(q.shape, q.dtype) for _ in range(2)]  # a query of swapped groups and its output
+        copies = [contiguous(q.shape, q.dtype) for _ in range(2)]  # the query with groups as rows, and its output
     out = _laid_out_as(q)
     lse, p, seed = flash_forward(q, k, cu_seqlens, max_q, max_k, dropout, plain, torch.uint64, debug)
     del copies
@@ -336,8 +339,8 @@ def _sdpa_efficient_forward(
 
     def of_chunk(rows: slice) -> tuple[Tensor, ...]:
         bias = None if mask is None else mask[rows]
-        made = _efficient_forward(q[rows], k[rows], v[rows], bias, None, None, None, None, 0.0, 0, compute_lse)
-        return made[0].transpose(1, 2), *made[1:4]
+        results = _efficient_forward(q[rows], k[rows], v[rows], bias, None, None, None, None, 0.0, 0, compute_lse)
+        return results[0].transpose(1, 2), *results[1:4]
 
     first, *others = _chunks(q.shape[0])
     out, lse, seed, offset = of_chunk(first)
@@ -352,7 +355,7 @@ def _sdpa_efficient_forward(
 
 
 def _chunks(batch: int) -> list[slice]:
-    """Batches that efficient attention takes at once: results of the first are kept to the end, then those of each."""
+    """Split batches as efficient attention does: results of the first part are kept to the end, then those of each."""
     return [slice(start, min(start + MAX_BATCH, batch)) for start in range(0, batch, MAX_BATCH)]
 
 
@@ -396,7 +399,8 @@ def _sdpa_efficient_backward(
     if len(chunks) == 1:
         return of_chunk(chunks[0])
     whole = [
-        allocate(t.shape, t.stride(), t.dtype) if given else None for t, given in zip((q, k, v), rest[5], strict=False)
+        allocate(t.shape, t.stride(), t.dtype) if needed else None
+        for t, needed in zip((q, k, v), rest[5], strict=False)
     ]
     grad_bias = contiguous(mask.shape, mask.dtype) if mask is not None and bias_requires_grad else None
     for part in chunks:
@@ -428,10 +432,10 @@ def _efficient_backward(
 
 
 def _delta(grad: Tensor, size: int) -> Tensor:
-    """Sums of gradient times output, float32, for heads of this `size`; [batch, rows, heads, size].
+    """Allocate the sums of gradient times output in float32 for heads of this `size`; [batch, rows, heads, size].
 
-    Kernels for halves compute them, but for large heads on Volta. Else it is one expression of C++, whose parts live
-    until its end.
+    Kernels for halves compute them, except for large heads on Volta. Otherwise it is one C++ expression, whose
+    temporaries live until its end.
     """
     b, s, h, _ = grad.shape
     half = grad.dtype in HALF
@@ -455,11 +459,11 @@ def _blocks(size: int, half: bool) -> tuple[int, int]:
 
 
 def accumulators(b: int, h: int, s: int, columns: int, d: int, d_v: int, half: bool) -> int:
-    """Bytes of those of memory-efficient attention's backward: mem_eff_attention/kernel_backward.h."""
+    """Bytes of the accumulators of memory-efficient attention's backward: mem_eff_attention/kernel_backward.h."""
     block_i, max_k = _blocks(max(d, d_v), half)
     preload = _capability() >= (8, 0) and half and max_k <= 128
     block_j = 128 if preload and max_k > 64 else 64
-    staged = half and max_k > block_i  # float32 adds into the gradients themselves, small heads into registers
+    staged = half and max_k > block_i  # float32 accumulates in the gradients themselves, small heads in registers
     blocks = -(-columns // block_j)
     splits = blocks
     if b * h * blocks >= 256 and columns <= 2 * block_j:

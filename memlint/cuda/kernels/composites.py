@@ -1,4 +1,4 @@
-"""Kernels that CUDA has and PyTorch would not pick for another device, with what they allocate."""
+"""Kernels that CUDA has and PyTorch would not choose for another device, and the memory they allocate."""
 
 import math
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ CUDNN_BATCH_NORM_MAX_ROWS_EVAL = 65_535
 
 
 def temporary(nbytes: int) -> Tensor:
-    """Bytes that a kernel takes from the allocator for itself; they are given back when the result is dropped."""
+    """Bytes that a kernel allocates for itself; they are freed when the result is dropped."""
     return allocate((nbytes,), (1,), torch.uint8)
 
 
 _SOFTMAX_WITHOUT_INPUT_SINCE = (1, 11)
-"""The first PyTorch whose softmax keeps its result alone for backward (pytorch/pytorch pull request 65242)."""
+"""First PyTorch whose softmax saves only its result for backward (pytorch/pytorch pull request 65242)."""
 
 
-class _Kept(torch.autograd.Function):
-    """Its input, which lives until the gradient of it was asked for."""
+class _SavedInput(torch.autograd.Function):
+    """Identity that saves its input, which so lives until the gradient of the input has been computed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class _Kept(torch.autograd.Function):
 
 def _softmax_like(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     if state.current.cuda and x.requires_grad and torch_version() < _SOFTMAX_WITHOUT_INPUT_SINCE:
-        return _softmax_of(op, _Kept.apply(x), dim, dtype)  # type: ignore[no-untyped-call]
+        return _softmax_of(op, _SavedInput.apply(x), dim, dtype)  # type: ignore[no-untyped-call]
     return _softmax_of(op, x, dim, dtype)
 
 
@@ -66,7 +66,10 @@ composite("log_softmax.int")(partial(_softmax_like, aten._log_softmax.default))
 
 @kernel("addmm.dtype", "baddbmm.dtype")
 def _product_added_of_dtype(added: Tensor, a: Tensor, b: Tensor, out_dtype: torch.dtype, **_: Any) -> Tensor:
-    """PyTorch's meta kernel takes the dtype for `beta`; that of `addmm` until torch 2.12."""
+    """The sum of a product and a tensor with an output dtype, whose meta kernel takes the dtype for `beta`.
+
+    Until torch 2.12.
+    """
     return contiguous((*a.shape[:-1], b.shape[-1]), out_dtype)
 
 
@@ -85,11 +88,11 @@ def _grouped_product(
     if a.dim() == b.dim():
         shape = (a.shape[0] if ends is None else ends.shape[0], *shape)
     step = shape[-1] + -shape[-1] % (16 // dtype.itemsize)
-    made = allocate(shape, (step, 1) if len(shape) == MATRIX else (shape[1] * step, step, 1), dtype)
+    result = allocate(shape, (step, 1) if len(shape) == MATRIX else (shape[1] * step, step, 1), dtype)
     is_bfloat16 = a.dtype is b.dtype is dtype is torch.bfloat16
     if not (is_bfloat16 and simulated().device.capability in _CUTLASS_GROUPS):
         simulated().workspaces.product()
-    return made
+    return result
 
 
 _COMPOSED = torch._C.DispatchKey.CompositeExplicitAutograd
@@ -99,7 +102,7 @@ MATRIX = 2
 
 @kernel("log_sigmoid_forward")
 def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The result, and what the host keeps for backward (Activation.cpp, ActivationLogSigmoidKernel.cu)."""
+    """The result, and the buffer that the host saves for backward (Activation.cpp, ActivationLogSigmoidKernel.cu)."""
     if state.current.cuda and not is_host(x):
         return materialize(infer(kernel_of(aten.empty_like.default), (x,), {})), contiguous((0,), x.dtype)
     return like(x), like(x)
@@ -107,23 +110,23 @@ def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @composite("cumprod_backward")
 def _cumprod_backward(grad: Tensor, x: Tensor, dim: int, output: Tensor) -> Any:
-    """Where the input may have zeros, at most what that way takes more (FunctionsManual.cpp: cumprod_backward).
+    """The gradient of cumprod; for inputs that may have zeros an upper bound (FunctionsManual.cpp: cumprod_backward).
 
-    Without, the gradient is made of a product, a mask, and a sum from behind with two copies; with zeros there are two
-    masks, a count of zeros before each element, and three more tensors like the input, as measured.
+    Without zeros, the gradient takes a product, a mask, and a reversed cumulative sum with two copies. With zeros it
+    takes two masks, a count of zeros before each element, and three more tensors like the input, as measured.
     """
     size = x.shape[dim] if x.dim() else 1
     more = 2 * x.element_size() + 10 + max(0, (21 + x.element_size()) / max(size, 1) - 5)
     is_known = content(x) is not None or uniform_value(x) is not None
-    held = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))
+    hidden = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))
     result = overload("cumprod_backward").decompose(grad, x, dim, output)
-    del held
+    del hidden
     return result
 
 
 @kernel("glu_backward")
 def _glu_backward(grad: Tensor, x: Tensor, dim: int) -> Any:
-    """On the host contiguous, whatever the order of the input (GatedLinearUnit.cpp: `resize_as_`)."""
+    """The gradient of GLU, contiguous on the host whatever the input's layout (GatedLinearUnit.cpp: `resize_as_`)."""
     if state.current.cuda and not is_host(x):
         return materialize(infer(kernel_of(aten.glu_backward.default), (grad, x, dim), {}))
     return like(x)
@@ -164,7 +167,7 @@ def _rms_norm(
 
 
 def _rms_norm_by_ops(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
-    """Before 2.9: aten/src/ATen/native/layer_norm.cpp of torch 2.4.
+    """RMSNorm before torch 2.9, by single ops: aten/src/ATen/native/layer_norm.cpp of torch 2.4.
 
     Halves are computed in float32 since 2.5 (pytorch/pytorch pull request 134106), and rounded last since 2.7 (147203).
     """
@@ -181,10 +184,10 @@ def _rms_norm_by_ops(x: Tensor, normalized_shape: Sequence[int], weight: Tensor 
 
 @composite("einsum")
 def _einsum(equation: str, operands: Sequence[Tensor], *, path: Sequence[int] | None = None) -> Any:
-    """Before 2.9 the operand that is named first gives the rows of the product, whatever the order asked for.
+    """Einsum before torch 2.9: the operand named first gives the rows of the product, whatever the requested order.
 
-    That is pytorch/pytorch issue 161729, mended by pull request 161755 in August 2025: a result whose dimensions stand
-    in another order than left to right is a view with strides of its own, which some layers copy.
+    See pytorch/pytorch issue 161729, fixed by pull request 161755 in August 2025: a result with dimensions in another
+    order is a view with strides of its own, which some layers copy.
     """
     carry_out = overload("einsum").decompose
     text = equation.replace(" ", "")
@@ -205,7 +208,7 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:
-    """On CUDA of a contiguous copy, which is kept for backward.
+    """GroupNorm: CUDA works on a contiguous copy, which is saved for backward.
 
     For an extension's device, as for the host, PyTorch would keep the layout (aten/src/ATen/native/group_norm.cpp).
     """
@@ -220,7 +223,7 @@ _functorch: Any = torch._C._functorch
 
 
 class _GroupNormOfHost(torch.autograd.Function):
-    """Takes images with channels last, which PyTorch keeps so for backward on the host alone (derivatives.yaml)."""
+    """GroupNorm with channels last, a layout in which only the host saves the input for backward (derivatives.yaml)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
@@ -241,7 +244,7 @@ class _GroupNormOfHost(torch.autograd.Function):
 
 
 def suggested_format(x: Tensor) -> torch.memory_format:
-    """The layout that `Tensor::suggest_memory_format` reads from the strides."""
+    """Return the layout that `Tensor::suggest_memory_format` reads from the strides."""
     if x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
         return torch.channels_last
     if x.dim() == 5 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last_3d):
@@ -308,13 +311,16 @@ def _native_group_norm(
 
 
 def _group_norm_format(x: Tensor) -> torch.memory_format:
-    """CUDA's kernels give contiguous results, the host's keep the layout (aten/src/ATen/native/group_norm.cpp)."""
+    """Layout of the result: contiguous on CUDA, that of the input on the host (aten/src/ATen/native/group_norm.cpp)."""
     return torch.contiguous_format if state.current.cuda else suggested_format(x)
 
 
 @kernel("native_batch_norm")
 def _native_batch_norm(*args: Any) -> Any:
-    """On the host contiguous or with channels last, whatever the order of the input; evaluation saves nothing."""
+    """Batch norm; on the host contiguous or with channels last, whatever the input's layout.
+
+    Evaluation saves nothing.
+    """
     shapes = infer(kernel_of(aten.native_batch_norm.default), args, {})
     if not state.current.cuda:
         x, is_training = args[0], args[5]
@@ -326,7 +332,7 @@ def _native_batch_norm(*args: Any) -> Any:
 
 @kernel("native_layer_norm")
 def _native_layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, *rest: Any) -> Any:
-    """On the host mean and deviation of halves are halves, unless the weight is wide (`param_scalar_type`)."""
+    """Layer norm; on the host, moments of halves are halves, unless the weight is wide (`param_scalar_type`)."""
     out, *saved = infer(kernel_of(aten.native_layer_norm.default), (x, shape, weight, *rest), {})
     if not state.current.cuda and (weight is None or weight.dtype is x.dtype):
         saved = [replace(each, dtype=x.dtype) for each in saved]
@@ -334,9 +340,9 @@ def _native_layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, *
 
 
 def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...]) -> Any:
-    """The results of a normalisation's backward, that of its input in `layout`.
+    """Return the results of a normalisation's backward, with the gradient of its input in `layout`.
 
-    PyTorch's meta kernels lay it out like the gradient they are given.
+    PyTorch's meta kernels give it the layout of the incoming gradient.
     """
     shapes = infer(kernel_of(op), args, {})
     if isinstance(shapes[0], Shape):

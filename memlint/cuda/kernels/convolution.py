@@ -1,31 +1,34 @@
-"""Convolutions as cuDNN carries them out: layouts, hidden copies, and workspaces, which nobody but cuDNN knows exactly.
+"""Convolutions as cuDNN runs them: layouts, hidden copies, and workspaces, whose exact sizes only cuDNN knows.
 
-The sizes of workspaces are those of the algorithm cuDNN is taken to choose. For float32 without TF32, layers of 3 x 3
-take what was recorded of a CNN on a Turing GPU (torch 2.2), of ResNet-50 (batch 32, V100) and, but for 1 to 2 KiB in
-the forward, of ResNet-18 (batch 8, heuristics, torch 2.0); layers that skip pixels took up to 75 KiB more there.
-Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5), and in the backward of ResNet-50 as much
-as the gradient of the input for that, and mostly nothing for that of the weight; on tensor cores as well, by the growth
-with the batch that nvidia-smi showed of rexnet, semnasnet and mobilevitv2 on an A100 (itu-rad/GPUMemNet). The rest is a
-guess. Each workspace lies between nothing and the largest that an algorithm for its shape is known to take.
+The sizes of workspaces are those of the algorithm that cuDNN is assumed to choose. For float32 without TF32, layers of
+3 x 3 take what was recorded of a CNN on a Turing GPU (torch 2.2), of ResNet-50 (batch 32, V100) and, but for 1 to 2 KiB
+in the forward, of ResNet-18 (batch 8, heuristics, torch 2.0); layers that skip pixels took up to 75 KiB more there.
+Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5). In the backward of ResNet-50 they took as
+much as the gradient of the input when computing it, and mostly nothing for the gradient of the weight; on tensor cores
+as well, judging by the growth with the batch that nvidia-smi showed for rexnet, semnasnet and mobilevitv2 on an A100
+(itu-rad/GPUMemNet). The rest is a guess. Each workspace lies between nothing and the largest that any algorithm is
+known to take for its shape.
 
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
 - `benchmark`: the first call of each shape and direction takes the largest workspace among all algorithms that fit into
-  free memory or into the largest cached block, whichever is more, and empties the cache; then the fastest algorithm
-  takes its own. The most that an algorithm can ask for follows from the shape: the columns of all images for a product
-  of matrices (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout.
-  Layers of 1 x 1 and of groups count with nothing in the estimate of a search: as without one, CNNs of such layers
-  were seen to grow with the batch (itu-rad/GPUMemNet, A100); what they may take is a bound.
-  FFT is taken to work on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference), and to
-  hold each transform twice: so xception65p showed 16.4 GiB more with 16 images than with 8, and mobilevitv2_125 21.1
-  GiB more with 8 than with 16, where one layer of 1 x 1 comes to 17.4 and 27.2 GiB. 37,502,976 bytes, published for
-  12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1 times one buffer. Layers of
-  1 x 1 were recorded with 128 MiB (automata, torch 2.3).
-  What the fastest algorithm takes is at most the columns of the batch where kernels are larger than one element. That
-  is a hypothesis: in the same source CNNs of 3 x 3 layers are higher than all the rest explains, by about one layer's.
-- `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
-- `allow_tf32` decides whether float32 goes to tensor cores.
-- `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
+  free memory or into the largest cached block, whichever is more, and empties the cache; after that it takes the
+  workspace of the fastest algorithm. The shape bounds the request of any algorithm: the columns of all images for a
+  matrix product (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another
+  layout. The estimate of a search counts nothing for layers of 1 x 1 and of groups: CNNs of such layers were seen to
+  grow with the batch as they do without a search (itu-rad/GPUMemNet, A100). Their bound is counted as the upper end of
+  the interval.
+  FFT is assumed to work on squares of a power of two up to 256, for stride and dilation of 1 (cuDNN's API reference),
+  and to hold each transform twice. Evidence: xception65p showed 16.4 GiB more with 16 images than with 8, and
+  mobilevitv2_125 21.1 GiB more with 8 than with 16, where the formula gives 17.4 and 27.2 GiB for one layer of 1 x 1.
+  37,502,976 bytes, published for 12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1
+  times one buffer. Layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  The fastest algorithm takes at most the columns of the batch if kernels are larger than one element. That is a
+  hypothesis: in the same source the memory of CNNs of 3 x 3 layers is higher than everything else explains, by about
+  that of one layer.
+- `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than the others.
+- `allow_tf32` decides if float32 runs on tensor cores.
+- `enabled`: memlint.cuda.kernels.native_convolution has the convolutions that PyTorch runs without cuDNN.
 """
 
 import math
@@ -47,11 +50,11 @@ from memlint.cuda.simulated import simulated
 aten = torch.ops.aten
 Tensor = torch.Tensor
 Arguments = Sequence[Any]
-"""Of a convolution behind its tensors: stride, padding, dilation, whether transposed, output padding, groups."""
+"""Arguments of a convolution after its tensors: stride, padding, dilation, transposed, output padding, groups."""
 TRIED_ANYWAY = 128 << 20
-"""What algorithms were recorded to take whatever the shape."""
+"""Workspaces in bytes that algorithms were recorded to take whatever the shape."""
 LARGEST_TRANSFORM = 256
-"""Rows and columns of an image with its padding, up to which cuDNN's FFT works."""
+"""Largest number of rows and columns of an image with its padding for which cuDNN's FFT works."""
 
 
 class Workspace(NamedTuple):
@@ -76,13 +79,13 @@ class Problem(NamedTuple):
 
     @property
     def is_plain_3x3(self) -> bool:
-        """Whether Winograd's algorithms apply."""
+        """True if Winograd's algorithms apply."""
         plain = set(self.stride) == {1} and set(self.dilation) == {1} and self.groups == 1
         return plain and self.weight[2:] == (3, 3)
 
     @property
     def is_product(self) -> bool:
-        """Whether it is one product of matrices for each image: a 1 x 1 layer that skips nothing."""
+        """True if it is one matrix product for each image: a 1 x 1 layer with stride 1."""
         return set(self.weight[2:]) == {1} == set(self.stride) and self.groups == 1 and self.x[2:] == self.out[2:]
 
     @property
@@ -91,24 +94,24 @@ class Problem(NamedTuple):
         return set(self.weight[2:]) != {1} and self.groups == 1
 
     def nbytes(self) -> tuple[int, int, int]:
-        """Of input, weight and output."""
+        """Bytes of input, weight and output."""
         return tuple(math.prod(s) * self.dtype.itemsize for s in (self.x, self.weight, self.out))  # type: ignore[return-value]
 
     def filled_nbytes(self) -> tuple[int, int, int]:
-        """The same with channels as tensor cores read them: multiples of 8 in half precision, unless there are groups.
+        """Bytes with channels padded as tensor cores read them: to multiples of 8 in half precision, unless grouped.
 
         cuDNN's Developer Guide, "Tensor Transformations": packed NCHW data is padded as needed.
         """
         if self.dtype not in HALF or self.groups != 1:
             return self.nbytes()
-        made, read = self.weight[:2]
-        more_made, more_read = _filled(made, 8) / made, _filled(read, 8) / read
+        outputs, inputs = self.weight[:2]
+        more_outputs, more_inputs = _filled(outputs, 8) / outputs, _filled(inputs, 8) / inputs
         x, weight, out = self.nbytes()
-        return round(x * more_read), round(weight * more_made * more_read), round(out * more_made)
+        return round(x * more_inputs), round(weight * more_outputs * more_inputs), round(out * more_outputs)
 
 
 def workspace(problem: Problem, direction: str) -> Workspace:
-    """What cuDNN takes for the `forward`, the gradient of the input (`data`) or that of the weight (`weight`)."""
+    """Compute cuDNN's workspace for `forward`, the gradient of the input (`data`) or of the weight (`weight`)."""
     if len(problem.weight) != 4 or not problem.weight[0]:
         return Workspace(0, 0, sum(problem.nbytes()))
     transposed = 0 if problem.channels_last else sum(problem.filled_nbytes())
@@ -118,8 +121,8 @@ def workspace(problem: Problem, direction: str) -> Workspace:
     if problem.dtype in HALF or (problem.dtype is torch.float32 and tf32):
         if problem.is_product and direction != "forward":
             return Workspace(0, problem.nbytes()[0] if direction == "data" else 0, transposed)
-        # Tensor cores read channels_last: cuDNN transposes operands that are not. Float32 whose channels do not fill
-        # them is taken to be left to other kernels.
+        # Tensor cores read channels_last: cuDNN transposes other operands. Float32 with channels that do not fill
+        # tensor cores is assumed to run on other kernels.
         fills = problem.dtype in HALF or (problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0)
         estimate = transposed if fills and problem.groups == 1 else 0
         return Workspace(0, estimate, max(transposed, _largest_winograd(problem)))
@@ -134,17 +137,17 @@ def workspace(problem: Problem, direction: str) -> Workspace:
 
 
 def _winograd(problem: Problem, direction: str) -> int:
-    """What cuDNN's choice among Winograd's algorithms takes.
+    """Compute the workspace of the Winograd algorithm that cuDNN chooses.
 
-    Forward and data, which is a forward with the channels changed over: the weights in another order, their tiles of
-    4 x 4 for outputs of 2 x 2, with channels filled up for the kernel, and a number for each channel of the result.
-    Weight: all operands in tiles of 6 x 6 for outputs of 4 x 4. Channels read were recorded filled up from 30 to 32,
-    which 2, 4 and 16 would do as well as 8.
+    Forward and data, which is a forward with input and output channels exchanged: the weights in another order, their
+    tiles of 4 x 4 for outputs of 2 x 2, with channels padded for the kernel, and a number for each channel of the
+    result. Weight: all operands in tiles of 6 x 6 for outputs of 4 x 4. Input channels were recorded padded from 30 to
+    32, which multiples of 2, 4 and 16 would give as well as 8.
     """
     if direction == "weight":
         return _largest_winograd(problem)
-    made, read = problem.weight[:2] if direction == "forward" else problem.weight[1::-1]
-    return 4 * (9 * made * read + 16 * _filled(made, 32) * _filled(read, 8) + made)
+    outputs, inputs = problem.weight[:2] if direction == "forward" else problem.weight[1::-1]
+    return 4 * (9 * outputs * inputs + 16 * _filled(outputs, 32) * _filled(inputs, 8) + outputs)
 
 
 def _filled(channels: int, multiple: int) -> int:
@@ -160,7 +163,7 @@ def _largest_winograd(problem: Problem) -> int:
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """Give what cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
+    """Return the layout cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
     if x.dtype is torch.float64:
         return torch.contiguous_format
     layout = suggested_format(x)
@@ -168,14 +171,14 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
 
 
 def _contiguous(x: Tensor, layout: torch.memory_format) -> Tensor | None:
-    """The copy a kernel makes of an operand that is not in its layout; None where it needs none."""
+    """Allocate the copy that a kernel makes of an operand in another layout; None if it needs none."""
     if x.is_contiguous(memory_format=layout):
         return None
     return allocate(x.shape, strides(x.shape, layout), x.dtype)
 
 
 def _take(problem: Problem | None, direction: str) -> None:
-    """Take a workspace for one call and give it back."""
+    """Allocate a workspace for one call and free it."""
     if problem is None:
         return
     low, estimate, high = workspace(problem, direction)
@@ -183,9 +186,9 @@ def _take(problem: Problem | None, direction: str) -> None:
         total = simulated().device.total_nbytes
         if simulated().workspaces.is_first_search((problem, direction)):
             state.assume(
-                "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory "
-                "that is free; the largest workspace known is counted, of layers of 1 x 1 and of groups none, at most "
-                "what an algorithm for its shape can ask for"
+                "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in free "
+                "memory; the largest known workspace is counted (none for 1 x 1 and grouped layers), and as the upper "
+                "bound the most that an algorithm can request for its shape"
             )
             most = total + min(max(high, most_tried(problem)), total - 1)
             scratch(high if problem.is_dense else 0, (low, most))
@@ -196,7 +199,7 @@ def _take(problem: Problem | None, direction: str) -> None:
 
 
 def most_tried(problem: Problem) -> int:
-    """The most that any algorithm of cuDNN's asks for: a bound from the shapes, as described above."""
+    """The most that any algorithm of cuDNN asks for: a bound from the shapes, as described above."""
     sizes = _columns_of_batch(problem), _transforms(problem), _largest_winograd(problem), sum(problem.nbytes())
     return max(*sizes, TRIED_ANYWAY)
 
@@ -206,7 +209,7 @@ def _columns_of_batch(problem: Problem) -> int:
 
 
 def _transforms(problem: Problem) -> int:
-    """Give what FFT takes: complex numbers of half of a square for each channel and kernel, twice; else nothing."""
+    """Bytes of FFT: complex numbers of half a square for each channel and kernel, twice; 0 if FFT does not apply."""
     if {*problem.stride, *problem.dilation} != {1}:
         return 0
     side = max(_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], problem.weight[2:], strict=True))
@@ -218,12 +221,12 @@ def _transforms(problem: Problem) -> int:
 
 
 def _power_of_two(n: int) -> int:
-    """The smallest that is not below `n`."""
+    """Return the smallest power of two that is not below `n`."""
     return 1 << (n - 1).bit_length()
 
 
 def _columns(problem: Problem) -> int:
-    """Give what a product of matrices unfolds one image into; nothing where it is one already."""
+    """Bytes of the columns that a matrix product unfolds for one image; 0 if the layer is such a product already."""
     if problem.is_product:
         return 0
     values = problem.x[1] // problem.groups * math.prod(problem.weight[2:]) * math.prod(problem.out[2:])
@@ -231,7 +234,7 @@ def _columns(problem: Problem) -> int:
 
 
 def _call(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Call | None:
-    """A convolution on the GPU; None on the host, and where there is nothing to do."""
+    """Describe a convolution on the GPU; None on the host, and for empty tensors."""
     if not state.current.cuda or state.current.of_thread.last_host or not x.numel():
         return None
     stride, padding, dilation, transposed, output_padding, groups = arguments
@@ -251,7 +254,7 @@ def _call(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -
 
 
 def _problem(call: Call | None) -> Problem | None:
-    """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
+    """Describe the problem for cuDNN; None on the host, and for depthwise layers that PyTorch runs itself."""
     if call is None or _is_native_depthwise(call):
         return None
     x, out = (call.out, call.x) if call.transposed else (call.x, call.out)
@@ -280,7 +283,7 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
     return out
 
 
-composite("_convolution")(lambda *args: aten.convolution(*args[:9]))  # its other arguments say how, not what
+composite("_convolution")(lambda *args: aten.convolution(*args[:9]))  # the other arguments are options, not operands
 
 
 @kernel("convolution_backward")

@@ -73,7 +73,7 @@ def _attention(
     if key is value and query is key:
         q, k, v = aten._transform_bias_rescale_qkv(linear(query, qkv_weight), qkv_bias, num_heads)
     else:
-        shared = key is value  # and projected together
+        shared = key is value  # then they are projected together
         weights = qkv_weight.split([embed_dim, 2 * embed_dim]) if shared else qkv_weight.chunk(3)
         projected = torch.cat([linear(x, w) for x, w in zip((query, key, value), weights, strict=False)], 2)
         del weights
@@ -84,16 +84,16 @@ def _attention(
         torch.softmax(scores, -1, out=scores)
     else:
         scores = aten._masked_softmax(scores, mask.to(torch.bool), 3, mask_type)
-    # The result takes the place of the queries, which share a storage with keys and values.
+    # The result overwrites the queries, which share a storage with keys and values.
     torch.bmm(scores.flatten(0, 1), v.flatten(0, 1), out=q.flatten(0, 1))
-    kept = scores if need_weights else None
+    probabilities = scores if need_weights else None
     del scores
     rows = q.permute(0, 2, 1, 3).contiguous().view(batch, steps, embed_dim)
     out = linear(rows, proj_weight, proj_bias)
-    del rows  # unlike what was projected, which lives to the end
-    if kept is None or not average_attn_weights:
-        return out, kept
-    weights = kept.sum(1)
+    del rows  # unlike the projections, which live to the end
+    if probabilities is None or not average_attn_weights:
+        return out, probabilities
+    weights = probabilities.sum(1)
     weights /= num_heads
     return out, weights
 

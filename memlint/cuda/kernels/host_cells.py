@@ -1,6 +1,6 @@
-"""Recurrent layers that the host makes of cells, step by step: aten/src/ATen/native/RNN.cpp.
+"""Recurrent layers that the host composes of cells, step by step: aten/src/ATen/native/RNN.cpp.
 
-PyTorch has fused cells for other devices, and in Python, for compilers, cells that do not work in place.
+PyTorch also has fused cells for other devices, and Python cells for compilers that do not work in place.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,17 @@ from torch.nn.functional import linear
 
 Tensor = torch.Tensor
 Hidden = Any
-"""The state that passes from step to step: a tensor, or two of an LSTM."""
+"""State that passes from step to step: a tensor, or two for an LSTM."""
 Weights = Sequence[Tensor | None]
-"""Weights of input and hidden state, their biases, and that of a projection."""
+"""Weights of input and hidden state, their biases, and the weight of a projection."""
 Cell = Callable[[Tensor, Hidden, Weights], Hidden]
 
 
 def layers(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> tuple[Tensor, ...]:
-    """Every layer in each direction; arguments as of `aten::lstm.input` and its like, with `mode` its name."""
+    """Run every layer in each direction.
+
+    Arguments as in `aten::lstm.input` and its siblings, with `mode` the op's name.
+    """
     num_layers, dropout, train, bidirectional, batch_first = rest
     cell, pair = _CELLS[mode], mode == "lstm"
     x = x.transpose(0, 1) if batch_first else x
@@ -42,7 +45,7 @@ def layers(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: 
 
 
 def _weights(params: Sequence[Tensor], has_biases: bool, count: int) -> list[Weights]:
-    """Those of each of `count` layers and directions."""
+    """Split the weights into those of each of `count` layers and directions."""
     size = len(params) // count
     each = [list(params[start : start + size]) for start in range(0, len(params), size)]
     num_biases = 2 if has_biases else 0
@@ -53,7 +56,7 @@ def _weights(params: Sequence[Tensor], has_biases: bool, count: int) -> list[Wei
 
 
 def _layer(cell: Cell, x: Tensor, hidden: Hidden, weights: Weights, *, backwards: bool) -> tuple[Tensor, Hidden]:
-    """One layer in one direction: the input of all steps is multiplied at once."""
+    """Run one layer in one direction; the inputs of all steps are multiplied at once."""
     steps = linear(x, weights[0], weights[2]).unbind(0)  # type: ignore[arg-type]
     outputs = []
     for step in reversed(steps) if backwards else steps:

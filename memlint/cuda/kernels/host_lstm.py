@@ -1,9 +1,9 @@
 """An LSTM as oneDNN runs it on the host: layer by layer, with a workspace of its own in training.
 
-Which layers those are, and the loop over them, is in aten/src/ATen/native/mkldnn/RNN.cpp; the sizes of workspace and
+The choice of layers and the loop over them are in aten/src/ATen/native/mkldnn/RNN.cpp; the sizes of workspace and
 scratchpad in oneDNN's src/cpu/rnn/rnn_utils.cpp (`get_good_ld`, `set_offsets`), and equal to what was measured with
-torch 2.10 to 2.13. oneDNN 3.7, which is in torch up to 2.10, takes more of both. Of bfloat16 it keeps cell states and
-gradients in float32; its scratchpad is smaller then, by what the processor can.
+torch 2.10 to 2.13. oneDNN 3.7, which is in torch up to 2.10, takes more of both. For bfloat16 it keeps cell states and
+gradients in float32; its scratchpad is smaller then, by an amount that depends on the processor.
 """
 
 from collections.abc import Sequence
@@ -24,19 +24,19 @@ GATES = 4
 PAGE = 4096
 CACHE_LINE = 64
 ALIASING = 256
-"""No row has a multiple of so many numbers, or caches would alias."""
+"""Alignment of rows, in numbers: no row length is a multiple of this, or caches would alias."""
 SCRATCHPAD = 4664
-"""Bytes beside what grows with sizes."""
+"""Bytes of the scratchpad that do not grow with sizes."""
 HALF_SCRATCHPAD = 17_224
-"""Bytes for bfloat16 and small sizes; up to twice that was measured."""
+"""Bytes of the scratchpad for bfloat16 and small sizes; up to twice that was measured."""
 WIDE = 4
 """Bytes of a float32."""
 SCRATCHPAD_OF_3_7 = 384
-"""As many more in oneDNN 3.7."""
+"""Additional bytes of the scratchpad in oneDNN 3.7."""
 
 
 def takes(x: Tensor) -> bool:
-    """Say whether oneDNN runs an LSTM of this input (`use_mkldnn` of RNN.cpp); else it is made of cells."""
+    """Return True if oneDNN runs an LSTM of this input (`use_mkldnn` of RNN.cpp); else it is composed of cells."""
     dtypes = (torch.float32, torch.bfloat16, *(() if torch.is_grad_enabled() else (torch.float16,)))
     return bool(torch.backends.mkldnn.enabled) and x.dtype in dtypes and x.numel() != 0
 
@@ -44,7 +44,7 @@ def takes(x: Tensor) -> bool:
 def lstm(
     x: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Every layer in each direction; `rest` as of `aten::lstm.input`."""
+    """Run every layer in each direction; `rest` as in `aten::lstm.input`."""
     num_layers, dropout, train, bidirectional, batch_first = rest
     h, c = (each.contiguous() for each in hx)
     layer_input = (x.transpose(0, 1) if batch_first else x).contiguous()
@@ -120,7 +120,7 @@ def _is_3_7() -> bool:
 
 
 def _row(width: int, item: int) -> int:
-    """Numbers from one row of `width` to the next."""
+    """Return the stride in numbers from one row of `width` to the next."""
     line = CACHE_LINE // item
     row = -(-width // line) * line
     return row + line if row % ALIASING == 0 else row
@@ -131,7 +131,7 @@ def _pages(numel: int, item: int) -> int:
 
 
 def _workspace(x: Tensor, hidden: int) -> int:
-    """Gates; states and their gradients of every step, for the layer and for what comes before it; hidden states."""
+    """Gates; states and their gradients of every step, for the layer and for the one before it; hidden states."""
     (steps, batch, width), item = x.shape, x.element_size()
     states = 2 * (steps + 1) * batch
     row = max(width, hidden)

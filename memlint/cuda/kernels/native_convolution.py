@@ -1,9 +1,9 @@
-"""Convolutions that PyTorch carries out without cuDNN, and the columns that it lays out for them.
+"""Convolutions that PyTorch runs without cuDNN, and the columns that it unfolds for them.
 
-Which they are is `ConvParams::use_cudnn` of aten/src/ATen/native/Convolution.cpp, read in states of torch 2.3, 2.8,
-2.10 and newer; what they take is in ConvolutionMM2d.cu, NaiveDilatedConvolution.cu, NaiveConvolutionTranspose2d.cu and
+`ConvParams::use_cudnn` of aten/src/ATen/native/Convolution.cpp selects them, read in states of torch 2.3, 2.8, 2.10 and
+newer; the memory they take is in ConvolutionMM2d.cu, NaiveDilatedConvolution.cu, NaiveConvolutionTranspose2d.cu and
 NaiveConvolutionTranspose3d.cu beside it: the columns of one image and one group, and a copy of each group. Layers of
-one dimension are those of two whose height is 1. Depthwise layers have kernels of their own, without columns.
+one dimension run as layers of two whose height is 1. Depthwise layers have kernels of their own, without columns.
 """
 
 import math
@@ -21,19 +21,19 @@ from memlint.cuda.versions import cudnn_text, cudnn_versions, torch_version
 Tensor = torch.Tensor
 HALF = (torch.float16, torch.bfloat16)
 LARGEST = 2**31 - 1
-"""Elements of one image of the input or the output for which indices of 32 bits do."""
+"""Largest number of elements of an image of the input or the output that 32-bit indices can address."""
 LARGE_SINCE = 90_300
-"""The cuDNN that takes larger ones (pytorch pull request 134890)."""
+"""First cuDNN that takes larger ones (pytorch pull request 134890)."""
 BROKEN = range(90_800, 91_500)
-"""Versions of cuDNN of which PyTorch takes no convolution of three dimensions in half precision, in rows, whose kernel
-is larger than one element (pull requests 163581 and 166480, since torch 2.9)."""
+"""Versions of cuDNN that PyTorch does not use for 3-d convolutions in half precision, in a contiguous layout, whose
+kernel is larger than one element (pull requests 163581 and 166480, since torch 2.9)."""
 DETERMINISTIC_DILATED = (2, 5), (2, 8)
-"""Before the first torch, deterministic convolutions with gaps are PyTorch's own; from the second on they are not. When
-between them that ended is not known."""
+"""Before the first of these torch versions, PyTorch itself runs deterministic dilated convolutions; from the second on
+it does not. The version between them in which that changed is not known."""
 
 
 class Call(NamedTuple):
-    """One convolution as the program asks for it; sizes as PyTorch orders them."""
+    """One convolution as the program calls it; sizes as PyTorch orders them."""
 
     x: tuple[int, ...]
     weight: tuple[int, ...]
@@ -46,22 +46,22 @@ class Call(NamedTuple):
     groups: int
     dtype: torch.dtype
     channels_last: bool
-    """True if cuDNN would work in that layout."""
+    """True if cuDNN would work in channels_last."""
 
     @property
     def is_depthwise(self) -> bool:
-        """True if each channel has its own kernels, and PyTorch kernels for that."""
+        """True if each channel has its own kernels, and PyTorch has kernels for that."""
         channels = self.x[1]
         return not self.transposed and self.groups == channels > 1 and self.weight[0] % channels == 0
 
     @property
     def is_dilated(self) -> bool:
-        """True if kernels have gaps."""
+        """True if the kernels are dilated."""
         return any(step != 1 for step in self.dilation)
 
     @property
     def is_product(self) -> bool:
-        """True if its columns are the input itself."""
+        """True if the columns are the input itself."""
         return not any(self.padding) and {*self.weight[2:], *self.stride, *self.dilation} == {1}
 
     @property
@@ -72,14 +72,14 @@ class Call(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why cuDNN is not used: its version, or else what the program asks for."""
+    """Reason why cuDNN is not used: its version, or else a setting or property of the call."""
 
     is_certain: bool = True
-    """True if cuDNN is left out by all that the simulated PyTorch may be."""
+    """True if every cuDNN that the simulated PyTorch may have is left out."""
 
 
 def why_native(call: Call) -> Reason | None:
-    """Why PyTorch carries out a convolution itself, with what is assumed in that said; None where it does not."""
+    """Return why PyTorch runs a convolution itself, with the assumptions behind that; None if cuDNN runs it."""
     if call.is_depthwise:
         return None
     if not torch.backends.cudnn.enabled or any(p >= s for p, s in zip(call.output_padding, call.stride, strict=False)):
@@ -90,12 +90,12 @@ def why_native(call: Call) -> Reason | None:
 
 
 def _by_version(call: Call) -> Reason | None:
-    """Find where PyTorch leaves out the cuDNN that its wheels have."""
+    """Find the reason for which PyTorch leaves out the cuDNN that its wheels have."""
     is_large = any(math.prod(image) > LARGEST for image in (call.x[1:], call.out[1:]))
     is_half_3d = call.dtype in HALF and len(call.weight) == 5 and set(call.weight[2:]) != {1}
     is_broken = is_half_3d and not call.channels_last and torch_version() >= (2, 9)
-    left = [(is_large and v < LARGE_SINCE) or (is_broken and v in BROKEN) for v in cudnn_versions()]
-    if not left[0]:
+    is_left_out = [(is_large and v < LARGE_SINCE) or (is_broken and v in BROKEN) for v in cudnn_versions()]
+    if not is_left_out[0]:
         return None
     kind, fixed = (
         ("of more than 2**31 - 1 elements an image", "9.3")
@@ -105,9 +105,9 @@ def _by_version(call: Call) -> Reason | None:
     version = ".".join(map(str, torch_version()))
     state.assume(
         f"torch {version} from PyPI has cuDNN {cudnn_text(cudnn_versions()[0])}, which PyTorch does not use for "
-        f"convolutions {kind}: it lays out the columns of an image, which it does not with cuDNN {fixed} or newer"
+        f"convolutions {kind}: PyTorch itself unfolds the columns of an image; cuDNN {fixed} or newer would be used"
     )
-    return Reason(is_certain=all(left))
+    return Reason(is_certain=all(is_left_out))
 
 
 def _deterministic(call: Call) -> Reason | None:
@@ -118,14 +118,14 @@ def _deterministic(call: Call) -> Reason | None:
     is_certain = torch_version() < exact
     if not is_certain:
         state.assume(
-            "deterministic convolutions with gaps are taken to be PyTorch's own, which lays out columns of an image; "
-            f"since a torch between {exact[0]}.{exact[1]} and {ended[0]}.{ended[1]} they are cuDNN's"
+            "deterministic dilated convolutions are assumed to run in PyTorch, which unfolds columns of an image; "
+            f"since a torch between {exact[0]}.{exact[1]} and {ended[0]}.{ended[1]} they run in cuDNN"
         )
     return Reason(is_certain)
 
 
 def forward(call: Call, *, has_bias: bool, is_certain: bool) -> Tensor:
-    """The result, with what the kernel takes meanwhile; both operands are contiguous."""
+    """Return the result, and allocate what the kernel takes meanwhile; both operands are contiguous."""
     if call.groups == 1:
         return _forward(call, has_bias=has_bias, is_certain=is_certain)
     parts = []
@@ -138,11 +138,11 @@ def forward(call: Call, *, has_bias: bool, is_certain: bool) -> Tensor:
 
 def _groups(call: Call) -> Iterator[Call]:
     images, read, *size = call.x
-    made = call.out[1] // call.groups
+    num_outputs = call.out[1] // call.groups
     group = call._replace(
         x=(images, read // call.groups, *size),
         weight=(call.weight[0] // call.groups, *call.weight[1:]),
-        out=(images, made, *call.out[2:]),
+        out=(images, num_outputs, *call.out[2:]),
         groups=1,
     )
     for _ in range(call.groups):
@@ -166,7 +166,7 @@ def _columns(call: Call, *, is_certain: bool) -> Entry:
 def backward(
     call: Call, grad: Tensor, mask: Sequence[bool], *, is_certain: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients asked for of input, weight and bias; input and weight are contiguous."""
+    """Return the requested gradients of input, weight and bias; input and weight are contiguous."""
     if call.groups == 1:
         copy = None if grad.is_contiguous() else contiguous(grad.shape, grad.dtype)
         gradients = _backward(call, mask, is_certain=is_certain)
@@ -189,7 +189,7 @@ def _backward(
     call: Call, mask: Sequence[bool], *, is_certain: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     x = contiguous(call.x, call.dtype) if mask[0] else None
-    if call.transposed:  # two kernels, each with its columns
+    if call.transposed:  # two kernels, each with its own columns
         if mask[0]:
             _product(call, is_certain=is_certain)
         weight, bias = _of_parameters(call, mask)
@@ -199,7 +199,7 @@ def _backward(
     if call.is_dilated or len(call.weight) == 5:
         weight, bias = _of_parameters(call, mask)
         columns = _columns(call, is_certain=is_certain) if mask[0] or mask[1] else None
-    else:  # the columns, which are made even where they are the input, are one buffer for both gradients
+    else:  # the columns, which are made even if they equal the input, are one buffer for both gradients
         columns = _columns(call, is_certain=is_certain) if mask[0] else None
         weight, bias = _of_parameters(call, mask)
         if mask[1] and columns is None:

@@ -1,6 +1,6 @@
 """Quantized tensors, and linear layers that quantize their input as they run.
 
-A quantized tensor is a tensor of the whole numbers that it holds: it has their bytes, and no scale.
+A quantized tensor is modelled as a tensor of its integers: it has their bytes, and no scale.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from memlint.accelerator.registration import KEY, implement, kernel, overload
 aten = torch.ops.aten
 Tensor = torch.Tensor
 WHOLE = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
-"""The numbers that a quantized dtype stands for."""
+"""Integer dtype that a quantized dtype stores."""
 
 
 def _in_layout_of(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -33,7 +33,7 @@ def _quantize(x: Tensor, *rest: Any) -> Tensor:
 
 @kernel("quantize_per_channel")
 def _quantize_channels(x: Tensor, scales: Tensor, zero_points: Tensor, _axis: int, dtype: torch.dtype) -> Tensor:
-    """It keeps scales in float64 and zero points in int64 (Quantizer.cpp: make_per_channel_affine_quantizer)."""
+    """Quantize by channel; scales are float64, zero points int64 (Quantizer.cpp: make_per_channel_affine_quantizer)."""
     out = _in_layout_of(x, WHOLE[dtype])
     storage: Any = out.untyped_storage()
     storage.quantizer = scales.to(torch.float64), zero_points.to(torch.int64)
@@ -52,7 +52,7 @@ def _whole_numbers(x: Tensor) -> Tensor:
 
 @kernel("_weight_int4pack_mm")
 def _int4_product(x: Tensor, weight: Tensor, _group_size: int, _scales_and_zeros: Tensor) -> Tensor:
-    """A product with weights of four bits in tiles of 8 rows, which takes nothing beside (native/cuda/int4mm.cu)."""
+    """Product with 4-bit weights in tiles of 8 rows, which allocates nothing else (native/cuda/int4mm.cu)."""
     return contiguous((x.shape[0], weight.shape[0] * 8), x.dtype)
 
 
@@ -64,7 +64,7 @@ implement(overload("_empty_affine_quantized"), f"Quantized{KEY}", _empty)
 
 
 def _pack(weight: Tensor, _bias: Tensor | None = None) -> Any:
-    """FBGEMM's copy of a weight, a real one of numbers that mean nothing; its bytes are taken while its bias lives."""
+    """FBGEMM's copy of a weight: a real one with placeholder numbers. Its bytes count as long as its bias lives."""
     numbers = aten._empty_affine_quantized(list(weight.shape), dtype=torch.qint8, device=torch.device("cpu"))
     bias = real.full(weight.shape[:1], 0.0, device="cpu")
     storage: Any = bias.untyped_storage()
@@ -73,7 +73,7 @@ def _pack(weight: Tensor, _bias: Tensor | None = None) -> Any:
 
 
 def _linear(x: Tensor, packed: Any, reduce_range: bool = False) -> Tensor:
-    """The result, and sums in int32 meanwhile."""
+    """Return the result, and allocate int32 sums meanwhile."""
     if state.current.cuda and not entry_of(x).host:
         raise NotImplementedError("Could not run 'quantized::linear_dynamic' with arguments from the 'CUDA' backend.")
     row = torch.ops.quantized.linear_dynamic(real.full((1, x.shape[-1]), 0.0, device="cpu"), packed, reduce_range)

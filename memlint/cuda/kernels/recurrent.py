@@ -1,7 +1,7 @@
-"""Recurrent layers: cuDNN's on a GPU, what they keep for backward, and the packed sequences that they take.
+"""Recurrent layers: cuDNN's on a GPU, the tensors they keep for backward, and packed sequences.
 
-What is packed, and how much of it, depends on lengths, which PyTorch's C++ reads on the host. Lengths are used where
-they are known; else every sequence is taken to be as long as all are padded to.
+The packed sizes depend on lengths, which PyTorch's C++ reads on the host. Known lengths are used; otherwise every
+sequence is assumed to have the padded length.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ _PAD = overload("_pad_packed_sequence")
 
 
 def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:
-    """A recurrent layer as cuDNN carries it out, of padded sequences or, with `batch_sizes`, of packed ones.
+    """Run a recurrent layer as cuDNN does, on padded sequences or, with `batch_sizes`, on packed ones.
 
-    `rest` are number of layers, dropout, whether in training, whether bidirectional, and whether the batch is first.
+    `rest` are number of layers, dropout, and the flags `train`, `bidirectional` and `batch_first`.
     """
     num_layers, dropout, train, bidirectional, batch_first = rest
     h, c = hx if mode == "lstm" else (hx, None)
@@ -55,7 +55,7 @@ def _as_half(x: Tensor) -> Tensor:
 
 
 def _flattened_as_half(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
-    """What autocast makes of weights at each call, whatever its dtype: float16 in one chunk (AutocastRNN.cpp)."""
+    """Flatten the weights to one float16 chunk, as autocast does at each call, whatever its dtype (AutocastRNN.cpp)."""
     if params[0].dtype in (torch.float16, torch.float64):
         return params, None
     buffer = torch.zeros(sum(w.numel() for w in params), dtype=torch.float16, device=params[0].device)
@@ -74,12 +74,12 @@ def _recurrent(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_bias
             state.assume("recurrent layers are taken to run on cuDNN although torch.backends.cudnn.enabled is off")
         return _cudnn(mode, x, [], hx, params, *rest)
     if mode == "lstm" and host_lstm.takes(x) and len(params) == _num_weights(has_biases, *rest):
-        return host_lstm.lstm(x, hx, params, has_biases, *rest)  # projections are left to cells
+        return host_lstm.lstm(x, hx, params, has_biases, *rest)  # cells run layers with projections
     return host_cells.layers(mode, x, hx, params, has_biases, *rest)
 
 
 def _num_weights(has_biases: bool, num_layers: int, _dropout: float, _train: bool, bidirectional: bool, *_: Any) -> int:
-    """Runs layers without projections."""
+    """Number of weights of a layer without projections."""
     return num_layers * (4 if has_biases else 2) * (2 if bidirectional else 1)
 
 
@@ -118,7 +118,7 @@ def _cudnn_rnn(
 
 
 def _weight_buffer(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The one chunk cuDNN wants all weights in: theirs if they were flattened, else a copy at every call."""
+    """Return the one chunk in which cuDNN wants all weights: theirs if they were flattened, else a copy a call."""
     numel = sum(w.numel() for w in weight)
     if len({entry_of(w).number for w in weight}) == 1 and weight[0].dtype is dtype:
         return weight[0].detach().as_strided((numel,), (1,), 0)
@@ -128,8 +128,8 @@ def _weight_buffer(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 def cudnn_rnn_reserve(mode: int, rows: int, hidden: int, num_layers: int, directions: int, itemsize: int) -> int:
     """Bytes that a training forward keeps for its backward, for `rows` = steps x batch.
 
-    cuDNN does not publish the layout. Modelled as what the gradient of every cell needs: the gates, the cell state and
-    its tanh, and the input of every layer but the first.
+    cuDNN does not publish the layout. It is modelled as the tensors that the gradient of every cell needs: the gates,
+    the cell state and its tanh, and the input of every layer but the first.
     """
     gates = {0: 1, 1: 1, 2: 6, 3: 5}[mode]
     state.assume("cuDNN's reserve of a recurrent layer is modelled from what its gradient needs, not measured")
@@ -169,7 +169,7 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
             known = real.full(lengths.shape, x.shape[1 if batch_first else 0], dtype=lengths.dtype, device="cpu")
         lengths = known
     data, batch_sizes = _PACK._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, x, lengths, batch_first)
-    return data, _shown(batch_sizes)
+    return data, _as_program_sees(batch_sizes)
 
 
 @composite("_pack_padded_sequence_backward")
@@ -182,11 +182,11 @@ def _pad(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
 ) -> tuple[Tensor, Tensor]:
     padded, lengths = _PAD.decompose(data, readable(batch_sizes), batch_first, padding_value, total_length)
-    return padded, _shown(lengths)
+    return padded, _as_program_sees(lengths)
 
 
 def readable(batch_sizes: Tensor) -> Tensor:
-    """`batch_sizes` as a CPU tensor with its values. Raises TraceError where they are not known."""
+    """Return `batch_sizes` as a CPU tensor with its values. Raises TraceError if they are not known."""
     known = values.content(batch_sizes)
     if known is None:
         raise TraceError(
@@ -196,8 +196,8 @@ def readable(batch_sizes: Tensor) -> Tensor:
     return known
 
 
-def _shown(counts: Tensor) -> Tensor:
-    """What the program gets: without a GPU the host's memory is what is counted, that of small tensors too."""
+def _as_program_sees(counts: Tensor) -> Tensor:
+    """Return the tensor as the program sees it: without a GPU the host's memory counts, that of small tensors too."""
     return counts if state.current.cuda or counts.nbytes > values.MAX_SHADOW else values.to_host(counts)
 
 

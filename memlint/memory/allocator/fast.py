@@ -1,9 +1,9 @@
-"""The allocator with its default options over a whole sequence of events, for its peaks alone.
+"""Peaks of the allocator with its default options over a whole sequence of events.
 
-Its twin `memlint.memory.allocator.reference` takes requests one by one and shows what it does; this gives the same
-peaks in a fraction of the time, for many sizes of one program. tests/cuda/test_replay.py holds one against
-the other. Small and large blocks lie in segments of their own, so that neither depends on the others; and small ones,
-most of which belong to parameters, are often the same at many sizes.
+Its twin `memlint.memory.allocator.reference` takes requests one by one and shows its state; this one gives the same
+peaks in a fraction of the time, for many sizes of one program. tests/cuda/test_replay.py compares the two. Small and
+large blocks lie in segments of their own, so that neither depends on the others; and small ones, most of which belong
+to parameters, are often the same at many sizes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def peaks(
     *,
     descending: bool = False,
 ) -> tuple[int, int, int]:
-    """Requested, allocated and reserved bytes at their peaks; `sizes` of storages in bytes, `events` as in Trace.
+    """Compute the peaks of requested, allocated and reserved bytes; `sizes` of storages in bytes, `events` as in Trace.
 
     `streams` are those of storages that do not belong to the default stream 0. Before `first_after_index` opens,
-    addresses below the first segment become free. As in PyTorch, no bytes take no block. Addresses of segments are
+    addresses below the first segment become free. As in PyTorch, zero bytes take no block. Addresses of segments are
     those of Driver.
     """
     import numpy as np  # noqa: PLC0415 -- who only wants to know of an Estimate does without
@@ -60,7 +60,7 @@ def peaks(
     smalls, sizes_of_blocks = np.where(is_small, blocks, 0).astype(np.int64).tobytes(), blocks.tolist()
     reserved = 0
     opening = order == first_after_index if first_after_index is not None and not descending else None
-    for own in _by_stream(storages, streams):  # no segment is given back, and none serves two streams
+    for own in _by_stream(storages, streams):  # no segment is released, and none serves two streams
         of_storage = storages[own]
         small = _marked(order[own][is_small[of_storage] & (blocks[of_storage] > 0)], len(blocks))
         is_large = ~is_small[of_storage]
@@ -77,7 +77,7 @@ def peaks(
 
 
 def _by_stream(storages: np.ndarray, streams: Mapping[int, int] | None) -> Iterator[Any]:
-    """For each stream what selects its events out of `order`."""
+    """Yield for each stream a selection of its events out of `order`."""
     import numpy as np  # noqa: PLC0415
 
     if not streams:
@@ -93,17 +93,17 @@ def _by_stream(storages: np.ndarray, streams: Mapping[int, int] | None) -> Itera
 
 
 def _marked(order: np.ndarray, num_storages: int) -> np.ndarray:
-    """Let a storage that closes as soon as it opened be one event: its number and `num_storages` more."""
+    """Turn a storage that closes as soon as it opened into one event: its number plus `num_storages`."""
     at_once = (order[1:] == ~order[:-1]) & (order[:-1] >= 0)
     marked = order.copy()
     marked[:-1][at_once] += num_storages
     marked[1:][at_once] = _NO_EVENT
-    kept: np.ndarray = marked[marked != _NO_EVENT]
-    return kept
+    events: np.ndarray = marked[marked != _NO_EVENT]
+    return events
 
 
 def integers(values: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """An array of these, whatever their magnitude."""
+    """Make an array of these numbers, whatever their magnitude."""
     import numpy as np  # noqa: PLC0415
 
     try:
@@ -114,7 +114,7 @@ def integers(values: Sequence[Any] | np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=16)
 def _reserved_for_small(events: bytes, blocks: bytes) -> int:
-    """The same for small blocks, no tails of which are left, with numbers as they stand in arrays of int64."""
+    """Reserved bytes of small blocks, which leave no tails; numbers are arrays of int64."""
     import numpy as np  # noqa: PLC0415
 
     numbers = (np.frombuffer(each, dtype=np.int64).tolist() for each in (events, blocks))
@@ -125,14 +125,14 @@ def _reserved_for_small(events: bytes, blocks: bytes) -> int:
 def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
     events: Sequence[int], sizes: Sequence[int], *, least: int, descending: bool = False
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Bytes of all segments after events as `_marked` gives them, and which blocks were given with tails.
+    """Return the bytes of all segments after events in the form of `_marked`, and the blocks handed out with tails.
 
-    `sizes` are those of blocks in bytes, and `least` of them can be split off: a tail is a storage and the fewer bytes
-    that its block has more than it takes. At the event that is twice the number of storages, addresses below the first
-    segment become free.
+    `sizes` are those of blocks in bytes, and `least` is the smallest rest that is split off; a tail is a storage with
+    the smaller excess of its block over its size. At the event that is twice the number of storages, addresses below
+    the first segment become free.
     """
-    # A block is a list: bytes, address, its neighbours in the segment, and whether it is free. The pool holds those
-    # that are free, in order, as (bytes, address, block).
+    # A block is a list: bytes, address, its neighbours in the segment, and a flag: free. The pool holds those that are
+    # free, in order, as (bytes, address, block).
     SIZE, ADDRESS, PREVIOUS, NEXT, IS_FREE = range(5)  # noqa: N806 (local names are the fastest)
     place, put = bisect_left, insort
     pool: list[tuple[int, int, list[Any]]] = []
@@ -153,7 +153,7 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
         return [segment, address, None, None, True]
 
     for event in events:
-        if event >= num_storages:  # its block is joined again with what it is cut from
+        if event >= num_storages:  # its block is merged again with the one it was split from
             if event == opening:
                 below = BELOW_THE_FIRST
                 continue
@@ -202,5 +202,5 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
             block[IS_FREE] = True
             put(pool, (size, address, block))
     for block in itertools.chain(filter(None, blocks), (free for _size, _address, free in pool)):
-        block.clear()  # neighbours know each other, and would be there until Python searches for cycles
+        block.clear()  # neighbours refer to each other, and would stay until Python's next search for cycles
     return reserved, tails

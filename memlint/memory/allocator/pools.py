@@ -1,4 +1,4 @@
-"""Blocks of memory and the pools that keep the free ones: the data of the caching allocator."""
+"""Blocks of memory and the pools of free ones: the data of the caching allocator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False, repr=False)
 class Block:
-    """Consecutive bytes of a segment: in use, free, or (expandable segments only) with no memory behind them."""
+    """Consecutive bytes of a segment: in use, free, or (in expandable segments only) without memory."""
 
     segment: int
     """Address of the segment it lies in."""
@@ -22,7 +22,7 @@ class Block:
     allocated: bool = False
     requested: int = 0
     cached_at: int = 0
-    """How often its pool had been searched when the block came into it."""
+    """Number of searches of its pool when the block came into it."""
     previous: Block | None = None
     next: Block | None = None
 
@@ -36,11 +36,11 @@ class Block:
 
     @property
     def is_whole_segment(self) -> bool:
-        """Whether nothing else lies in its segment."""
+        """True if nothing else lies in its segment."""
         return self.previous is None and self.next is None
 
     def and_following(self) -> Iterator[Block]:
-        """Yield it and the blocks behind it in its segment."""
+        """Yield the block and the blocks after it in its segment."""
         block: Block | None = self
         while block is not None:
             yield block
@@ -48,12 +48,12 @@ class Block:
 
     @property
     def size_when_grown(self) -> int:
-        """Bytes with the unmapped ones behind it."""
+        """Size in bytes, including the unmapped ones after it."""
         following = self.next
         return self.size + (following.size if following is not None and not following.mapped else 0)
 
     def split(self, size: int) -> Block:
-        """Keep the first `size` bytes; the rest becomes a block of its own behind it."""
+        """Keep the first `size` bytes; the rest becomes a block of its own after it."""
         rest = Block(self.segment, self.size - size, self.stream, self.pool, expandable=self.expandable)
         rest.address = self.address + size
         rest.mapped = self.mapped
@@ -67,16 +67,16 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """The free blocks of one size class, by stream, each list in order of (size, address)."""
+    """Free blocks of one size class, by stream, each list in order of (size, address)."""
 
     is_small: bool
     num_searches: int = 0
     free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)
     unmapped: dict[int, list[tuple[int, Block]]] = field(default_factory=dict)
-    """By address, for blocks of expandable segments."""
+    """Unmapped blocks of expandable segments by address."""
 
     def add(self, block: Block) -> None:
-        """Keep a block that is not in use."""
+        """Add a block that is not in use."""
         if block.mapped:
             block.cached_at = self.num_searches
             insort(self.free.setdefault(block.stream, []), (block.size, block.address, block))
@@ -84,7 +84,7 @@ class Pool:
             insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take out a block that was added."""
+        """Take a block out."""
         if block.mapped:
             sizes = self.free[block.stream]
             del sizes[bisect_left(sizes, (block.size, block.address))]
@@ -93,5 +93,5 @@ class Pool:
             del addresses[bisect_left(addresses, (block.address,))]
 
     def in_order(self) -> list[Block]:
-        """Free blocks by stream, size and address."""
+        """Return free blocks by stream, size and address."""
         return [block for stream in sorted(self.free) for _, _, block in self.free[stream]]

@@ -2,11 +2,11 @@
 
 The allocator asks the driver for segments and cuts them into blocks. Free blocks stay in one of two pools, small and
 large, and serve later requests. `allocated` counts whole blocks, as `torch.cuda.memory_allocated` does; `reserved`
-counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for. Its fast twin for peaks
-under default settings is `memlint.memory.allocator.fast`; tests/cuda/test_replay.py holds one against the other.
+counts segments, as `torch.cuda.memory_reserved` does; `requested` counts the requests. Its fast twin for peaks under
+default settings is `memlint.memory.allocator.fast`; tests/cuda/test_replay.py compares the two.
 
-Not modelled, because it needs a CUDA graph: private pools. What `record_stream` holds back is freed later by whoever
-asks (memlint.memory.estimate).
+Private pools are not modelled, because they need a CUDA graph. Blocks that `record_stream` holds back are freed later
+by the caller (memlint.memory.estimate).
 """
 
 import itertools
@@ -28,11 +28,11 @@ SMALL_SEGMENT: Final = 2 * MIB
 LARGE_ROUNDING: Final = 2 * MIB
 
 DEFAULT_ADDRESS_SPACE: Final = 90 * 2**30
-"""Addresses of one expandable segment where the GPU is not known: 9/8 of 80 GiB."""
+"""Address space in bytes of an expandable segment if the GPU is not known: 9/8 of 80 GiB."""
 
 
 class OutOfMemory(Exception):  # noqa: N818 -- PyTorch's word
-    """A request the driver could not serve even after every cached segment was given back."""
+    """A request that the driver could not serve even after every cached segment was released."""
 
     def __init__(self, nbytes: int, allocated: int, reserved: int, capacity: int | None) -> None:
         limit = "" if capacity is None else f" of {format_nbytes(capacity)}"
@@ -47,11 +47,11 @@ class OutOfMemory(Exception):  # noqa: N818 -- PyTorch's word
 
 
 class Allocator:
-    """The caching allocator of one GPU with `capacity` bytes for segments (None: without end).
+    """The caching allocator of one GPU with `capacity` bytes for segments (None: without limit).
 
-    `share` are the bytes that the process may reserve at most (None: as many as there are).
+    `share` is the largest number of bytes that the process may reserve (None: no limit).
 
-    `driver` stands in for CUDA where addresses matter, as when a recorded history is replayed; it has its own capacity.
+    `driver` models CUDA where addresses matter, as when a recorded history is replayed; it has its own capacity.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Allocator:
         self.requested = self.allocated = self.reserved = 0
         self.peak_requested = self.peak_allocated = self.peak_reserved = 0
         self.num_retries = 0
-        """How often cached segments had to be given back to serve a request."""
+        """Number of times that cached segments had to be released to serve a request."""
         self._small = Pool(is_small=True)
         self._large = Pool(is_small=False)
         self._segments: dict[int, Block] = {}
@@ -79,7 +79,7 @@ class Allocator:
         self._rounds_to_powers = any(divisions > 1 for divisions in self.settings.roundup_power2_divisions)
 
     def malloc(self, nbytes: int, stream: int = 0) -> Block:
-        """Block of at least `nbytes`; zero bytes take a block of 512 (PyTorch never asks for zero).
+        """Allocate a block of at least `nbytes`; zero bytes take a block of 512 (PyTorch never asks for zero).
 
         Raises OutOfMemory.
         """
@@ -102,7 +102,7 @@ class Allocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Return a block to its pool and join it with free neighbours."""
+        """Return a block to its pool and merge it with free neighbours."""
         assert block.allocated, "a block is freed once"
         self.requested -= block.requested
         self.allocated -= block.size
@@ -112,12 +112,12 @@ class Allocator:
         block.pool.add(block)
 
     def empty_cache(self) -> None:
-        """Give every segment that is wholly free back to the driver."""
+        """Release every segment that is wholly free to the driver."""
         self._release(self._large)
         self._release(self._small)
 
     def block_size(self, nbytes: int) -> int:
-        """Size a request is rounded up to."""
+        """Return the size to which a request is rounded up."""
         if nbytes < MIN_BLOCK:
             return MIN_BLOCK
         if self._rounds_to_powers:
@@ -128,7 +128,7 @@ class Allocator:
         return -(-nbytes // MIN_BLOCK) * MIN_BLOCK
 
     def segment_size(self, size: int) -> int:
-        """Size of the segment asked of the driver for a block of `size` bytes."""
+        """Return the size of the segment that is requested for a block of `size` bytes."""
         if size <= SMALL_SIZE:
             return SMALL_SEGMENT
         if size < MIN_LARGE_ALLOCATION:
@@ -136,13 +136,13 @@ class Allocator:
         return -(-size // LARGE_ROUNDING) * LARGE_ROUNDING
 
     def segments(self) -> Iterator[tuple[Block, ...]]:
-        """Blocks of each segment in order of address, blocks without memory included."""
+        """Return the blocks of each segment in order of address, blocks without memory included."""
         return (tuple(first.and_following()) for first in self._segments.values())
 
     def adopt(
         self, address: int, stream: int, blocks: Iterable[tuple[int, int | None]], *, is_small: bool
     ) -> list[Block]:
-        """Add a segment that was there before, as pairs of size and requested bytes (None: free); gives its blocks."""
+        """Add an existing segment, as pairs of size and requested bytes (None: free); return its blocks."""
         pool = self._small if is_small else self._large
         adopted: list[Block] = []
         end = address
@@ -172,7 +172,7 @@ class Allocator:
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def _find_free(self, pool: Pool, size: int, stream: int) -> Block | None:
-        """Smallest free block that fits, at the lowest address, taken out of its pool."""
+        """Take the smallest free block that fits, at the lowest address, out of its pool."""
         pool.num_searches += 1
         blocks = pool.free.get(stream)
         if not blocks:
@@ -181,7 +181,7 @@ class Allocator:
         if index == len(blocks):
             return None
         if self._expandable:
-            # A block that can still grow counts with all it can grow to.
+            # A block that can still grow counts with the size to which it can grow.
             while (
                 blocks[index][2].expandable
                 and index + 1 < len(blocks)
@@ -204,7 +204,7 @@ class Allocator:
         return rest > SMALL_SIZE and (self._max_split_size is None or size < self._max_split_size)
 
     def _extend(self, pool: Pool, size: int, stream: int) -> Block | None:
-        """Free block of at least `size` in memory new from the driver, None if there is not enough."""
+        """Return a free block of at least `size` in new memory from the driver, None if there is not enough."""
         if self.share is not None and self.reserved + self.segment_size(size) > self.share:
             return None
         if self._expandable:
@@ -218,7 +218,7 @@ class Allocator:
         return block
 
     def _extend_after_release(self, pool: Pool, size: int, stream: int) -> Block | None:
-        """Try what PyTorch tries before it gives up: release blocks just large enough, then all cached segments."""
+        """Release memory as PyTorch does before it gives up: blocks just large enough, then all cached segments."""
         self.num_retries += 1
         if self._release_oversize(pool, size, stream):
             block = self._extend(pool, size, stream)
@@ -228,7 +228,7 @@ class Allocator:
         return self._extend(pool, size, stream)
 
     def _release_oversize(self, pool: Pool, size: int, stream: int) -> bool:
-        """Release unsplittable free segments until `size` bytes are back; False if there are not as many."""
+        """Release unsplittable free segments until `size` bytes are back; return False if there are not as many."""
         if self._max_split_size is None:
             return False
         needed = max(size, self._max_split_size)
@@ -247,7 +247,7 @@ class Allocator:
         return released >= needed
 
     def _collect_garbage(self) -> None:
-        """Give free large segments back, those first that were free for as many searches as the average or more."""
+        """Release free large segments, first those that were free for at least the average number of searches."""
         pool = self._large
         needed = self.reserved - self._collect_above
         ages = {b: pool.num_searches - b.cached_at for b in pool.in_order() if b.is_whole_segment and not b.expandable}
@@ -273,7 +273,7 @@ class Allocator:
         self.driver.free(block.address, block.size)
 
     def _merge_with_neighbours(self, block: Block) -> None:
-        """Let `block`, which is in no pool, swallow neighbours that are free as it is."""
+        """Merge `block`, which is in no pool, with neighbours that are free as it is."""
         previous, following = block.previous, block.next
         if previous is not None and not previous.allocated and previous.mapped == block.mapped:
             previous.pool.remove(previous)
@@ -309,13 +309,13 @@ class Allocator:
             assert following is not None, "a growable block has addresses behind it"
             if not self._map(following, min(size - block.size, following.size)):
                 return None
-            # Mapping joined the two, under the later block's name.
+            # Mapping merged the two, under the later block's name.
             block = following
         pool.remove(block)
         return block
 
     def _find_growable(self, pool: Pool, size: int, stream: int) -> Block | None:
-        """Block at the lowest address that has `size` bytes of free or unmapped addresses from it on."""
+        """Return the block at the lowest address from which `size` bytes of addresses are free or unmapped."""
         for _, unmapped in pool.unmapped.get(stream, ()):
             previous = unmapped.previous
             first = unmapped if previous is None or previous.allocated else previous
@@ -325,7 +325,7 @@ class Allocator:
         return None
 
     def _reserve_addresses(self, pool: Pool, size: int, stream: int) -> Block:
-        """PyTorch reserves 9/8 of the GPU's memory, so that one range serves whatever the GPU can hold."""
+        """Reserve addresses for 9/8 of the GPU's memory, as PyTorch does: one range serves all that fits on the GPU."""
         unit = self._unit(pool)
         capacity = self.driver.capacity
         least = max(DEFAULT_ADDRESS_SPACE if capacity is None else capacity + capacity // 8, size)
@@ -336,7 +336,7 @@ class Allocator:
         return block
 
     def _map(self, block: Block, size: int) -> bool:
-        """Put memory behind the first `size` bytes of an unmapped block, in whole units; False if none is left."""
+        """Map memory to the first `size` bytes of an unmapped block, in whole units; return False if none is left."""
         unit = self._unit(block.pool)
         nbytes = -(-size // unit) * unit
         if not self.driver.map(block.address, nbytes):
@@ -351,7 +351,7 @@ class Allocator:
         return True
 
     def _unmap(self, block: Block) -> None:
-        """Take the memory from the whole units inside a free block; what sticks out on either side stays."""
+        """Unmap the whole units inside a free block; its ends outside of them stay mapped."""
         pool = block.pool
         unit = self._unit(pool)
         offset = block.address - block.segment

@@ -1,4 +1,4 @@
-"""The options of `PYTORCH_ALLOC_CONF` that change how many bytes PyTorch's caching allocator reserves."""
+"""Options of `PYTORCH_ALLOC_CONF` that change how many bytes PyTorch's caching allocator reserves."""
 
 import difflib
 import re
@@ -8,10 +8,10 @@ from typing import Final, NoReturn, Self
 from memlint.base.errors import UsageError
 
 VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Of the environment that may hold them, by the new and the old name."""
+"""Environment variables that may hold the options, the new name and the old."""
 MIB: Final = 2**20
 MIN_LARGE_ALLOCATION: Final = 10 * MIB
-"""Requests below it share a segment of `large_segment_size`; `kMinLargeAlloc` in c10/core/AllocatorConfig.h."""
+"""Requests below this size share a segment of `large_segment_size`; `kMinLargeAlloc` in c10/core/AllocatorConfig.h."""
 LARGE_SEGMENT: Final = 20 * MIB
 """Default `large_segment_size`; c10/core/AllocatorConfig.h."""
 
@@ -21,7 +21,7 @@ _NUM_ROUNDUP_INTERVALS = 16
 _LOG2_FIRST_INTERVAL = 20
 
 _WITHOUT_EFFECT = frozenset({
-    # Host memory, locks and CUDA graphs: no device bytes.
+    # Host memory, locks and CUDA graphs: these change no device bytes.
     "graph_capture_record_stream_reuse", "pinned_free_catch_all", "pinned_max_cached_size_mb",
     "pinned_max_round_threshold_mb", "pinned_num_register_threads", "pinned_reserve_segment_size_mb",
     "pinned_use_background_threads", "pinned_use_cuda_host_register", "pinned_use_hip_host_register",
@@ -37,23 +37,23 @@ _EXAMPLE = "Write options as in PYTORCH_ALLOC_CONF: max_split_size_mb:128,expand
 
 @dataclass(frozen=True, slots=True)
 class AllocatorSettings:
-    """How the caching allocator rounds, splits and reserves; sizes in bytes, defaults as PyTorch's."""
+    """Settings of rounding, splitting and reserving; sizes in bytes, defaults as PyTorch's."""
 
     expandable_segments: bool = False
     max_split_size: int | None = None
-    """Blocks of this size or more are never split; None: any block may be."""
+    """Blocks of this size or more are never split; None: any block may be split."""
     max_non_split_rounding: int = LARGE_SEGMENT
-    """By how much a block that may not be split can exceed the request it serves."""
+    """Largest excess of an unsplittable block over the request it serves."""
     roundup_power2_divisions: tuple[int, ...] = (0,) * _NUM_ROUNDUP_INTERVALS
     """Steps between neighbouring powers of two to which requests are rounded up, one number for each power from 1 MiB
     to 32 GiB; 0 or 1: round to 512 bytes."""
     large_segment_size: int = LARGE_SEGMENT
-    """Segment shared by requests between 1 and 10 MiB; also what an expandable segment grows by."""
+    """Size of the segment shared by requests between 1 and 10 MiB; an expandable segment also grows by it."""
     memory_fraction: float = 1.0
-    """Share of the GPU's memory that may be reserved; 1: there is no limit."""
+    """Share of the GPU's memory that may be reserved; 1: no limit."""
     garbage_collection_threshold: float = 0.0
-    """Part of that share from which on segments that have long been free are given back; 0: never. Without effect
-    where `memory_fraction` is 1."""
+    """Part of that share from which on segments that have long been free are released; 0: never. Without effect if
+    `memory_fraction` is 1."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -78,13 +78,13 @@ class AllocatorSettings:
         )
 
     def divisions(self, nbytes: int) -> int:
-        """Look up the entry of `roundup_power2_divisions` for a request of `nbytes`."""
+        """Return the entry of `roundup_power2_divisions` for a request of `nbytes`."""
         interval = nbytes.bit_length() - 1 - _LOG2_FIRST_INTERVAL
         return self.roundup_power2_divisions[min(max(interval, 0), _NUM_ROUNDUP_INTERVALS - 1)]
 
 
 def _split(text: str) -> dict[str, str]:
-    """Option names and their values, both without spaces."""
+    """Split a value into option names and their values, both without spaces."""
     rest = "".join(text.split())
     options: dict[str, str] = {}
     while rest:
@@ -124,7 +124,7 @@ def _share(options: dict[str, str], name: str, default: float) -> float:
 
 
 def _mebibytes(options: dict[str, str], name: str, least: int) -> int | None:
-    """Bytes of the option, None where it is not given; `least` is the smallest number of bytes allowed."""
+    """Bytes of the option, None if it is not given; `least` is the smallest number of bytes allowed."""
     if name not in options:
         return None
     nbytes = _number(name, options[name]) * MIB
@@ -140,7 +140,7 @@ def _number(name: str, value: str) -> int:
 
 
 def _divisions(value: str) -> tuple[int, ...]:
-    """Roundup table of `8` or of `[256:1,512:2,>:4]`, where keys are sizes in MiB and `>` is every larger one."""
+    """Parse the roundup table `8` or `[256:1,512:2,>:4]`, where keys are sizes in MiB and `>` is every larger one."""
     name = "roundup_power2_divisions"
     if not value.startswith("["):
         return (_power_of_two(name, value, or_zero=True),) * _NUM_ROUNDUP_INTERVALS

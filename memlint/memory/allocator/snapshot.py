@@ -1,4 +1,4 @@
-"""What the caching allocator does, as `torch.cuda.memory._snapshot` writes it down.
+"""Snapshots of the caching allocator in the format of `torch.cuda.memory._snapshot`.
 
 https://pytorch.org/memory_viz reads pickles of protocol 4 at most, of plain dicts, lists, tuples, strings, numbers and
 truth values, and addresses below 2**53.
@@ -12,14 +12,14 @@ from memlint.memory.allocator.driver import Driver
 from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block
 
 Frames = list[dict[str, Any]]
-"""Innermost first: `filename`, `line` and `name` of each."""
+"""Stack frames, innermost first, each with `filename`, `line` and `name`."""
 
 
 class RecordingAllocator(Driver):
-    """An Allocator and the list of what it did; as its driver it sees the segments come and go.
+    """An Allocator and the list of its actions; it is its own driver, and so sees segments come and go.
 
-    There are `capacity` bytes for segments (None: without end), of which `share` may be reserved; `of_segments` are
-    further facts of each event of a segment.
+    There are `capacity` bytes for segments (None: no limit), of which `share` may be reserved; `of_segments` are
+    further fields of each event of a segment.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class RecordingAllocator(Driver):
         self.allocator = Allocator(settings, driver=self, share=share)
         self.trace: list[dict[str, Any]] = []
         self.is_recording = True
-        """Whether events are added to the trace."""
+        """True if events are added to the trace."""
         self.time = 0
-        """`time_us` of what happens now; whoever replays events counts it."""
+        """`time_us` of the current event; the caller that replays events sets it."""
         self.live: dict[int, Block] = {}
         """Blocks in use by the number of their Buffer."""
         self._frames: dict[int, Frames] = {}
@@ -46,7 +46,7 @@ class RecordingAllocator(Driver):
         self._of_segments = of_segments or {}
 
     def open(self, buffer: int, nbytes: int, frames: Frames, stream: int = 0, **facts: Any) -> Block:
-        """Take a block of `nbytes` on `stream` for a Buffer that `frames` make. Raises OutOfMemory."""
+        """Take a block of `nbytes` on `stream` for a Buffer that was made at `frames`. Raises OutOfMemory."""
         self._opening, self._stream = frames, stream
         block = self.live[buffer] = self.allocator.malloc(nbytes, stream)
         self._frames[buffer] = frames
@@ -54,7 +54,7 @@ class RecordingAllocator(Driver):
         return block
 
     def close(self, buffer: int, frames: Frames) -> None:
-        """Give the block of a Buffer back."""
+        """Free the block of a Buffer."""
         block = self.live.pop(buffer)
         del self._frames[buffer]
         for action in ("free_requested", "free_completed"):
@@ -62,31 +62,31 @@ class RecordingAllocator(Driver):
         self.allocator.free(block)
 
     def malloc(self, nbytes: int, stream: int) -> int | None:
-        """As of a Driver, recorded."""
+        """Record and do the same as a Driver."""
         address = super().malloc(nbytes, stream)
         if address is not None:
             self._record_segment("segment_alloc", address, nbytes)
         return address
 
     def free(self, address: int, nbytes: int) -> None:
-        """As of a Driver, recorded."""
+        """Record and do the same as a Driver."""
         super().free(address, nbytes)
         self._record_segment("segment_free", address, nbytes)
 
     def map(self, address: int, nbytes: int) -> bool:
-        """As of a Driver, recorded."""
+        """Record and do the same as a Driver."""
         is_mapped = super().map(address, nbytes)
         if is_mapped:
             self._record_segment("segment_map", address, nbytes)
         return is_mapped
 
     def unmap(self, address: int, nbytes: int) -> None:
-        """As of a Driver, recorded."""
+        """Record and do the same as a Driver."""
         super().unmap(address, nbytes)
         self._record_segment("segment_unmap", address, nbytes)
 
     def _record_segment(self, action: str, address: int, nbytes: int) -> None:
-        """Segments come and go while a Buffer opens."""
+        """Record an event of a segment, which happens while a Buffer opens."""
         self._record(action, address, nbytes, stream=self._stream, frames=self._opening, **self._of_segments)
 
     def _record(self, action: str, address: int, nbytes: int, **facts: Any) -> None:
@@ -95,7 +95,7 @@ class RecordingAllocator(Driver):
             self.trace.append(event)
 
     def segments(self) -> Iterator[dict[str, Any]]:
-        """What the allocator has now, one stretch of memory after the other."""
+        """Yield the allocator's segments, one stretch of memory after the other."""
         frames = {block.address: self._frames[buffer] for buffer, block in self.live.items()}
         for blocks in self.allocator.segments():
             for mapped, group in groupby(blocks, key=lambda block: block.mapped):
@@ -131,7 +131,7 @@ class RecordingAllocator(Driver):
 
 
 def snapshot(allocators: list[RecordingAllocator], conf: str) -> dict[str, Any]:
-    """The snapshot of a process with so many devices; `conf` is its PYTORCH_ALLOC_CONF."""
+    """Return the snapshot of a process with this number of devices; `conf` is its PYTORCH_ALLOC_CONF."""
     return {
         "segments": [segment for each in allocators for segment in each.segments()],
         "device_traces": [each.trace for each in allocators],
@@ -141,5 +141,5 @@ def snapshot(allocators: list[RecordingAllocator], conf: str) -> dict[str, Any]:
 
 
 def frame(filename: str, line: int, name: str) -> dict[str, Any]:
-    """One of Frames."""
+    """Make one of Frames."""
     return {"filename": filename, "line": line, "name": name}

@@ -1,4 +1,4 @@
-"""Every Change that can be simulated. A new one is a new file here, and an entry in CHANGES."""
+"""All Changes that can be simulated. To add one, add a file here and an entry in CHANGES."""
 
 from memlint.whatif.change import Change
 from memlint.whatif.changes.attention_implementation import AttentionImplementation
@@ -65,4 +65,4 @@ CHANGES: tuple[type[Change], ...] = (
     ReduceInEveryBackward,
     ReshardRoot,
 )
-"""In the order in which a plan tries them; of Changes that do the same, it takes the first."""
+"""Changes in the order in which a plan tries them; of Changes with the same effect, it takes the first."""

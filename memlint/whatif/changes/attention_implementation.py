@@ -1,4 +1,4 @@
-"""Another attention, chosen by the switches of the libraries."""
+"""Another attention implementation, chosen by the libraries' own switches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _HALF = {"float16", "bfloat16"}
 class AttentionImplementation(Change):
     """Choose the attention of models of transformers (`set_attn_implementation`) and timm (`fused_attn`).
 
-    Means nothing where no switch stands the other way.
+    Not applicable if no switch can be changed.
     """
 
     implementation: Literal["sdpa", "eager", "flash_attention_2"]
@@ -57,6 +57,6 @@ class AttentionImplementation(Change):
 
 
 def is_for_flash(trace: Trace) -> bool:
-    """Whether there is attention that writes scores or is PyTorch's own, and data that FlashAttention takes."""
+    """Return True if some attention writes scores or is PyTorch's own, and its data suits FlashAttention."""
     has_attention = any(node.op.startswith(("aten._scaled_dot_product_", "aten._softmax.")) for node in trace.nodes)
     return has_attention and any(buffer.dtype in _HALF for buffer in trace.buffers)

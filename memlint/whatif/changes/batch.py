@@ -1,4 +1,4 @@
-"""Steps of another batch, and the batch cut into parts whose gradients are accumulated."""
+"""Steps with another batch, and the batch split into parts whose gradients are accumulated."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Sit
 
 @dataclass(frozen=True, slots=True)
 class BatchSize(Change):
-    """Take steps of another batch."""
+    """Take steps with another batch size."""
 
     batch: int
     effect: ClassVar[Effect] = Effect.DYNAMICS
@@ -33,15 +33,15 @@ class BatchSize(Change):
 
 @dataclass(frozen=True, slots=True)
 class AccumulationSteps(Change):
-    """Cut the batch into this many equal parts, whose gradients are added before the optimizer steps.
+    """Split the batch into this many equal parts, whose gradients are added before the optimizer steps.
 
-    Statistics of BatchNorm are then those of a part. Means nothing in a loop of the user's own: nobody
-    knows what that does with its batch.
+    Statistics of BatchNorm are then those of a part. Not applicable to a hand-written loop, whose use of the batch is
+    not known.
     """
 
     num_steps: int
     most: ClassVar[int] = 256
-    """Beyond it nobody accumulates, and a trace takes minutes."""
+    """Largest number of parts: more are not used in practice, and a trace would take minutes."""
     effect: ClassVar[Effect] = Effect.NUMERICS
     sets_batch: ClassVar[bool] = True
     is_made_after_setup: ClassVar[bool] = False

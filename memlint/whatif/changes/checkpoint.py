@@ -1,4 +1,4 @@
-"""Modules whose activations are computed again in backward."""
+"""Modules whose activations are recomputed in backward."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,10 +45,10 @@ class CheckpointModules(Change):
         ]
 
     def joined(self, chosen: Iterable[Change]) -> Self:
-        """Checkpoints of other modules stay."""
+        """Return the joined Change: checkpoints of other modules stay."""
         old = (path for change in chosen if isinstance(change, CheckpointModules) for path in change.paths)
-        kept = [path for path in old if not any(is_inside(path, new) or is_inside(new, path) for new in self.paths)]
-        return type(self)((*kept, *self.paths))
+        others = [path for path in old if not any(is_inside(path, new) or is_inside(new, path) for new in self.paths)]
+        return type(self)((*others, *self.paths))
 
     def after_setup(self, program: Any) -> None:
         _checkpoint(program, self.paths)
@@ -56,7 +56,7 @@ class CheckpointModules(Change):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInstead(Change):
-    """Run the modules at these paths under checkpoint, and nothing else that the program checkpoints itself."""
+    """Run the modules at these paths under checkpoint, in place of everything that the program checkpoints itself."""
 
     paths: tuple[str, ...]
     effect: ClassVar[Effect] = Effect.EXACT
@@ -70,7 +70,7 @@ class CheckpointInstead(Change):
 
 
 def _checkpoint(program: Any, paths: Sequence[str]) -> list[Callable[..., Any]]:
-    """Make each call of these modules a checkpoint, and give their own `forward`s."""
+    """Make each call of these modules a checkpoint of their own `forward`."""
     from torch.utils.checkpoint import checkpoint
 
     modules = modules_at(program, paths)
@@ -82,7 +82,7 @@ def _checkpoint(program: Any, paths: Sequence[str]) -> list[Callable[..., Any]]:
 
 @contextmanager
 def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[None]:
-    """Let checkpoints of other functions, reentrant or not, only call them meanwhile."""
+    """Turn other checkpoints, reentrant or not, into plain calls inside the block."""
     from torch.utils import checkpoint as checkpointing
 
     begin = checkpointing._checkpoint_without_reentrant_generator
@@ -91,7 +91,7 @@ def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[No
         return begin(function, *args, **kwargs) if function in forwards else iter((None,))
 
     class Plain:
-        """Calls what a reentrant checkpoint would call."""
+        """Plain call of the function of a reentrant checkpoint."""
 
         @staticmethod
         def apply(function: Callable[..., Any], _preserve: bool, *args: Any) -> Any:

@@ -16,21 +16,22 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NUM_CHUNKS = 8
-"""What a plan tries."""
+"""Number of chunks that a plan tries."""
 Loss: TypeAlias = "Callable[..., Tensor]"
-"""The sum over positions, of a Linear, its inputs [positions, width], targets, `ignore_index` and `label_smoothing`."""
+"""Returns the sum over positions, from a Linear, its inputs [positions, width], targets, `ignore_index`,
+`label_smoothing`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedCrossEntropy(Change):
     """Compute the last Linear and the cross-entropy of it together, in checkpointed chunks of the positions.
 
-    The logits do not come to exist as a whole, so a model that returns them returns nothing in their place.
+    The logits never exist as a whole, so a model that returns them returns a placeholder instead.
     """
 
     num_chunks: int
     head: str = ""
-    """Path of the Linear; empty for the one with most outputs."""
+    """Path of the Linear; empty for the one with the most outputs."""
     effect: ClassVar[Effect] = Effect.NUMERICS
 
     def describe(self, _names: Names) -> str:
@@ -48,7 +49,7 @@ class ChunkedCrossEntropy(Change):
 
 
 def put_off(program: Any, path: str, loss: Loss) -> None:
-    """Let the cross-entropy of a Linear's output be `loss`; without a path, of that Linear with most outputs."""
+    """Compute the cross-entropy of a Linear's output by `loss`; without a path, of the Linear with the most outputs."""
     from torch import nn
 
     linears = {
@@ -59,7 +60,7 @@ def put_off(program: Any, path: str, loss: Loss) -> None:
     if not linears:
         raise NotApplicableError
     head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
-    late = _Late(head, loss)
+    late = _DeferredLinear(head, loss)
     head.forward = late.forward  # type: ignore[assignment, method-assign]
     run_within(program, late.computed)
 
@@ -81,36 +82,36 @@ def _of_chunks(
     return torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
 
 
-class _Waiting(NamedTuple):
-    """A call of the Linear whose product nobody has computed; `logits` stands for it and holds one element."""
+class _DeferredCall(NamedTuple):
+    """A call of the Linear whose product is not computed; `logits` stands for the result and holds one element."""
 
     logits: Tensor
     hidden: Tensor
 
 
-class _Late:
-    """Puts the Linear off until the cross-entropy asks for it."""
+class _DeferredLinear:
+    """Defers the Linear until the cross-entropy needs it."""
 
     def __init__(self, head: nn.Linear, loss: Loss) -> None:
         from torch.nn import functional
 
         self.head = head
         self.sum_of = loss
-        self.waiting: list[_Waiting] = []
+        self.waiting: list[_DeferredCall] = []
         self.cross_entropy = functional.cross_entropy
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Give a tensor of the logits' shape that takes no memory; float32, as losses cast to. In training alone."""
+        """Return a tensor of the logits' shape that takes no memory; float32, as losses cast to. Only in training."""
         import torch
 
         if not torch.is_grad_enabled():
             return type(self.head).forward(self.head, hidden)
         logits = torch.empty((), device=hidden.device).expand(*hidden.shape[:-1], self.head.out_features)
-        self.waiting.append(_Waiting(logits, hidden))
+        self.waiting.append(_DeferredCall(logits, hidden))
         return logits
 
     def loss(self, *args: Any, **kwargs: Any) -> Tensor:
-        """In the place of `torch.nn.functional.cross_entropy`."""
+        """Replace `torch.nn.functional.cross_entropy`."""
         bound = signature_of(self.cross_entropy).bind(*args, **kwargs)
         bound.apply_defaults()
         logits, target, weight, _, ignore_index, _, reduction, label_smoothing = bound.arguments.values()
@@ -128,7 +129,7 @@ class _Late:
 
     @contextmanager
     def computed(self) -> Iterator[None]:
-        """Meanwhile; raises NotApplicableError if no cross-entropy came for what the Linear should have given."""
+        """Replace cross-entropy inside the block; raises NotApplicableError if a deferred product was never used."""
         from torch.nn import functional
 
         try:

@@ -1,4 +1,4 @@
-"""Scales of 4-bit weights that are quantized themselves."""
+"""Quantized scales of 4-bit weights."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 _BLOCK = 256
-"""Scales that share one of their own (`quantize_4bit` of bitsandbytes, functional.py)."""
+"""Number of scales that share one of their own (`quantize_4bit` of bitsandbytes, functional.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleQuantization(Change):
-    """Give the scales of bitsandbytes' 4-bit weights 8 bits for 32.
+    """Store the scales of bitsandbytes' 4-bit weights in 8 bits instead of 32.
 
-    Means nothing where no weight has 4 bits, or where all scales are so already.
+    Not applicable if no weight has 4 bits, or if all scales are quantized already.
     """
 
     effect: ClassVar[Effect] = Effect.DYNAMICS

@@ -1,4 +1,4 @@
-"""Variables that let go of a tensor after its last use: an edit of lifetimes."""
+"""Variables that drop a tensor after its last use: an edit of lifetimes."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from memlint.memory.timeline import Timeline, end_at
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError
 
 MIN_NBYTES = 2**20
-"""Smaller Buffers that a variable holds are not worth a word."""
+"""Smallest Buffer in bytes that is worth reporting when only a variable holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropReference(Change):
-    """Let go of the Buffers of these origins right after their last use, in every step."""
+    """Drop the Buffers of these origins right after their last use, in every step."""
 
     origins: tuple[Origin, ...]
     effect: ClassVar[Effect] = Effect.EXACT
@@ -29,9 +29,9 @@ class DropReference(Change):
 
 
 def drop_references(timeline: Timeline, held_buffers: Iterable[Buffer], origins: Collection[Origin]) -> Timeline:
-    """The Timeline with every held Buffer of these origins closed right after its last use.
+    """Return the Timeline with every held Buffer of these origins closed right after its last use.
 
-    What else would keep such a Buffer is not asked. Raises NotApplicableError where none outlives its last use.
+    Other holders of such a Buffer are ignored. Raises NotApplicableError if none outlives its last use.
     """
     cuts = {buffer.id: buffer.last_used for buffer in held_buffers if origin(buffer) in origins}
     if not cuts:
@@ -40,7 +40,7 @@ def drop_references(timeline: Timeline, held_buffers: Iterable[Buffer], origins:
 
 
 def dead_references(trace: Trace, node: int) -> tuple[Buffer, ...]:
-    """Buffers alive while `node` runs that nothing uses from there on, of those worth letting go of."""
+    """Return the Buffers alive while `node` runs that nothing uses from there on, if they are worth dropping."""
     return tuple(
         buffer
         for buffer in held(trace)

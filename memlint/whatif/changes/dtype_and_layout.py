@@ -28,8 +28,8 @@ _AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}
 class AutocastTraining(Change):
     """Run forward and loss under `torch.autocast`, with a gradient scaler for float16.
 
-    In a loop of the user's own the model is called under autocast, and in a script all from there to the backward; both
-    would need a scaler for float16.
+    In a hand-written loop only the model is called under autocast, and in a script everything from there to the
+    backward; both would need a scaler for float16.
     """
 
     dtype: Literal["bfloat16", "float16"]
@@ -125,7 +125,7 @@ class _AutocastForward:
         self._region: Any = None
 
     def begin_with(self, roots: Sequence[nn.Module]) -> None:
-        """Let it begin with calls of these modules, for as long as this process lives."""
+        """Begin autocast at calls of these modules, for the rest of this process."""
         import torch
 
         for root in roots:
@@ -152,7 +152,7 @@ class _AutocastForward:
 
 
 def _set_dtype(program: Any, dtype: Any) -> None:
-    """Give the Workload of a float32 program another dtype."""
+    """Set another dtype in the Workload of a float32 program."""
     program = declared(program)
     if program.workload.dtype != "float32":
         raise NotApplicableError

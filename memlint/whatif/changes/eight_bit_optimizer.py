@@ -1,4 +1,4 @@
-"""The moments of Adam in 8 bits, by an optimizer of a package that is installed."""
+"""Adam's moments in 8 bits, by an optimizer of an installed package."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OPTIONS = ("params", "lr", "betas", "eps", "weight_decay")
 
 @dataclass(frozen=True, slots=True)
 class EightBitOptimizer(Change):
-    """Let an 8-bit Adam of bitsandbytes, or else of torchao, take the place of PyTorch's.
+    """Replace PyTorch's Adam by an 8-bit Adam of bitsandbytes, or else of torchao.
 
-    Means nothing where neither is installed.
+    Not applicable if neither is installed.
     """
 
     effect: ClassVar[Effect] = Effect.DYNAMICS
@@ -42,5 +42,5 @@ class EightBitOptimizer(Change):
 
 
 def _package() -> str:
-    """The one that is installed; empty where none is."""
+    """Return the installed package; empty if there is none."""
     return next((name for name in _PACKAGES if find_spec(name)), "")

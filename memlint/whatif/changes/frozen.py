@@ -1,4 +1,4 @@
-"""Parts of a model that are not trained: no gradients are computed for them, or no statistics updated."""
+"""Parts of a model that are not trained: no gradients for their parameters, or no updates of their statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FreezeParameters(Change):
-    """Let no gradients be computed for the parameters of these qualified names."""
+    """Compute no gradients for the parameters with these qualified names."""
 
     names: tuple[str, ...]
     effect: ClassVar[Effect] = Effect.DYNAMICS
@@ -45,7 +45,7 @@ class FreezeParameters(Change):
 class NoGrad(Change):
     """Run the modules at these paths under `torch.no_grad`; the root is the empty path.
 
-    Where nothing is trained through them it is exact, which only the caller can know.
+    It is exact if nothing is trained through them, which only the caller can know.
     """
 
     paths: tuple[str, ...]
@@ -63,7 +63,7 @@ class NoGrad(Change):
 
 @dataclass(frozen=True, slots=True)
 class FrozenBatchNorm(Change):
-    """Put a fixed scale and shift, made of the running statistics, in the place of the BatchNorm2d at these paths.
+    """Replace the BatchNorm2d at these paths by a fixed scale and shift, made of the running statistics.
 
     The optimizer keeps the parameters, which get no gradients any more.
     """
@@ -95,7 +95,7 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> nn.Module:
     from torch import nn
 
     class _ScaleAndShift(nn.Module):
-        """What a BatchNorm2d that updates nothing computes: `x * scale + shift`, whose backward needs no `x`."""
+        """A BatchNorm2d without updates: `x * scale + shift`, whose backward needs no `x`."""
 
         weight: torch.Tensor | None
         bias: torch.Tensor | None
@@ -110,7 +110,7 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> nn.Module:
             self.eps = norm.eps
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            """Take and give (batch, channels, height, width)."""
+            """Compute (batch, channels, height, width) from the same shape."""
             scale = (self.running_var + self.eps).rsqrt()
             if self.weight is not None:
                 scale = scale * self.weight

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FusedCrossEntropy(Change):
-    """Compute the last Linear and the cross-entropy of it by Liger's fused kernel, which makes gradients at once.
+    """Compute the last Linear and its cross-entropy by Liger's fused kernel, which computes the gradients at once.
 
-    Means nothing where liger_kernel is not installed.
+    Not applicable if liger_kernel is not installed.
     """
 
     effect: ClassVar[Effect] = Effect.NUMERICS
@@ -36,13 +36,13 @@ class FusedCrossEntropy(Change):
     def after_setup(self, program: Any) -> None:
         if not is_installed():
             raise NotApplicableError
-        # Now: an error that is logged while it is imported would keep the frames of a step, and their tensors.
+        # Import now: an error logged during the import would keep the frames of a step, and their tensors.
         make = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss
         put_off(program, "", partial(_fused, make))
 
 
 def is_installed() -> bool:
-    """Whether Liger can be imported."""
+    """Return True if Liger can be imported."""
     return find_spec("liger_kernel") is not None
 
 

@@ -1,4 +1,4 @@
-"""When ranks reduce their gradients."""
+"""The backward in which ranks reduce their gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memlint.whatif.change import Change, Effect, Names
 
 @dataclass(frozen=True, slots=True)
 class ReduceInEveryBackward(Change):
-    """Let sharded gradients be reduced in every backward, where FSDP was told to wait for the last of several."""
+    """Reduce sharded gradients in every backward, if the program lets FSDP wait for the last of several."""
 
     effect: ClassVar[Effect] = Effect.NUMERICS
 
@@ -24,7 +24,7 @@ class ReduceInEveryBackward(Change):
         self._reduce_from_now_on()
 
     def after_setup(self, program: Any) -> None:
-        """Undo what the program has said before, which in a script is when its first forward begins."""
+        """Undo the program's earlier setting, which in a script is known when its first forward begins."""
         from torch.distributed.fsdp import FSDPModule
 
         self._reduce_from_now_on()

@@ -1,4 +1,4 @@
-"""What may change of an optimizer: options of its class, its step inside backward, where gradients are zeroed."""
+"""Changes of an optimizer: options of its class, its step inside backward, the place where gradients are zeroed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import torch
 
 _NEED_ALL_GRADIENTS = frozenset({"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "unscale_", "GradScaler"})
-"""Names in a loop that needs the gradients of all parameters at one time."""
+"""Names in a loop that needs the gradients of all parameters at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerImplementation(Change):
-    """Construct the optimizer with these arguments; None leaves one as it is."""
+    """Construct the optimizer with these arguments; None leaves an argument unchanged."""
 
     foreach: bool | None = None
     fused: bool | None = None
@@ -50,7 +50,7 @@ class OptimizerImplementation(Change):
 class OptimizerInBackward(Change):
     """Step each parameter and drop its gradient as soon as backward has accumulated it.
 
-    Means nothing where gradients are clipped, scaled or accumulated, which need all of them together.
+    Not applicable if gradients are clipped, scaled or accumulated, which need all of them together.
     """
 
     effect: ClassVar[Effect] = Effect.EXACT
@@ -82,7 +82,7 @@ class ZeroGradPlacement(Change):
 
     before_forward: bool
     set_to_none: bool = True
-    """Whether gradients are let go of, or filled with zeros."""
+    """True if gradients are set to None, False if they are filled with zeros."""
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
@@ -119,7 +119,7 @@ class ZeroGradPlacement(Change):
 
 
 class _PerParameter:
-    """Stands for an optimizer whose parameters are stepped one by one in backward."""
+    """Stand-in for an optimizer whose parameters are stepped one by one in backward."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.param_groups, self.defaults = optimizer.param_groups, optimizer.defaults
@@ -131,19 +131,19 @@ class _PerParameter:
                     part = _rebuilt(optimizer, [{**group, "params": [parameter]}], optimizer.defaults)
                     self._parts.append(part)
                     parameter.register_post_accumulate_grad_hook(self._hook(part))
-        optimizer.state.clear()  # some optimizers make it at once
+        optimizer.state.clear()  # some optimizers create their state at once
 
     @property
     def state(self) -> dict[Any, Any]:
-        """What the optimizers of all parameters keep."""
+        """State of the optimizers of all parameters."""
         return {parameter: state for part in self._parts for parameter, state in part.state.items()}
 
     def step(self) -> None:
-        """Everything was done in backward."""
+        """Do nothing: the steps were done in backward."""
         self._stepped.clear()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """No gradient is left."""
+        """Do nothing: no gradient is left."""
 
     def _hook(self, part: torch.optim.Optimizer) -> Any:
         def step(parameter: torch.Tensor) -> None:
@@ -157,7 +157,7 @@ class _PerParameter:
 
 
 def _rebuilt(optimizer: Any, groups: Any, defaults: Any) -> Any:
-    """An optimizer of the same class and options; `decoupled_weight_decay` is set by some classes themselves."""
+    """Make an optimizer of the same class and options; some classes set `decoupled_weight_decay` themselves."""
     options = {k: v for k, v in defaults.items() if k != "decoupled_weight_decay" or type(optimizer).__name__ == "Adam"}
     try:
         return type(optimizer)(groups, **options)
@@ -166,11 +166,11 @@ def _rebuilt(optimizer: Any, groups: Any, defaults: Any) -> Any:
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Stand for a call that another place makes."""
+    """Stand in for a call that is made elsewhere."""
 
 
 def _names_in(function: Any) -> Iterator[str]:
-    """Every name that the code of a function mentions, in functions inside it too."""
+    """Yield every name in the code of a function, nested functions included."""
     codes: list[CodeType] = [function.__code__] if hasattr(function, "__code__") else []
     for code in codes:
         yield from code.co_names

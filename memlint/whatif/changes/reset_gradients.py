@@ -1,4 +1,4 @@
-"""Gradients that refer to their graph, which refers to the parameters, which refer to the gradients."""
+"""Reference cycles of gradients: they refer to their graph, it to the parameters, and these to the gradients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from memlint.whatif.change import Change, Effect, Names
 
 @dataclass(frozen=True, slots=True)
 class ResetGradientsWithGraph(Change):
-    """Set gradients that a backward has given a graph (`create_graph=True`) to None when the next forward begins.
+    """Set gradients with a graph (from `create_graph=True`) to None when the next forward begins.
 
-    A program that reads them later fails with it.
+    A program that reads them later fails with this Change.
     """
 
     effect: ClassVar[Effect] = Effect.DYNAMICS
@@ -36,9 +36,9 @@ class ResetGradientsWithGraph(Change):
         @functools.wraps(differentiate)
         def backward(tensors: Any, *args: Any, **options: Any) -> None:
             creates = options.get("create_graph", len(args) > 2 and args[2])
-            found = list(_leaves((tensors,) if isinstance(tensors, torch.Tensor) else tensors)) if creates else []
+            new_leaves = list(_leaves((tensors,) if isinstance(tensors, torch.Tensor) else tensors)) if creates else []
             differentiate(tensors, *args, **options)
-            leaves.update(found)
+            leaves.update(new_leaves)
 
         def reset(_module: Any, _args: Any) -> None:
             while leaves:
@@ -52,7 +52,7 @@ class ResetGradientsWithGraph(Change):
 
 
 def _leaves(tensors: Iterable[Any]) -> Iterator[Any]:
-    """The tensors in whose `grad` a backward from here accumulates."""
+    """Yield the tensors in whose `grad` a backward from here accumulates."""
     pending, seen = [tensor.grad_fn for tensor in tensors], set()
     while pending:
         node = pending.pop()

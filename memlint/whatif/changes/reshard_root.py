@@ -1,4 +1,4 @@
-"""The outermost unit of FSDP2, which keeps its parameters gathered unless it is told otherwise."""
+"""The outermost unit of FSDP2, which keeps its parameters gathered by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ReshardRoot(Change):
     """Free the gathered parameters of outermost units after their forward too."""
 
     only_frozen: bool = False
-    """True to leave models alone of which anything is trained."""
+    """True to skip models with any trained parameter."""
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
@@ -26,10 +26,10 @@ class ReshardRoot(Change):
         for path, module in program.model.named_modules():  # from the outside in
             if isinstance(module, FSDPModule) and not any(f"{path}.".startswith(root) for root in roots):
                 roots[f"{path}." if path else ""] = module
-        kept = [root for root in roots.values() if self._is_meant(root)]
-        if not kept:
+        units = [root for root in roots.values() if self._is_meant(root)]
+        if not units:
             raise NotApplicableError
-        for root in kept:
+        for root in units:
             root.set_reshard_after_forward(True, recurse=False)
 
     def _is_meant(self, root: Any) -> bool:

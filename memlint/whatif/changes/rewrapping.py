@@ -13,16 +13,16 @@ Options = dict[str, Any]
 
 
 class Rewrapping(Change):
-    """Base of those that call `fully_shard` otherwise, while the program wraps its model."""
+    """Base of Changes that call `fully_shard` with other options while the program wraps its model."""
 
     __slots__ = ()
 
     def options(self, module: Any, options: Options) -> Options | None:
-        """What to call `fully_shard` with for a module, in place of `options`; None: as it is."""
+        """Return the options of `fully_shard` for a module, in place of `options`; None leaves them unchanged."""
         raise NotImplementedError
 
     def before_setup(self, program: Any) -> None:
-        """Let calls of `fully_shard` have other options until the simulation ends."""
+        """Let calls of `fully_shard` use other options until the simulation ends."""
         from torch.distributed import fsdp
 
         from memlint.cuda.facade.early_names import patched_everywhere
@@ -47,7 +47,7 @@ class Rewrapping(Change):
 
 @dataclass(frozen=True, slots=True)
 class ShardBlocks(Rewrapping):
-    """Make each repeated block a unit of its own, where the whole model is one."""
+    """Make each repeated block a unit of its own, if the whole model is one unit."""
 
     effect: ClassVar[Effect] = Effect.EXACT
 
@@ -82,7 +82,7 @@ class ReshardAfterForward(Rewrapping):
 
 @dataclass(frozen=True, slots=True)
 class ReduceInParameterDtype(Rewrapping):
-    """Reduce gradients in the dtype that parameters are gathered in."""
+    """Reduce gradients in the dtype in which parameters are gathered."""
 
     effect: ClassVar[Effect] = Effect.NUMERICS
 
@@ -114,17 +114,17 @@ class WithoutOffload(Rewrapping):
         return {name: value for name, value in options.items() if name != "offload_policy"}
 
     def after_setup(self, program: Any) -> None:
-        """Move the model to the GPU, where its shards were to stay away from it."""
+        """Move the model, whose shards were to stay on the host, to the GPU."""
         Rewrapping.after_setup(self, program)
         program.model.to("cuda")
 
 
 class WrappedOtherwise(Change):
-    """Base of those that construct DistributedDataParallel with other options."""
+    """Base of Changes that construct DistributedDataParallel with other options."""
 
     __slots__ = ()
     options: ClassVar[Options]
-    """In place of the program's own."""
+    """Options in place of the program's own."""
 
     def before_setup(self, program: Any) -> None:
         """Let wrappers be made with other options until the simulation ends."""
@@ -142,7 +142,7 @@ class WrappedOtherwise(Change):
         simulated().exits.enter_context(patched([(group, "init_wrapper", init)]))
 
     def after_setup(self, program: Any) -> None:
-        """Make the wrappers of a script, which has them already, again."""
+        """Make the wrappers of a script again, which exist already."""
         from torch.nn.parallel import DistributedDataParallel
 
         from memlint.distributed.group import wrap_again
@@ -174,7 +174,7 @@ class GradientsAsBucketViews(WrappedOtherwise):
 
 @dataclass(frozen=True, slots=True)
 class WithoutUnusedSearch(WrappedOtherwise):
-    """Let DistributedDataParallel take all parameters for used in every step, and hand out outputs without a copy."""
+    """Assume that every step uses all parameters, so that DistributedDataParallel returns outputs without a copy."""
 
     effect: ClassVar[Effect] = Effect.EXACT
     options: ClassVar[Options] = {"find_unused_parameters": False, "static_graph": False}
@@ -185,7 +185,7 @@ class WithoutUnusedSearch(WrappedOtherwise):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAroundHooks(Change):
-    """Let hooks of checkpointed modules, such as those of tensor parallel, run again with them."""
+    """Recompute hooks of checkpointed modules, such as those of tensor parallel, together with the modules."""
 
     effect: ClassVar[Effect] = Effect.EXACT
 
@@ -211,4 +211,4 @@ _HOOKS = (
     *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs"),
     "_forward_hooks_always_called",
 )
-"""Of `torch.nn.Module`."""
+"""Names of hook dictionaries of `torch.nn.Module`."""

@@ -1,4 +1,4 @@
-"""Modules that compute again in backward only what is cheap, and keep the outputs of dear operators."""
+"""Modules that recompute only cheap operators in backward, and keep the outputs of expensive ones."""
 
 import re
 import textwrap
@@ -18,21 +18,21 @@ class KeptOutput:
     """An operator whose outputs are kept."""
 
     op: str
-    """As in `Node.op`."""
+    """Operator as in `Node.op`."""
     weights: tuple[tuple[int, ...], ...]
     """Shapes of its weight as the operator sees them; empty for every call of the operator."""
     modules: tuple[str, ...]
-    """Where it runs: paths relative to the checkpointed module."""
+    """Modules in which it runs: paths relative to the checkpointed module."""
 
     @property
     def places(self) -> str:
-        """The modules, those of one list under one name; empty for the checkpointed module itself."""
+        """Modules in which it runs, those of one list under one name; empty for the checkpointed module itself."""
         return ", ".join(dict.fromkeys(re.sub(r"\b\d+\b", "*", path) for path in self.modules if path))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSelectively(Change):
-    """Run the modules at these paths under checkpoint, with the outputs of some operators kept for backward."""
+    """Run the modules at these paths under checkpoint, and keep the outputs of some operators for backward."""
 
     paths: tuple[str, ...]
     kept: tuple[KeptOutput, ...]
@@ -66,12 +66,12 @@ class CheckpointSelectively(Change):
         modules = [(path, type(module).__name__) for path, module in model.named_modules()]
         if not {path for path, _ in modules} >= set(self.paths):
             raise NotApplicableError
-        # What is simulated is the very code that the Report shows.
+        # The simulation runs the very code that the Report shows.
         exec("\n".join(self.snippet(Names(modules, {}))), {"model": model})
 
 
 def _loop(paths: Sequence[str], names: Names) -> list[str]:
-    """The head of a loop over the modules at these paths; by their class where they are all of it."""
+    """Return the head of a loop over the modules at these paths; by their class if it has no other instance."""
     kind = dict(names.modules)[paths[0]]
     if {path for path, name in names.modules if name == kind} == set(paths):
         return [f"for module in [each for each in model.modules() if type(each).__name__ == {kind!r}]:"]
@@ -83,7 +83,7 @@ def _list(kept: Iterable[KeptOutput]) -> list[str]:
 
 
 def _policy(kept: Iterable[KeptOutput]) -> list[str]:
-    """A function that looks at the shape of an operator's weight."""
+    """Return a policy function that compares the shape of an operator's weight."""
     lines = ["", "def kept(context, op, *args, **kwargs):"]
     for each in kept:
         lines += [f"    if op is torch.ops.{each.op}:{_comment(each)}"]
@@ -95,7 +95,7 @@ def _policy(kept: Iterable[KeptOutput]) -> list[str]:
 
 
 def _wrapped(before: str, items: Iterable[object], after: str) -> list[str]:
-    """A Python list between two texts, on as many lines as it takes."""
+    """Format a Python list between two texts, on as many lines as it takes."""
     text = ", ".join(map(repr, items))
     if len(before + text + after) <= _WIDTH:
         return [before + text + after]

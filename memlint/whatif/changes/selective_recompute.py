@@ -1,8 +1,8 @@
-"""Which outputs inside checkpointed modules are worth keeping, read from the Trace of the unchanged program.
+"""Selection of the outputs inside checkpointed modules that are worth keeping, from the Trace of the unchanged program.
 
 `torch.utils.checkpoint.create_selective_checkpoint_contexts` caches the outputs that a policy names, and runs every
-other operator of a checkpoint again, up to the last tensor that backward asks for. A policy can tell calls apart by the
-operator and by the shape of its weight. So the operators that look the same to it are one value of the minimum cut in
+other operator of a checkpoint again, up to the last tensor that backward needs. A policy can distinguish calls by the
+operator and by the shape of its weight. So calls that look the same to it are one value of the minimum cut in
 `memlint.memory.recompute`.
 """
 
@@ -22,28 +22,28 @@ from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOu
 from memlint.whatif.repeated_blocks import Blocks, selections
 
 _NEGLIGIBLE = 0.002
-"""Share of a step's FLOPs by which checkpoints must differ to be worth a trace each."""
+"""Smallest difference between checkpoints, as a share of a step's FLOPs, that is worth a trace each."""
 _SAVE_NOTHING = frozenset({"add", "sub", "_to_copy", "clone", "cat", "copy_"})
 _SAVE_INPUTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
 """Operators that save no output of their own for backward, only their inputs."""
 
 
 class Checkpoints(NamedTuple):
-    """Modules to checkpoint, the outputs to keep inside them, and what to expect of that."""
+    """Modules to checkpoint, the outputs to keep inside them, and the expected effect."""
 
     paths: tuple[str, ...]
     kept: tuple[KeptOutput, ...]
     nbytes: int
-    """By which less is saved for backward."""
+    """Bytes saved less for backward."""
     flops: int
-    """That are repeated."""
+    """FLOPs that are repeated."""
 
 
 def cheaper_checkpoints(trace: Trace, blocks: Blocks) -> list[Checkpoints]:
-    """Checkpoints that repeat less than those of all `blocks`, from the fewest FLOPs to the most bytes.
+    """Return checkpoints that repeat less than those of all `blocks`, from the fewest FLOPs to the most bytes.
 
-    They are of the blocks, of every second one, or of a part of each. One that repeats more than another and saves no
-    more than it is left out.
+    They cover the blocks, every second block, or a part of each. A choice that repeats more than another and saves no
+    more is left out.
     """
     checkpoints = []
     for each in (blocks, *selections(trace, blocks)):
@@ -51,9 +51,9 @@ def cheaper_checkpoints(trace: Trace, blocks: Blocks) -> list[Checkpoints]:
         if each is not blocks:
             checkpoints.append(Checkpoints(each.paths, (), each.nbytes, sum(role.value.flops for role in roles)))
         for choice in trade_off([role.value for role in roles]):
-            kept = _kept_outputs(roles, choice.kept)
-            if kept:
-                checkpoints.append(Checkpoints(each.paths, kept, each.nbytes - choice.nbytes, choice.flops))
+            outputs = _kept_outputs(roles, choice.kept)
+            if outputs:
+                checkpoints.append(Checkpoints(each.paths, outputs, each.nbytes - choice.nbytes, choice.flops))
     negligible = _NEGLIGIBLE * step_flops(trace)
     best: list[Checkpoints] = []
     for candidate in sorted(checkpoints, key=lambda each: (each.flops, -each.nbytes)):
@@ -74,7 +74,10 @@ class _Role(NamedTuple):
 
 
 def _kept_outputs(roles: Sequence[_Role], kept: Iterable[int]) -> tuple[KeptOutput, ...]:
-    """What a policy has to name; where it keeps all outputs of an operator, it need not look at weights."""
+    """Return the outputs that a policy has to name.
+
+    If it keeps all outputs of an operator, it need not compare weights.
+    """
     outputs = []
     by_op = sorted((roles[position] for position in sorted(kept)), key=lambda role: role.op)
     for op, group in groupby(by_op, key=lambda role: role.op):
@@ -87,7 +90,7 @@ def _kept_outputs(roles: Sequence[_Role], kept: Iterable[int]) -> tuple[KeptOutp
 
 
 def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
-    """The operators in a forward of these modules, each with what it takes to keep its outputs or to run it again."""
+    """Return the operators in a forward of these modules, with the costs of keeping outputs and of running again."""
     forward = _last_forward(trace, paths)
     calls = {path: [node for node in forward if is_inside(node.module, path)] for path in paths}
     role_of = _role_numbers(trace, calls)
@@ -99,7 +102,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
             number = role_of[node.index]
             members[number].append((path, node))
             if node.op in trace.seeded:
-                # One that runs again must find the generator where it found it in forward.
+                # An operator that runs again must find the random generator in the same state as in forward.
                 drawn_before[number] |= drawn
                 drawn.add(number)
     repeated = {node.index for nodes in calls.values() for node in _until_last_saved(nodes)}
@@ -108,7 +111,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
 
     def value_of(number: int) -> Value:
         nodes = [node for _, node in members[number]]
-        made = [
+        activations = [
             (path, buffer)
             for path, node in members[number]
             for buffer in trace.buffers_of(node.outputs)
@@ -116,19 +119,19 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
         ]
         nbytes = sum(
             buffer.nbytes
-            for path, buffer in made
-            # What the next module saves is there anyway.
+            for path, buffer in activations
+            # Tensors that the next module saves exist anyway.
             if buffer.category is not Category.ACTIVATION or all(is_inside(each, path) for each in readers[buffer.id])
         )
         makers = {buffer.node for node in nodes for buffer in trace.buffers_of(node.inputs)}
         return Value(
-            # What costs nothing to repeat need not be named, and of roles at the same price one comes first.
+            # Roles that cost nothing to repeat need not be named, and of roles at the same price one comes first.
             nbytes=nbytes + 1 + number,
             flops=sum(node_flops(node) for node in nodes if node.index in repeated),
             inputs=tuple({role_of[index] for index in makers if index in role_of}),
             is_needed=any(node.index in repeated for node in nodes),
             can_be_kept=nodes[0].op not in trace.without_overload
-            and all(buffer.id not in written for _, buffer in made)
+            and all(buffer.id not in written for _, buffer in activations)
             and not any(_written(trace, node) for node in nodes),
             can_be_recomputed=not any(_updates_statistics(trace, node) for node in nodes),
             predecessors=tuple(drawn_before[number]),
@@ -144,7 +147,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
 
 
 def _last_forward(trace: Trace, paths: Sequence[str]) -> list[Node]:
-    """The last forward of these modules: a step has several if it accumulates gradients."""
+    """Return the last forward of these modules: a step has several if it accumulates gradients."""
     phases = groupby(
         (node for node in trace.nodes if node.phase in {Phase.FORWARD, Phase.BACKWARD}),
         key=lambda node: (node.step, node.phase),
@@ -157,10 +160,10 @@ def _last_forward(trace: Trace, paths: Sequence[str]) -> list[Node]:
 
 
 def _role_numbers(trace: Trace, calls: dict[str, list[Node]]) -> dict[int, int]:
-    """A number from 0 for the role of each Node, by its index.
+    """Assign a number from 0 for the role of each Node, by its index.
 
-    An operator all of whose calls have weights has a role for each place in the modules; places with weights of one
-    shape share it. Any other operator has one role.
+    An operator whose calls all have weights has a role for each position in the modules; positions with weights of one
+    shape share a role. Any other operator has one role.
     """
     nodes = [(path, node) for path, nodes in calls.items() for node in nodes]
     without_weight = {node.op for _, node in nodes if _weight(trace, node) is None}
@@ -176,7 +179,7 @@ def _role_numbers(trace: Trace, calls: dict[str, list[Node]]) -> dict[int, int]:
 
 
 def _until_last_saved(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Without what comes after the last tensor that backward needs: there a checkpoint stops computing again."""
+    """Drop the Nodes after the last tensor that backward needs: there a checkpoint stops recomputing."""
     end = len(nodes)
     while end and nodes[end - 1].op.split(".")[1] in _SAVE_NOTHING:
         end -= 1
@@ -186,18 +189,18 @@ def _until_last_saved(nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 def _written(trace: Trace, node: Node) -> list[Buffer]:
-    """Buffers that a Node writes in place."""
+    """Return the Buffers that a Node writes in place."""
     return [buffer for buffer in trace.buffers_of(node.outputs) if buffer.node != node.index]
 
 
 def _updates_statistics(trace: Trace, node: Node) -> bool:
-    """Whether running it twice would change what the model keeps."""
+    """Return True if running it twice would change state that the model keeps."""
     touched = _written(trace, node) + (trace.buffers_of(node.inputs) if "batch_norm" in node.op else [])
     return any(buffer.category is Category.BUFFER for buffer in touched)
 
 
 def _weight(trace: Trace, node: Node) -> tuple[int, ...] | None:
-    """The shape of the parameter, or of the copy of one, that an operator multiplies by."""
+    """Return the shape of the parameter, or of its copy, by which an operator multiplies."""
     position = WEIGHT_ARGUMENTS.get(node.op)
     if position is None or len(node.inputs) <= position or node.inputs[position].buffer < 0:
         return None

@@ -1,4 +1,4 @@
-"""Dropout that is switched off."""
+"""Dropout that is disabled."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from memlint.whatif.change import Change, Effect, Names, NotApplicableError, mod
 
 @dataclass(frozen=True, slots=True)
 class WithoutDropout(Change):
-    """Let the dropout modules at these paths drop nothing, which is what they do with a probability of 0."""
+    """Let the dropout modules at these paths drop nothing, as with a probability of 0."""
 
     paths: tuple[str, ...]
     effect: ClassVar[Effect] = Effect.DYNAMICS

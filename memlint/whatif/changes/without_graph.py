@@ -1,4 +1,4 @@
-"""Autograd switched off throughout."""
+"""Autograd disabled throughout."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from memlint.whatif.change import Change, Effect, Names, run_within
 
 @dataclass(frozen=True, slots=True)
 class WithoutGraph(Change):
-    """Run each step, and all that is left of a script, under `torch.no_grad`: nothing is saved for a backward.
+    """Run each step, and the rest of a script, under `torch.no_grad`: nothing is saved for a backward.
 
-    A program that has a backward fails with it.
+    A program that runs a backward fails with this Change.
     """
 
     effect: ClassVar[Effect] = Effect.EXACT
