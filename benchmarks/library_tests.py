@@ -30,14 +30,15 @@ from tabulate import tabulate
 if not __package__:  # run as a command
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
+from memlint_libraries import pyg_lib, spconv, torch_cluster, torch_scatter, torch_sparse, transformer_engine
+
 from memlint.accelerator.device import is_virtual
 from memlint.accelerator.values import content
 from memlint.cuda.session import virtual_device
-from memlint.libraries import pyg_lib, spconv, torch_cluster, torch_scatter, torch_sparse, transformer_engine
-from memlint.libraries.finding import StandIn
+from memlint.libraries.finders import StandIn
 from memlint.libraries.installation import install
-from memlint.libraries.lacking import lacked
 from memlint.libraries.library import UnknownFunctionError
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.memory.devices import device_named
 
 
@@ -65,7 +66,7 @@ class Drawn:
     def _outcome(self, report: Any, failure: Any) -> str:
         if report.passed or report.skipped:
             return str(report.outcome)
-        unknown = lacked(failure.value) or failure.value
+        unknown = unknown_attribute(failure.value) or failure.value
         if isinstance(unknown, UnknownFunctionError):
             self.unknown[str(unknown).partition(" of ")[0]] += 1
             return "function not known"

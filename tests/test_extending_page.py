@@ -15,7 +15,11 @@ PAGES = ("docs/extending.md", "docs/architecture.md", "CONTRIBUTING.md")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_files_and_folders_that_a_page_names_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    paths = {path for path in re.findall(r"(?:`| )((?:memlint|rules|tests|docs)/[\w./]+)", text) if "NAME" not in path}
+    paths = {
+        path
+        for path in re.findall(r"(?:`| )((?:memlint|rules|libraries|tests|docs)/[\w./]+)", text)
+        if "NAME" not in path
+    }
     assert paths
     assert {path for path in paths if not (ROOT / path).exists()} == set()
 

@@ -11,9 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
-    code = (
-        "import sys; sys.path[:0] = ['.', 'rules']; from importlinter.cli import lint_imports_command as main; main()"
-    )
+    code = "import sys; sys.path[:0] = ['.', 'rules', 'libraries']; from importlinter.cli import lint_imports_command as main; main()"
     command = [sys.executable, "-P", "-c", code, "--config", "pyproject.toml", "--no-cache"]
     return subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=120)
 
@@ -24,6 +22,7 @@ def copy(tmp_path_factory) -> Path:
     only_python = shutil.ignore_patterns("__pycache__", "assets", "templates")
     shutil.copytree(ROOT / "memlint", folder / "memlint", ignore=only_python)
     shutil.copytree(ROOT / "rules", folder / "rules", ignore=only_python)
+    shutil.copytree(ROOT / "libraries", folder / "libraries", ignore=only_python)
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
@@ -44,6 +43,8 @@ def test_imports_point_down_the_list_of_packages_and_no_module_needs_itself():
         ("memlint/base/units.py", "from memlint import config", "memlint.config"),
         ("rules/memlint_rules/mem010_over_budget.py", "from memlint.report import model", "memlint.report"),
         ("memlint/lint/registry.py", "import memlint_rules", "memlint_rules"),
+        ("memlint/libraries/finders.py", "import memlint_libraries.spconv", "memlint_libraries.spconv"),
+        ("libraries/memlint_libraries/mamba.py", "from memlint.tracing import recorder", "memlint.tracing.recorder"),
     ],
 )
 def test_an_import_that_points_up_is_found(copy, module, line, upper):
@@ -54,7 +55,7 @@ def test_an_import_that_points_up_is_found(copy, module, line, upper):
         result = lint_imports(copy)
     finally:
         file.write_text(text, encoding="utf-8")
-    importer = module.removeprefix("rules/").removesuffix(".py").replace("/", ".")
+    importer = module.removeprefix("rules/").removeprefix("libraries/").removesuffix(".py").replace("/", ".")
     assert result.returncode == 1, result.stdout
     assert f"{importer} -> {upper}" in " ".join(result.stdout.split()), result.stdout
 

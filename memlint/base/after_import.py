@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _patches: dict[str, list[Callable[[ModuleType], None]]] = {}
 """Patches that wait for the import of a module, by the module's name."""
+_preparations: dict[str, Callable[[], None]] = {}
+"""Functions to call before a module is executed, by the module's name."""
 
 
 def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
@@ -25,9 +27,25 @@ def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         patch(module)
         return
+    _find_first()
+    _patches.setdefault(name, []).append(patch)
+
+
+def before_import(name: str, prepare: Callable[[], None]) -> None:
+    """Call `prepare` when the program imports the module `name`, before the module's own code runs.
+
+    It is not called where there is no such module, and at once where it is imported already.
+    """
+    if name in sys.modules:
+        prepare()
+        return
+    _find_first()
+    _preparations[name] = prepare
+
+
+def _find_first() -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
-    _patches.setdefault(name, []).append(patch)
 
 
 class _Finder:
@@ -37,8 +55,8 @@ class _Finder:
 
     @classmethod
     def find_spec(cls, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Find the module and have its patches run after its execution."""
-        if name not in _patches or name in cls._searching:
+        """Find the module and have its patches run before and after its execution."""
+        if not (name in _patches or name in _preparations) or name in cls._searching:
             return None
         cls._searching.add(name)
         try:
@@ -51,7 +69,7 @@ class _Finder:
 
 
 class _PatchingLoader:
-    """Wrapper of a module's loader that runs patches after the execution of the module."""
+    """Wrapper of a module's loader that runs patches before and after the execution of the module."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -60,11 +78,13 @@ class _PatchingLoader:
         return getattr(self._loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the module with its own loader, then call the patches."""
+        """Prepare for the module, execute it with its own loader, then call the patches."""
         name = module.__name__
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
+        if prepare := _preparations.pop(name, None):
+            prepare()
         self._loader.exec_module(module)
         for patch in _patches.pop(name, ()):
             patch(sys.modules.get(name, module))  # some modules replace themselves in `sys.modules`

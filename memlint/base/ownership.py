@@ -13,15 +13,16 @@ from pathlib import Path
 from memlint.base.temporary import SCRATCH_TEMPORARY
 
 _HERE = Path(__file__).parents[2]
-OURS = (_HERE / "memlint", *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
-"""Folders of memlint itself and of the built-in rules, installed or in a checkout."""
+_ENGINE = (_HERE / "memlint", *_HERE.glob("memlint_libraries"), *_HERE.glob("libraries/memlint_libraries"))
+OURS = (*_ENGINE, *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
+"""Folders of memlint itself, of its stand-ins and of the built-in rules, installed or in a checkout."""
 
 
 def _prefixes(*folders: str | Path) -> tuple[str, ...]:
     return tuple({place + os.sep for folder in folders for place in (str(folder), os.path.realpath(folder))})
 
 
-_MEMLINT, _MEMLINT_AND_RULES = _prefixes(OURS[0]), _prefixes(*OURS)
+_MEMLINT, _MEMLINT_AND_RULES = _prefixes(*_ENGINE), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
 
@@ -43,6 +44,17 @@ _GENERATED = re.compile(rf"(?:{_temporary_folders()})[/\\][^/\\.]+\.[^/\\]+\.py$
 inside, so that nobody else can import it."""
 
 
+def count_as_memlint(file: str) -> str:
+    """Let a module be memlint's, as it simulates what the program calls; give how the paths of its files begin.
+
+    `file` is that of the module; of a package, `__init__.py`, all files are meant.
+    """
+    global _MEMLINT  # noqa: PLW0603 -- of the process, which runs the program
+    beginning = file.removesuffix("__init__.py")
+    _MEMLINT = (*_MEMLINT, beginning, os.path.realpath(beginning))
+    return beginning
+
+
 def is_users(path: str) -> bool:
     """Return True if the file is the user's; rules count too, the user's own and the built-in ones."""
     return not (path.startswith(("<", *_MEMLINT)) or is_installed(path))
@@ -59,5 +71,5 @@ def is_standard_library(path: str) -> bool:
 
 
 def is_memlint(path: str, *, rules: bool = False) -> bool:
-    """Return True if the file belongs to memlint or, with `rules`, to the built-in rules."""
+    """Return True if the file belongs to memlint or a stand-in in use; with `rules`, to memlint or all it brings."""
     return path.startswith(_MEMLINT_AND_RULES if rules else _MEMLINT)

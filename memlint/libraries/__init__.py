@@ -1,1 +1,1 @@
-"""Packages whose kernels need a GPU, a file each: what they take of it, read in their sources."""
+"""Stand-ins for third-party packages whose kernels need a GPU: how programs find them, and the most common ones."""

@@ -9,44 +9,19 @@ from memlint.libraries import (
     bitsandbytes,
     custom_ops,
     deepspeed,
-    fbgemm,
     flash_attn_3,
     flash_attn_norms,
-    mamba,
-    mslk,
     own_ops,
-    pyg_lib,
-    spconv,
-    torch_cluster,
-    torch_scatter,
-    torch_sparse,
     torchao,
-    transformer_engine,
     transformers_attention,
     triton,
     xformers,
 )
-from memlint.libraries.finding import ExtensionFinder, Finder
-from memlint.libraries.library import Library
+from memlint.libraries.finders import Finder
+from memlint.libraries.plugins import Plugins
 
-LIBRARIES = (
-    fbgemm.library,
-    flash_attn_norms.library,
-    flash_attn_3.library,
-    apex.library,
-    apex.extension,
-    mamba.library,
-    mamba.convolution,
-    mslk.library,
-    pyg_lib.library,
-    spconv.library,
-    torch_cluster.library,
-    torch_scatter.library,
-    torch_sparse.library,
-    transformer_engine.library,
-    Library("MinkowskiEngine", distribution="MinkowskiEngine", version="unknown"),
-)
-"""The last is not known at all: what a program uses of it is named."""
+LIBRARIES = (flash_attn_norms.library, flash_attn_3.library, apex.library, apex.extension)
+"""Those of the engine; all others are plugins."""
 
 
 def install(ops: Iterable[Op] = ()) -> None:
@@ -61,10 +36,9 @@ def install(ops: Iterable[Op] = ()) -> None:
 
 
 def _install() -> None:
-    finder = Finder(LIBRARIES)
+    finder = Finder(LIBRARIES, Plugins())
     finder.install()
-    sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
-    for module in (triton, bitsandbytes, torchao, mslk, deepspeed, xformers, fbgemm):
+    for module in (triton, bitsandbytes, torchao, deepspeed, xformers):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

@@ -12,6 +12,7 @@ allocates what it returns and drops what it takes for itself:
 """
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
@@ -20,7 +21,7 @@ from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
 from memlint.accelerator.state import assume_once
 from memlint.base.errors import TraceError
-from memlint.libraries.skeleton import SKELETON
+from memlint.libraries.op_template import OP_TEMPLATE
 
 __all__ = ["Library", "UnknownFunctionError", "assume_once", "contiguous", "launch", "like", "temporary"]
 
@@ -30,15 +31,15 @@ temporary = scratch
 
 
 class UnknownFunctionError(TraceError):
-    """It is not known what a function takes."""
+    """A function is used that memlint does not model."""
 
     def __init__(self, name: str, message: str) -> None:
-        hint = f"Say what it gives, saves and takes: {SKELETON.format(name=name)}; see docs/libraries.md."
+        hint = f"Say what it gives, saves and takes: {OP_TEMPLATE.format(name=name)}; see docs/libraries.md."
         super().__init__(message, hint)
 
 
 class UnknownAttributeError(UnknownFunctionError):
-    """A program ends as a class that stands in for a library's lacks an attribute."""
+    """The program ended since a class of a stand-in lacks an attribute."""
 
     def __init__(self, package: str, message: str) -> None:
         super().__init__("", message)
@@ -75,6 +76,8 @@ class Library:
         """Compiled modules of it, which refuse to load where there is no GPU."""
         self.modules: dict[str, dict[str, Any]] = {}
         """What is known, by module and name."""
+        self.patches: dict[str, Callable[[ModuleType], None]] = {}
+        """Changes to modules of packages that are there, by module."""
         self.ops: dict[str, Callable[..., Any]] = {}
         """What is known of `torch.ops`, by names such as "pyg::knn"."""
         says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
@@ -88,6 +91,15 @@ class Library:
         def enter(function: F) -> F:
             for module in modules:
                 self.modules.setdefault(module, {})[function.__name__] = function
+            return function
+
+        return enter
+
+    def patch(self, *modules: str) -> Callable[[F], F]:
+        """Call the decorated function with each of these modules, of any package, once the program has imported it."""
+
+        def enter(function: F) -> F:
+            self.patches.update(dict.fromkeys(modules, function))
             return function
 
         return enter

@@ -18,10 +18,10 @@ from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.config import Op as ConfiguredOp
 from memlint.libraries.library import UnknownFunctionError, assume_once, launch, temporary
-from memlint.libraries.skeleton import SKELETON
+from memlint.libraries.op_template import OP_TEMPLATE
 
 if TYPE_CHECKING:
-    from memlint.libraries.finding import Finder
+    from memlint.libraries.finders import Finder
 
 Tensor = torch.Tensor
 _load_library: Callable[[Any], None] = torch.ops.load_library
@@ -61,7 +61,7 @@ def _loaded(path: Any) -> None:
         if _finder is None or not _finder.has_own_ops:
             raise TraceError(
                 f"the library of ops {path} does not load here: {error}",
-                f"Say what its ops take, before it is loaded: {SKELETON.format(name='namespace::name')}; "
+                f"Say what its ops take, before it is loaded: {OP_TEMPLATE.format(name='namespace::name')}; "
                 "see docs/libraries.md.",
             ) from error
         assume_once(f"the library of ops {path} does not load here: its ops take what memlint.op says")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from memlint.base.errors import MemlintError
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
-from memlint.libraries.lacking import lacked
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
 from memlint.script.script_line import fake_data
 from memlint.targets.script import END_SIGNAL, Ending
@@ -191,7 +191,7 @@ def ending_of(error: BaseException) -> Ending:
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
         return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
-    named = lacked(error) or error
+    named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
         return Ending(named.message, is_failure=True, traceback=lines, hint=named.hint)
     with suppress(Exception):  # stderr may be closed

@@ -17,6 +17,7 @@ from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.accelerator.private import OpOverload
+from memlint.base import broken_plugins
 from memlint.base.garbage import uncollected
 from memlint.base.units import format_nbytes
 from memlint.cuda.session import virtual_device
@@ -211,7 +212,7 @@ class Recorder:
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
-            assumptions=tuple(self.assumptions),
+            assumptions=(*self.assumptions, *(Assumption(text, None) for text in broken_plugins.reasons())),
             modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,

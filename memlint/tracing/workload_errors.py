@@ -8,7 +8,8 @@ from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import text_of, user_lines
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.libraries.lacking import lacked
+from memlint.libraries import plugins
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import Doubt, Storages, Streams, Trace
@@ -56,11 +57,12 @@ def workload_errors() -> Iterator[None]:
     except (MemlintError, ProgramError):
         raise
     except Exception as error:
-        unknown = lacked(error)
+        unknown = unknown_attribute(error)
         if unknown is not None:
             raise unknown from error
         lines = user_lines(error)
         where = f" at {lines[-1]}" if lines else ""
         raise WorkloadError(
-            f"the step raised {type(error).__name__}{where}: {text_of(error).replace(NAME, 'cuda')}"
+            f"the step raised {type(error).__name__}{where}: {text_of(error).replace(NAME, 'cuda')}",
+            plugins.hint_for(error),
         ) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from memlint.base import broken_plugins
 from memlint.base.ownership import is_installed, is_memlint
 
 if TYPE_CHECKING:
@@ -101,7 +102,12 @@ class Watch:
             self._read.add(path)
 
     def dependencies(self) -> Dependencies | None:
-        """What was read so far; None if a file has changed meanwhile, so that nobody knows which content was read."""
+        """What was read so far; None where that does not say enough for the answer to be kept.
+
+        A file has changed meanwhile, so that nobody knows which content was read, or a plugin is broken.
+        """
+        if broken_plugins.reasons():
+            return None
         from memlint.worker.protocol import Dependencies  # noqa: PLC0415  (this module is there before pydantic)
 
         modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]

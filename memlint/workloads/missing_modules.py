@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from memlint.base.ownership import is_users
-from memlint.libraries.skeleton import SKELETON
+from memlint.libraries.op_template import OP_TEMPLATE
 from memlint.source.files import SKIPPED_DIRECTORIES
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
@@ -27,7 +27,7 @@ def remedy(module: str, importer: str) -> str:
     elsewhere = "or run memlint in the project's environment."
     source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
-        fill_in = SKELETON.format(name=f"{module}.FUNCTION")
+        fill_in = OP_TEMPLATE.format(name=f"{module}.FUNCTION")
         without = f"Where it needs CUDA, say instead what its functions take, before it is imported: {fill_in}."
         command = _build_command(source, module)
         how = f"its source is {source}{f'; type: {command}' if command else ''}"

@@ -12,7 +12,8 @@ import torch
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
-from memlint.libraries.lacking import lacked
+from memlint.libraries import plugins
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads.missing_modules import absent, remedy
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -48,7 +49,7 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
     except MemlintError:
         raise
     except (Exception, SystemExit) as error:
-        unknown = lacked(error)
+        unknown = unknown_attribute(error)
         if unknown is not None:
             raise unknown from error
         raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error)) from error
@@ -58,6 +59,8 @@ def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
     if name := missing_package(error):
         return remedy(name, user_line(error).rpartition(":")[0])
+    if of_plugin := plugins.hint_for(error):
+        return of_plugin
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries import fbgemm
 
-from memlint.libraries import fbgemm
+from memlint.base.after_import import after_import
 from tests.libraries.events import simulated
 
 pytest.importorskip("fbgemm_gpu")
@@ -16,7 +17,8 @@ WIDTH = 64 + 128
 
 @pytest.fixture(scope="module", autouse=True)
 def installed():
-    fbgemm.install()
+    for module, patch in fbgemm.library.patches.items():
+        after_import(module, patch)
 
 
 def tables(**options):

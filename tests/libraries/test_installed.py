@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from memlint_libraries import mamba
 
-from memlint.libraries import mamba
 from tests.libraries.events import on_gpu, simulated
 from tests.script import isolated
 from tests.script.isolated import needs

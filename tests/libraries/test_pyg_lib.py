@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries.pyg_lib import products as pyg_lib
 
-from memlint.libraries.pyg_lib import products as pyg_lib
 from tests.libraries.events import on_gpu, simulated
 
 ROWS, WIDTH, COLUMNS, KINDS = 900, 32, 48, 3

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 import torch
+from memlint_libraries.pyg_lib import cluster as ops
 
-from memlint.libraries.pyg_lib import cluster as ops
 from tests.libraries.events import on_gpu, simulated
 
 N, K = 1000, 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries.pyg_lib.scatter import fused_scatter_reduce, library, scatter, softmax_csr
 
-from memlint.libraries.pyg_lib.scatter import fused_scatter_reduce, library, scatter, softmax_csr
 from tests.libraries.events import on_gpu, simulated
 
 ops = library.modules["pyg_lib.ops"]

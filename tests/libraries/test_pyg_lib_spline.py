@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
+from memlint_libraries.pyg_lib.spline import spline_basis, spline_weighting
 
-from memlint.libraries.pyg_lib.spline import spline_basis, spline_weighting
 from tests.libraries.events import on_gpu, simulated
 
 E, D, WIDTH, COLUMNS, S, MATRICES = 500, 3, 16, 24, 8, 125

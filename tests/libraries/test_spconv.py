@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries import spconv
 
-from memlint.libraries import spconv
 from tests.libraries.events import on_gpu, simulated
 
 N, IN, OUT, K = 4096, 16, 32, 27

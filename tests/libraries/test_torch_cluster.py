@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries import torch_cluster
 
-from memlint.libraries import torch_cluster
 from tests.libraries.events import on_gpu, simulated
 
 N, K = 1000, 16

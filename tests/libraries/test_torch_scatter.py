@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from memlint_libraries.torch_scatter import library
 
-from memlint.libraries.torch_scatter import library
 from tests.libraries.events import on_gpu, simulated
 
 torch_scatter = library.modules["torch_scatter"]

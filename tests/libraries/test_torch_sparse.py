@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from memlint_libraries.torch_sparse import SparseTensor, arithmetic, diagonal, entries, selection, storage
 
 from memlint.libraries.library import UnknownFunctionError
-from memlint.libraries.torch_sparse import SparseTensor, arithmetic, diagonal, entries, selection, storage
 from tests.libraries.events import on_gpu, simulated
 
 NODES, EDGES, WIDTH = 1000, 20_000, 64

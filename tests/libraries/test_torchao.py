@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import torch
+from memlint_libraries import mslk
 
-from memlint.libraries import mslk
 from tests.script.isolated import needs
 
 CODE = """
@@ -133,7 +133,7 @@ import importlib.util
 import torch
 from memlint.libraries import installation
 from memlint.libraries.library import UnknownFunctionError
-from memlint.libraries.mslk import int4_row_quantize_zp
+from memlint_libraries.mslk import int4_row_quantize_zp
 from tests.libraries.events import on_gpu, simulated
 installation.install()
 ROWS, COLUMNS, GROUPS = 512, 1024, 1024 // 128

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from memlint.libraries.transformer_engine import library
+from memlint_libraries.transformer_engine import library
 
 te = SimpleNamespace(
     **library.modules["transformer_engine.pytorch"],

@@ -22,9 +22,9 @@ from memlint.worker.session import Answered, JobError
 from tests.validate.samples import GPU, MACHINE, measurement, prediction, subject
 
 if TYPE_CHECKING:
-    from memlint.worker.task import Task
     from memlint.report.model import Record
     from memlint.worker.jobs import Job
+    from memlint.worker.task import Task
 
 
 class FakeWorker:

@@ -13,6 +13,7 @@ import zipfile
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -27,7 +28,6 @@ from memlint.worker.ray import cluster as on_ray
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack, unpack
 from memlint.worker.ray.messages import moved, received, sent
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memlint.worker.task import Task

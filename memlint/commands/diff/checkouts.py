@@ -34,7 +34,7 @@ for each in distributions():
         folder = url2pathname(urlsplit(origin["url"]).path)
         source = os.path.join(folder, "src")
         paths.append(source if os.path.isdir(source) else folder)
-ours = ("memlint", "memlint_rules")
+ours = ("memlint", "memlint_libraries", "memlint_rules")
 print(json.dumps([path for path in paths if not any(os.path.isdir(os.path.join(path, name)) for name in ours)]))
 """
 """Script that prints an environment's import paths: sys.path, and the folders of `pip install -e`, except memlint's."""

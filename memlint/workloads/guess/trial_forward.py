@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from memlint.accelerator.private import storage_address, tree_leaves, tree_map_only
-from memlint.libraries.lacking import lacked
+from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.targets.workload import InputSpec
 from memlint.workloads.receiving_layers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
@@ -97,7 +97,7 @@ class TrialModel:
             with torch.set_grad_enabled(grad):
                 trial.output = self.model(*positional, **named)
         except Exception as error:
-            trial.error = lacked(error) or error
+            trial.error = unknown_attribute(error) or error
             if self._running:
                 trial.layer, trial.received = self._running[-1]
                 own = {size for spec in trial.specs for size in spec.shape}

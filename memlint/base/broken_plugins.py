@@ -1,0 +1,16 @@
+"""Plugins that could not be loaded in this process, each with the reason.
+
+What was computed without them is not kept for another time: their authors may mend them in place.
+"""
+
+_reasons: dict[str, None] = {}
+
+
+def add(reason: str) -> None:
+    """Remember that a plugin could not be loaded."""
+    _reasons.setdefault(reason)
+
+
+def reasons() -> tuple[str, ...]:
+    """Give the reasons, the first first."""
+    return tuple(_reasons)

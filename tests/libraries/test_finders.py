@@ -1,0 +1,131 @@
+"""A library that is not installed is found by programs that import it, and by nobody who merely asks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+
+import pytest
+import torch
+
+from memlint.base.errors import TraceError
+from memlint.libraries.finders import Finder
+from memlint.libraries.library import Library
+
+LIBRARY = Library("memlint_absent", distribution="memlint-absent", version="1.2.3", extensions=("memlint_absent_cuda",))
+
+
+@LIBRARY.provides("memlint_absent", "memlint_absent.inner")
+def known():
+    return 3
+
+
+LIBRARY.ops["memlint_absent::known"] = known
+
+
+@LIBRARY.provides("memlint_absent", "memlint_absent.product")
+def product():
+    return 4
+
+
+@pytest.fixture
+def finder(monkeypatch):
+    finder = Finder([LIBRARY])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    finder.install()
+    yield finder
+    for name in [name for name in sys.modules if name.startswith("memlint_absent")]:
+        del sys.modules[name]
+    vars(torch.ops.memlint_absent).pop("known", None)
+
+
+def is_there():
+    return importlib.util.find_spec("memlint_absent") is not None
+
+
+def versions():
+    return [each.version for each in importlib.metadata.distributions() if each.metadata["Name"] == "memlint-absent"]
+
+
+def test_a_function_keeps_its_name_where_a_module_has_it_too(finder):
+    import memlint_absent
+    from memlint_absent.product import other, product
+
+    assert memlint_absent.product() == product() == 4
+    with pytest.raises(TraceError, match=r"memlint_absent\.product\.other"):
+        other()
+
+
+def test_who_asks_finds_nothing_until_the_program_imports_it(finder):
+    assert not is_there()
+    assert not versions()
+    assert not hasattr(torch.ops.memlint_absent, "known")
+    import memlint_absent
+    from memlint_absent.inner import known as inner
+
+    assert memlint_absent.known() == inner() == torch.ops.memlint_absent.known() == 3
+    from memlint_absent import inner as module
+
+    assert module.known() == 3
+    assert memlint_absent.__version__ == "1.2.3"
+    assert is_there()
+    assert importlib.metadata.version("memlint_absent") == "1.2.3"
+    assert importlib.metadata.packages_distributions()["memlint_absent"] == ["memlint-absent"]
+
+
+def test_a_package_that_tries_to_import_it_does_without(finder, tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "memlint_chooser.py").write_text(
+        "try:\n    import memlint_absent\nexcept ImportError:\n    memlint_absent = None\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    import memlint_chooser
+
+    assert memlint_chooser.memlint_absent is None
+    del sys.modules["memlint_chooser"]
+
+
+def test_a_package_finds_what_the_program_imports_after_it(finder, tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "memlint_chooser.py").write_text(
+        "import importlib.util\n"
+        "is_there = importlib.util.find_spec('memlint_absent') is not None\n"
+        "try:\n    import memlint_absent\nexcept ImportError:\n    memlint_absent = None\n"
+    )
+    (tmp_path / "memlint_program.py").write_text("import memlint_chooser\nfrom memlint_absent.inner import known\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import memlint_program
+
+    assert not memlint_program.memlint_chooser.is_there
+    assert memlint_program.memlint_chooser.memlint_absent.known() == memlint_program.known() == 3
+    del sys.modules["memlint_chooser"], sys.modules["memlint_program"]
+
+
+def test_what_is_not_known_can_be_named_but_not_used(finder):
+    from memlint_absent.layers import Attention
+
+    assert not isinstance(3, Attention)
+    with pytest.raises(TraceError, match=r"memlint_absent\.layers\.Attention of memlint-absent is used") as error:
+        Attention(dim=4)
+    assert "memlint.op" in error.value.hint
+    with pytest.raises(TraceError, match=r"Attention\.apply"):
+        Attention.apply(3)
+
+
+def test_one_that_is_installed_is_itself_but_for_what_is_known(finder, tmp_path, monkeypatch):
+    package = tmp_path / "memlint_absent"
+    package.mkdir()
+    (package / "__init__.py").write_text("from memlint_absent.inner import known, other\n__version__ = '9'\n")
+    (package / "inner.py").write_text(
+        "import memlint_absent_cuda\ndef known():\n    return memlint_absent_cuda.run()\ndef other():\n    return known()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import memlint_absent
+
+    assert memlint_absent.known() == memlint_absent.other() == torch.ops.memlint_absent.known() == 3
+    assert memlint_absent.__version__ == "9"
+    assert not versions()
