@@ -26,7 +26,7 @@ from torch._library import custom_ops
 from torch._subclasses import fake_tensor
 from torch.autograd import Variable
 from torch.nn.modules import batchnorm, conv, instancenorm, module
-from torch.utils import _device, _python_dispatch, _pytree, backend_registration, checkpoint
+from torch.utils import _device, _python_dispatch, _pytree, backend_registration
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import worker
 
@@ -214,8 +214,6 @@ SAVED_AS_PACKED = "_saved_tensors"
 """those that begin so give what hooks have packed."""
 CHECKPOINT = "_checkpoint_without_reentrant_generator"
 """Of `torch.utils.checkpoint`: what both sides of a checkpoint that is not reentrant run through."""
-run_checkpoint: Callable[..., Any] = checkpoint._checkpoint_without_reentrant_generator
-"""That function."""
 
 # --- Devices: PrivateUse1 and CUDA
 
@@ -245,12 +243,21 @@ RAW_STREAM = "_cuda_getCurrentRawStream"
 """Of `compiled`, in builds with CUDA alone: the address of the current stream."""
 attention_backends: Callable[[], list[int]] = torch._C._get_sdp_priority_order
 """Backends of scaled dot product attention in the order in which PyTorch tries them."""
-record_history: Callable[..., None] = torch.cuda.memory._record_memory_history
-"""Begins and ends the recording of what the caching allocator does."""
-snapshot: Callable[[], dict[str, Any]] = torch.cuda.memory._snapshot
-"""What was recorded."""
-nvml_index: Callable[[int], int] = torch.cuda._get_nvml_device_index
-"""The number that NVML gives a GPU of PyTorch's."""
+
+
+def record_history(*args: Any, **options: Any) -> None:
+    """Begin or end the recording of what the caching allocator does."""
+    torch.cuda.memory._record_memory_history(*args, **options)
+
+
+def snapshot() -> Any:
+    """What was recorded."""
+    return torch.cuda.memory._snapshot()
+
+
+def nvml_index(device: int) -> int:
+    """The number that NVML gives a GPU of PyTorch's."""
+    return torch.cuda._get_nvml_device_index(device)
 
 
 def cuda_functions(functions: Mapping[str, Any]) -> dict[str, Any]:

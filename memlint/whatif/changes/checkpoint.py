@@ -85,10 +85,12 @@ def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[No
     """Turn other checkpoints, reentrant or not, into plain calls inside the block."""
     from torch.utils import checkpoint as checkpointing
 
-    from memlint.accelerator.private import CHECKPOINT, run_checkpoint
+    from memlint.accelerator.private import CHECKPOINT
+
+    begin = getattr(checkpointing, CHECKPOINT)
 
     def begin_ours(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return run_checkpoint(function, *args, **kwargs) if function in forwards else iter((None,))
+        return begin(function, *args, **kwargs) if function in forwards else iter((None,))
 
     class Plain:
         """Plain call of the function of a reentrant checkpoint."""
