@@ -68,8 +68,8 @@ def answered(task: Task, session: Session) -> Answer:
             raise
         if isinstance(error, MemlintError):
             return _failed(session, error)
-        failed = _failed(session, endings.of_asking(error))
-        return replace(failed, stderr=failed.stderr + "".join(traceback.format_exception(error)))
+        answer = _failed(session, endings.of_asking(error))
+        return replace(answer, stderr=answer.stderr + "".join(traceback.format_exception(error)))
     except KeyboardInterrupt as error:
         raise Interrupted(_failed(session, session.interruption())) from error
     answer = Answer(result, None, (), *session.output)
