@@ -34,7 +34,7 @@ STATEMENT = re.compile(r'\w+(?: -> \w+)? \[label="(?:[^"\\]|\\.)*", tooltip="(?:
 
 
 def with_graph(trace: Trace, name: str = "Model") -> Workload:
-    return workload_of(trace, name=name).model_copy(update={"graph": graph_of(trace, lambda node: node.index)})
+    return workload_of(trace, name=name).model_copy(update={"graph": graph_of(trace)})
 
 
 def graphml(*workloads: Workload) -> nx.MultiDiGraph:
@@ -56,13 +56,12 @@ def read_by_graphviz(dot: bytes) -> tuple[int, int]:
 def gpt2() -> tuple[Trace, Workload]:
     pytest.importorskip("torch")
     from memlint.memory.devices import device_named
-    from memlint.memory.flops import node_flops
     from memlint.tracing.recorder import trace_program
     from memlint.workloads.discover import build_program, find_workloads
 
     (found,) = find_workloads(str(MODELS / "gpt2.py"), MODELS, overrides={"batch": 2}).workloads
     trace = trace_program(build_program(found, MODELS), device_named("a100-80gb")).trace
-    return trace, step().model_copy(update={"graph": graph_of(trace, node_flops)})
+    return trace, step().model_copy(update={"graph": graph_of(trace)})
 
 
 def test_graphml_of_gpt2_has_the_kernels_and_the_bytes_of_its_trace(gpt2):
@@ -109,7 +108,8 @@ def test_bytes_opened_in_the_step_are_those_of_the_trace(trace):
     assert nx.is_directed_acyclic_graph(network)
 
 
-def test_edges_carry_the_tensor_and_its_lifetime():
+def test_edges_carry_the_tensor_and_its_lifetime(monkeypatch):
+    monkeypatch.setattr("memlint.report.from_trace.node_flops", lambda node: node.index)
     trace = trace_of(
         [{"opens": [10], "setup": True}, {"opens": [20], "uses": [0], "line": 7}, {"uses": [1], "closes": [1]}, {}]
     )
