@@ -75,11 +75,11 @@ class SparseConvTensor:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether features are of eight bits."""
+        """True if features have eight bits."""
         return self.features.dtype is torch.qint8
 
     def q_scale(self) -> float:
-        """Of features of eight bits. Raises ValueError."""
+        """The scale of features of eight bits. Raises ValueError for others."""
         if not self.is_quantized:
             raise ValueError("sparse tensor must be quantized")
         return self.features.q_scale()
@@ -122,7 +122,7 @@ class SparseConvTensor:
         return self.replace_feature(-self.features)
 
     def find_indice_pair(self, key: str | None) -> Any:
-        """What an earlier layer has looked up."""
+        """Return what an earlier layer has looked up; None if nothing."""
         return self.indice_dict.get(key) if key is not None else None
 
     def dense(self, channels_first: bool = True) -> Tensor:
