@@ -33,7 +33,7 @@ def tiles(number: int, size: int, multiple: int = 1) -> int:
 
 
 def _multiplies_rows() -> bool:
-    """True if gradients need no columns to be multiplied (`is_non_tn_fp8_gemm_supported`, transformer_engine.cpp:719)."""
+    """Return True if gradients are multiplied by rows: `is_non_tn_fp8_gemm_supported`, transformer_engine.cpp:719."""
     capability = simulated().device.capability
     return (10, 0) <= capability < (12, 0) or capability >= (13, 0)
 

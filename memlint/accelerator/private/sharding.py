@@ -16,7 +16,7 @@ fsdp_init: Any = fsdp
 fsdp_common: Any = _fsdp_common
 """The module of what FSDP2's parts share."""
 CHUNK = "_chunk_with_empty"
-"""Of that module: chunks of a tensor, one for each rank, the last of which may be empty."""
+"""The function of that module that splits a tensor into chunks, one for each rank, the last of which may be empty."""
 FakeStore = fake_pg.FakeStore
 """A store for the fake backend, which exchanges nothing."""
 CheckpointWrapper: Any = checkpoint_wrapper.CheckpointWrapper
@@ -26,13 +26,13 @@ wrapped_module: Callable[[Any], Any] = attrgetter("_checkpoint_wrapped_module")
 symmetric_memory: Any = symmetric
 """The module of symmetric memory."""
 SYMMETRIC_MEMORY = "_SymmetricMemory"
-"""Of that module: the C++ class."""
+"""The C++ class of that module."""
 USES_POOL = "_should_use_implicit_mempool"
-"""Of that module: tells whether tensors come from a pool; absent from some versions."""
+"""The function of that module that tells whether tensors come from a pool; absent from some versions."""
 WORKSPACES = "_group_name_to_workspace_tensor"
-"""Of that module: the workspace of each group; absent from some versions."""
+"""The attribute of that module with the workspace of each group; absent from some versions."""
 STORES = "_group_name_to_store"
-"""Of that module: the store of each group; absent from some versions."""
+"""The attribute of that module with the store of each group; absent from some versions."""
 
 
 def chooses_itself(root: Any) -> bool:

@@ -34,7 +34,7 @@ class Analysis:
     budget: int | None
     simulation: Simulation
     session: AnySession
-    """Of a Capture from a file, one that knows nothing more."""
+    """For a Capture from a file, a session that cannot trace any more."""
     thorough: bool = False
     _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class Analysis:
         return answer.estimate if answer is not None else None
 
     def what_if(self, *changes: Change) -> WhatIf | None:
-        """What the changes do together; None where one does not apply or the program fails with it."""
+        """Return the effect of the changes together; None if one does not apply or the program fails with it."""
         return self.simulation.what_if(*changes)
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:

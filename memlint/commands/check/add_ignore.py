@@ -26,7 +26,7 @@ _OWN = frozenset(diagnostic.code for diagnostic in DIAGNOSTICS)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was written, and what was not."""
+    """The comments that were written, and those that were not."""
 
     num_findings: int
     files: list[str]

@@ -35,7 +35,7 @@ class Checked:
     declarations: tuple[str, ...] = ()
     """With `init`: what to add to the configuration."""
     outputs: tuple[Output, ...] = ()
-    """What the code of each target wrote."""
+    """The output of each target's code."""
 
 
 def check(
@@ -95,7 +95,7 @@ def check_resolved(
 def corrections(
     arguments: Sequence[str], settings: Mapping[str, object], options: CheckOptions, *, unsafe: bool = False
 ) -> list[Fixed]:
-    """What source rules would do to each file in `arguments`; nothing is written. `unsafe`: also what may change more.
+    """Return each file in `arguments` as source rules correct it; write none. `unsafe`: also what may change more.
 
     Raises MemlintError for arguments and configuration that make no sense.
     """
