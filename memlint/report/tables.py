@@ -1,4 +1,4 @@
-"""What is asked of a sweep, and what it and a fit say: plain records for JSON, every size in bytes."""
+"""The orders of a sweep, and the results of sweep and fit: plain records for JSON, every size in bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FitOrder(Record):
 
 
 class Document(Record):
-    """What a run says."""
+    """The document that a run writes."""
 
     version: Literal[1] = 1
     tool: str
@@ -57,7 +57,7 @@ class BatchParts(Record):
 
     num_parts: int
     batch: int
-    """Of each part."""
+    """The batch of each part."""
     device: Interval
 
 
@@ -65,7 +65,7 @@ class Way(Record):
     """A Workload with some changes made together."""
 
     changes: tuple[str, ...]
-    """What to do; nothing for the Workload as it is."""
+    """The changes to make; empty for the Workload as it is."""
     effect: Literal["exact", "numerics"]
     """The strongest of theirs: every value stays what it was, or is rounded otherwise."""
     flops_change: float = 0.0
@@ -73,13 +73,13 @@ class Way(Record):
     largest: SweepRow | None = None
     """The largest batch that surely fits."""
     is_limit: bool = False
-    """Whether it is known that no larger one surely fits."""
+    """True if it is known that no larger one surely fits."""
     parts: BatchParts | None = None
     """The fewest in which the batch asked for surely fits, where there are any."""
 
 
 class Fit(OnGpu):
-    """What of one Workload fits."""
+    """The batches of one Workload that fit."""
 
     batch: int
     """As asked for."""
