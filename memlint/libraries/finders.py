@@ -198,7 +198,7 @@ def _entering(library: Library) -> Callable[[ModuleType], None]:
 
 
 def _program_imports(name: str) -> bool:
-    """Return True if the caller imports it in a file of the program, or on behalf of one that imports the library too."""
+    """Return True if the caller imports it in a file of the program, or for one that imports the library as well."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _IMPORTING:
         frame = frame.f_back

@@ -37,7 +37,7 @@ _exit = os._exit
 
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
-    """What was seen of a script."""
+    """The observations from the run of a script."""
 
     script: Script
     trace: Trace
@@ -45,11 +45,11 @@ class ScriptRun:
     num_steps: int
     """Whole steps that were taken."""
     seconds: tuple[float, ...]
-    """Of each of these."""
+    """The seconds of each of these."""
     batch: int | None
     """Leading size of the first input of the first training call."""
     precision: str
-    """Of that call, as a Workload's dtype; empty without one."""
+    """The precision of that call, as a Workload's dtype; empty without one."""
     optimizer: str
     """Class of the optimizer that leads; empty without one."""
     num_evaluations: int

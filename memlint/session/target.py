@@ -254,7 +254,7 @@ def without_code(workload: Workload) -> Workload:
 
 
 def of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
-    """What is taken for true of another version of PyTorch than the one that runs."""
+    """Return the assumptions about a version of PyTorch other than the one that runs."""
     if not device.torch or device.torch == torch_version():
         return ()
     running = ".".join(map(str, torch_version()))
@@ -268,7 +268,7 @@ def of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
 
 
 def of_context(device: Device) -> tuple[Assumption, ...]:
-    """What is taken for true of a CUDA context with all modules."""
+    """Return the assumption that a CUDA context loads all modules, if it does."""
     if not device.is_cuda or not loads_everything(device):
         return ()
     return (Assumption(f"{VARIABLE}: the CUDA context has every module of PyTorch and its libraries", None),)

@@ -146,7 +146,7 @@ def is_of_child(failure: Failure) -> bool:
 
 
 def _place(exchange: Exchange) -> str:
-    """Where the child was when it crashed or was asked, as the end of a sentence."""
+    """Return the line of the child's crash or of the last request for its stack, as the end of a sentence."""
     line = innermost_user_line(text_of(exchange, STACK))
     return f", at {line}" if line else ""
 
