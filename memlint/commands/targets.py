@@ -24,7 +24,7 @@ from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
 
 _DECORATORS = ("memlint.workload", "memlint.targets.declare.workload")
-"""By its public name, and by that of its module."""
+"""The decorator by its public name, and by that of its module."""
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NUM_SHOWN = 5
 """Names of what was left out."""

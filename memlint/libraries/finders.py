@@ -1,7 +1,7 @@
-"""How programs find libraries that are not installed here, or that refuse to load without a GPU.
+"""Lets programs find libraries that are not installed here, or that refuse to load without a GPU.
 
-A stand-in is found last of all, and only by a program that imports the library itself: who merely asks whether it is
-there, as other packages do to choose their kernels, is told the truth until then. A package that the program imports
+A stand-in is found last of all, and only by a program that imports the library itself: until then, code that only
+probes for the package, as others do to choose their kernels, sees that it is absent. A package that the program imports
 finds what the same file imports as well, before it or after it.
 """
 

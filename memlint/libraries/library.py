@@ -67,9 +67,9 @@ class Library:
         self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = (), assumption: str = ""
     ) -> None:
         self.name = name
-        """As it is imported."""
+        """The name that programs import."""
         self.distribution = distribution
-        """As it is installed."""
+        """The name that is installed."""
         self.version = version
         """The one whose sources were read."""
         self.extensions = extensions

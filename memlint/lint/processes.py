@@ -44,7 +44,7 @@ class Orders:
     rule_paths: tuple[str, ...]
     """Files and folders with a project's own rules."""
     codes: tuple[str, ...] | None
-    """That comments may name; None for those of all installed rules."""
+    """The codes that comments may name; None for those of all installed rules."""
     cache: tuple[str, str] | None
     """Root and fingerprint."""
 

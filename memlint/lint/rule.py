@@ -126,7 +126,7 @@ class Finding:
     peak_change: int | None = None
     """Bytes by which a peak changes after the fix, negative for a fall; None where it was not computed."""
     measure: Measure = "requested"
-    """Which peak that is."""
+    """The peak that changes."""
     fix: str
     correction: Correction | None = None
     """The change that `--fix` makes to the file; None if a person has to."""
@@ -217,7 +217,7 @@ class Context(Protocol):
 
     @property
     def workload(self) -> Workload:
-        """As it was analysed."""
+        """The Workload as it was analysed."""
 
     @property
     def device(self) -> Device:

@@ -24,7 +24,7 @@ class Checker:
 
     rules: tuple[Rule, ...]
     codes: Collection[str] | None = None
-    """That suppression comments may name, by default those of all installed rules."""
+    """The codes that suppression comments may name, by default those of all installed rules."""
     cache: Cache | None = None
 
     def known(self, path: str) -> list[Finding] | None:

@@ -16,7 +16,7 @@ from memlint.lint.diagnostics import Diagnostic
 from memlint.lint.rule import Rule
 
 OWN_LETTERS = "MEM"
-"""With which the codes of the built-in rules begin."""
+"""The letters with which the codes of the built-in rules begin."""
 
 
 def select_rules(

@@ -188,7 +188,7 @@ class Outside(Record):
 
 
 class Ranks(Record):
-    """Which process of many was simulated."""
+    """The process of many that was simulated."""
 
     rank: NonNegativeInt
     world_size: NonNegativeInt
@@ -381,7 +381,7 @@ class Limit(Record):
     limit_name: str
     """The name of the limit: title of a GPU, or `budget`."""
     measure: Measure = "device"
-    """Which of the four peaks is compared."""
+    """The one of the four peaks that is compared."""
 
 
 class Verdict(Limit):
@@ -482,9 +482,9 @@ class Sweep(OnGpu):
     """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
 
     dimensions: dict[str, NonNegativeInt] = {}
-    """Those that the Workload declares, with their sizes."""
+    """The dimensions that the Workload declares, with their sizes."""
     rows: Several[SweepRow] = []
-    """By batch size."""
+    """The results by batch size."""
     largest: SweepRow | None = None
     """The largest batch that surely fits, if one was found."""
     is_limit: bool = False
@@ -566,7 +566,7 @@ class FittingGpu(Record):
     title: str
     total_nbytes: NonNegativeInt
     price: Annotated[float, Field(ge=0)] | None = None
-    """As the configuration has it, in whatever unit; None where it has none."""
+    """The price in the configuration, in its unit; None if it has none."""
 
 
 class Workload(Record):
@@ -625,7 +625,7 @@ class Workload(Record):
 
     @property
     def measure(self) -> Measure:
-        """Which of the four peaks says most: the one that is held against the GPU."""
+        """The peak that matters most: the one that is compared with the GPU."""
         return self.verdict.measure if self.verdict else "requested" if self.gpu == "cpu" else "device"
 
     @property
@@ -650,7 +650,7 @@ class Finding(Record):
     peak_change: int | None = None
     """How a peak changes when the fix is made; negative saves."""
     measure: Measure = "requested"
-    """Which peak that is."""
+    """The peak that changes."""
     fix: str = ""
     """How to fix it."""
     workload: str | None = None

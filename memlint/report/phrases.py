@@ -34,7 +34,7 @@ BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded
 CAUSES = {"context": "CUDA context", "cache": "cache", "workspaces": "workspaces"}
 """Why the peak of `device` is an interval, in words."""
 _WIDE = 0.1
-"""From what share of the estimate on the reasons of an interval are worth a line."""
+"""The share of the estimate from which on the reasons of an interval are worth a line."""
 
 NO_MODULE = "(no submodule)"
 """Stands for what belongs to the model itself, or lies outside of it."""

@@ -36,7 +36,7 @@ LARGEST = 2**63 - 1
 _MOST_DIGITS = len(f"-{LARGEST}")
 _MOST_ZIPPED = 16
 _SIGNATURE = b"PK\x01\x02"
-"""With which the entry of a zip's directory begins."""
+"""The signature with which the entry of a zip's directory begins."""
 _LONGEST_PLACE = 200
 _TOO_DEEP = f"it has lists and objects in each other more than {MOST_DEPTH} deep"
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError)

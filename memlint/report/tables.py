@@ -18,13 +18,13 @@ Spread = tuple[tuple[str | None, int | None], ...]
 
 
 class Order(Record):
-    """Which tables to make of every Workload of a target."""
+    """The tables to make of every Workload of a target."""
 
     batches: tuple[int, ...]
     dtypes: tuple[str, ...] = ()
-    """None of them for that of the Workload."""
+    """Empty for the dtype of the Workload."""
     gpus: tuple[str, ...] = ()
-    """None of them for that of the Workload."""
+    """Empty for the GPU of the Workload."""
     dimensions: dict[str, tuple[int, ...]] = {}
     """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
     spread: Spread = ((None, None),)
@@ -67,9 +67,9 @@ class Way(Record):
     changes: tuple[str, ...]
     """The changes to make; empty for the Workload as it is."""
     effect: Literal["exact", "numerics"]
-    """The strongest of theirs: every value stays what it was, or is rounded otherwise."""
+    """The strongest effect of the changes: every value stays the same, or is rounded otherwise."""
     flops_change: float = 0.0
-    """By how much a step computes more, as a share of what it computes as it is."""
+    """The additional FLOPs of a step, as a share of those of the unchanged one."""
     largest: SweepRow | None = None
     """The largest batch that surely fits."""
     is_limit: bool = False
@@ -82,7 +82,7 @@ class Fit(OnGpu):
     """The batches of one Workload that fit."""
 
     batch: int
-    """As asked for."""
+    """The batch that was asked for."""
     strategy: str = ""
     """How the model is spread over ranks."""
     world_size: int = 1

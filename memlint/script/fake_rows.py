@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face that are not on this machine, made up of random words, black images and silence."""
+"""Fake data for data sets of Hugging Face that are not on this machine: random words, black images and silence."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Rows of each fake split, and words of each text in it: as long as most scripts cut texts to, or longer."""
 _NUM_ASKED, _NUM_ANSWERED = 256, 1792
-"""Words of each message of a conversation: both are as long as trainers cut them to, and what packs them is full; some
-trainers leave out what is asked at such a length alone."""
+"""Words of each message of a conversation: together as many as trainers cut them to, so that packed rows are full; some
+trainers leave out conversations whose prompt alone has such a length."""
 _NUM_STEPS = 8
 """The number of steps of a solution."""
 _TIMES_STREAMED = 400

@@ -32,7 +32,7 @@ from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import observed, without_collector
 
 _exit = os._exit
-"""Not what a script makes of it."""
+"""The original `os._exit`; scripts may replace it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ScriptRun:
     connections: tuple[Connection, ...]
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
-    """That it started."""
+    """The programs that it started."""
     confinement: Confinement
     """Names what the kernel kept it from."""
     reruns: Reruns

@@ -113,7 +113,7 @@ class _Search:
         self.device = beside(self.device, self._trace.collectives)
 
     def why_whole(self) -> str | None:
-        """Why the batch is not cut into parts."""
+        """Return the reason why the batch is not cut into parts; None if it can be."""
         if self.workload.mode != "train":
             return "there are no gradients to accumulate"
         if AccumulationSteps(2).effect_in(self._trace) is Effect.DYNAMICS:

@@ -53,7 +53,7 @@ _OVERRIDES = (
     *("strategy", "world_size", "rank"),
 )
 _READ_SINCE = (2, 1)
-"""From there on what kernels take is known by version, at least in part."""
+"""The first version for which the memory that kernels take is known, at least in part."""
 
 
 def prepare(request: Request) -> None:
@@ -68,7 +68,7 @@ class Traced:
     """One Workload that was traced."""
 
     workload: Workload
-    """With all sizes."""
+    """The Workload with all sizes."""
     device: Device
     settings: AllocatorSettings
     program: Program
@@ -164,7 +164,7 @@ class Target:
 
     @property
     def workloads(self) -> Sequence[Workload]:
-        """Those that were found."""
+        """The Workloads that were found."""
         return self.discovery.workloads
 
     def find(self) -> Found:

@@ -22,7 +22,7 @@ _SLOW = "The model's own Python takes that long: "
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
 _FULL_NBYTES = 2**20
-"""With less free space than that no answer of any use can be written."""
+"""The free space below which no useful answer can be written."""
 _READ_NBYTES = 2**20
 
 

@@ -118,7 +118,7 @@ class ProcessTree:
         return count, nbytes
 
     def _processes(self) -> list[psutil.Process]:
-        """Those that exist now, zombies included."""
+        """Return the descendants that exist now, zombies included."""
         children = set(self._this.children()) - self._others
         for child in tuple(children):
             with suppress(psutil.NoSuchProcess):

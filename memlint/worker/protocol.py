@@ -21,7 +21,7 @@ class Request(Record):
     """A target, and the settings under which a child answers about it."""
 
     target: str
-    """As it was typed or configured."""
+    """The target as it was typed or configured."""
     path: str | None
     """Absolute path of a Python file or of a Hugging Face `config.json`; None if the target is in a module."""
     module: str = ""
@@ -122,7 +122,7 @@ Error = Annotated[
     PlainValidator(_error_of),
     PlainSerializer(lambda error: (type(error).__name__, error.message, error.hint)),
 ]
-"""As JSON the name of its class, message and hint."""
+"""An error; in JSON the name of its class, message and hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,13 @@ class Answer:
     result: AnyResult | None = None
     error: Error | None = None
     traceback: tuple[str, ...] = ()
-    """With an error: `path:line in function` of the user's lines, outermost first."""
+    """For an error: `path:line in function` of the user's lines, outermost first."""
     stdout: str = ""
     stderr: str = ""
     out_of_memory: bool = False
     """True if the error is that the host's memory did not suffice."""
     partial: AnyResult | None = None
-    """With an error: what there was before it."""
+    """For an error: the answer that there was before it."""
 
 
 @cache

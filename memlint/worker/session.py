@@ -155,13 +155,13 @@ class FileSession:
         return Answered(None, None)
 
     def rules_begin(self) -> None:
-        """Nothing ran before."""
+        """Do nothing: nothing ran before."""
 
     def renew_time(self) -> None:
-        """Nothing takes time."""
+        """Do nothing: nothing takes time."""
 
     def keep(self, result: AnyResult) -> None:
-        """Nothing can be stopped."""
+        """Do nothing: nothing can be stopped."""
 
     def last_record(self, _model: type[_Model]) -> None:
         """There is none."""

@@ -115,7 +115,7 @@ class RemoveGrid(SparseModule):
     """Drop the grid."""
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
-        """Without it."""
+        """Drop the grid of a tensor."""
         x.grid = None
         return x
 
@@ -179,7 +179,7 @@ class AddTableMisaligned(_KeepsSize, SparseModule):
     """Sums of tensors of other positions."""
 
     def forward(self, tensors: list[SparseConvTensor]) -> SparseConvTensor:
-        """By a table of positions."""
+        """Sum by a table of positions."""
         return sparse_add_hash_based(*tensors)
 
 
@@ -197,7 +197,7 @@ class ConcatTable(SparseModule):
         return self
 
     def input_spatial_size(self, out_size: Any) -> Any:
-        """As the first says."""
+        """Return the size that the first module needs."""
         return self._modules["0"].input_spatial_size(out_size)  # type: ignore[union-attr, operator]
 
 
@@ -219,7 +219,7 @@ def _summed(tensors: tuple[SparseConvTensor, ...], features: Tensor, indices: Te
 
 @_in_functional
 def sparse_add(*tensors: SparseConvTensor) -> SparseConvTensor:
-    """By PyTorch's sparse tensors (functional.py:505)."""
+    """Sum by PyTorch's sparse tensors (functional.py:505)."""
     first = tensors[0]
     shape = [first.batch_size, *first.spatial_shape, first.features.shape[1]]
     for each in tensors:
@@ -231,7 +231,7 @@ def sparse_add(*tensors: SparseConvTensor) -> SparseConvTensor:
 
 @_in_functional
 def sparse_add_hash_based(*tensors: SparseConvTensor) -> SparseConvTensor:
-    """By a table of twice the positions; how many differ, values say: all are taken to (functional.py:441)."""
+    """Sum by a table of twice the positions, all of which are assumed to differ (functional.py:441)."""
     library.assume()
     assume_once("sums of sparse tensors of spconv are taken to meet no position twice")
     first, number = tensors[0], sum(len(each.features) for each in tensors)

@@ -146,7 +146,7 @@ class SparseConvTensor:
 
 
 def _leave_open(x: Tensor) -> None:
-    """Zeros alone are no data: no layer takes a tensor without a position, and images that are made up are black."""
+    """Forget zeros: no layer takes a tensor without a position, and placeholder images are black, all zeros."""
     if is_virtual(x) and nonzero_bound(x) == 0:
         assume_once("a dense tensor of zeros alone is taken to be made up: positions are found as in one of any values")
         forget(x)

@@ -101,7 +101,7 @@ class _Graph:
 
 
 def _below(number: int) -> int:
-    """As the library draws one (csrc/cpu/utils.h:40)."""
+    """Draw a number as the library does (csrc/cpu/utils.h:40)."""
     return int(torch.randint(0, number, (1,)))
 
 

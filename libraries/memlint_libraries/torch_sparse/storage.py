@@ -95,7 +95,7 @@ class SparseStorage:
             self._sort()
 
     def _check(self, sizes: tuple[int, int] | None) -> None:
-        """As the library asserts; largest numbers on the host alone, and not of data that is to be trusted."""
+        """Check as the library does; the largest numbers only on the host, and not of data that is to be trusted."""
         number = len(self._col)
         lengths = {"row": number, "value": number, "csr2csc": number, "csc2csr": number,
                    "rowptr": self._sparse_sizes[0] + 1, "rowcount": self._sparse_sizes[0],
@@ -114,7 +114,7 @@ class SparseStorage:
         return {name: part for name, part in parts.items() if part is not None}
 
     def _sort(self) -> None:
-        """By row and column, where they are not; on the GPU they are taken not to be."""
+        """Sort by row and column if they are not sorted; on the GPU they are assumed not to be."""
         places = self._col.new_zeros(len(self._col) + 1)
         places[1:] = self.row()
         places[1:] *= self._sparse_sizes[1]
@@ -195,7 +195,7 @@ class SparseStorage:
         return self._sparse_sizes[dim]
 
     def sparse_resize(self, sparse_sizes: tuple[int, int]) -> SparseStorage:
-        """With other numbers of rows and columns, of which those that go have no entries."""
+        """Return it with other numbers of rows and columns, of which those that go have no entries."""
         parts: dict[str, Tensor] = {}
         for dim, names in enumerate((("rowptr", "rowcount"), ("colptr", "colcount"))):
             more = sparse_sizes[dim] - self._sparse_sizes[dim]
@@ -206,7 +206,7 @@ class SparseStorage:
         return self._having(sparse_sizes=tuple(sparse_sizes), **parts)
 
     def sparse_reshape(self, num_rows: int, num_cols: int) -> SparseStorage:
-        """With other rows and columns of as many places, of which one number may be -1."""
+        """Return it with other rows and columns of as many places; one of the numbers may be -1."""
         total = self._sparse_sizes[0] * self._sparse_sizes[1]
         num_rows = total // num_cols if num_rows == -1 else num_rows
         num_cols = total // num_rows if num_cols == -1 else num_cols

@@ -149,11 +149,11 @@ class SparseTensor:
         return self.set_value(torch.full((self.nnz(),), fill_value, dtype=dtype, device=self.device()), "coo")
 
     def sparse_resize(self, sparse_sizes: tuple[int, int]) -> SparseTensor:
-        """With other numbers of rows and columns."""
+        """Return the matrix with other numbers of rows and columns."""
         return self.from_storage(self.storage.sparse_resize(sparse_sizes))
 
     def sparse_reshape(self, num_rows: int, num_cols: int) -> SparseTensor:
-        """With other rows and columns of as many places."""
+        """Return the matrix with other rows and columns of as many places."""
         return self.from_storage(self.storage.sparse_reshape(num_rows, num_cols))
 
     def is_coalesced(self) -> bool:
@@ -359,7 +359,7 @@ class SparseTensor:
         return self
 
     def detach(self) -> SparseTensor:
-        """Without the graph of its values."""
+        """Return the matrix without the graph of its values."""
         value = self.storage.value()
         return self.set_value(None if value is None else value.detach(), "coo")
 
@@ -400,7 +400,7 @@ class SparseTensor:
         return torch.ones(self.nnz(), dtype=dtype, device=self.device()) if value is None else value
 
     def to_dense(self, dtype: torch.dtype | None = None) -> Tensor:
-        """With zeros between."""
+        """Return the dense matrix, with zeros between the entries."""
         row, col, value = self.coo()
         dense = torch.zeros(self.sizes(), dtype=dtype if value is None else value.dtype, device=self.device())
         dense[row, col] = self._values(dense.dtype)

@@ -110,4 +110,4 @@ def _lengths_of(mask: Any) -> None:
 
 
 _HEADS_FIRST = {"sbhd": (1, 2, 0, 3), "bshd": (0, 2, 1, 3)}
-"""From each format to the one that PyTorch takes."""
+"""The permutation of each format to the one that PyTorch takes."""

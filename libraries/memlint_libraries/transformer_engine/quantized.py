@@ -151,7 +151,7 @@ class Fp8Weight(torch.Tensor):
         return made
 
     def multiplied(self, recipe: Recipe | None, dtype: torch.dtype, *, columns: bool) -> Any:
-        """As a product takes it: `get_weight_workspace`, module/base.py:1333; in full without fp8 (linear.py:1539)."""
+        """Give it to a product (`get_weight_workspace`, module/base.py:1333), in full without fp8 (linear.py:1539)."""
         if recipe is None:
             return self.dequantize().to(dtype)
         if type(recipe) is not type(self.recipe):

@@ -89,7 +89,7 @@ class _MaskedSoftmax(torch.autograd.Function):
 
 
 def _softmax(scores: Tensor, mask: Tensor, kind: str) -> Tensor:
-    """In one kernel, or in float32 by PyTorch: `FusedScaleMaskSoftmax`."""
+    """Compute the softmax in one kernel, or in float32 by PyTorch: `FusedScaleMaskSoftmax`."""
     if _has_kernel(scores, mask, kind):
         out: Tensor = _MaskedSoftmax.apply(scores, None if kind == "no_mask" else mask)  # type: ignore[no-untyped-call]
         return out

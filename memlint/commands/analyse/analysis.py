@@ -60,7 +60,7 @@ class Analysis:
 
     @property
     def workload(self) -> Workload:
-        """As it was analysed."""
+        """The Workload as it was analysed."""
         return self.capture.workload
 
     @property
@@ -85,7 +85,7 @@ class Analysis:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Those of the program, of its Trace and of a GPU that is full."""
+        """The assumptions of the program, of its Trace and of a full GPU."""
         return tuple(dict.fromkeys((*self.capture.assumptions, *_of_full_gpu(self.estimate))))
 
     def retrace(self, change: Change) -> Estimate | None:
@@ -98,7 +98,7 @@ class Analysis:
         return self.simulation.what_if(*changes)
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
-        """Which variables hold these Buffers at the peak; of a script that is not known."""
+        """Return the variables that hold these Buffers at the peak; none for a script, where they are not known."""
         ids = frozenset(buffer_ids)
         if ids not in self._holders:
             self._holders[ids] = self.holders_after((), self.estimate.peak_event, ids)
@@ -107,7 +107,7 @@ class Analysis:
     def holders_after(
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
     ) -> Mapping[int, Holder]:
-        """Which variables of the changed program hold these Buffers at an event of its Trace. Raises MemlintError."""
+        """Return the variables that hold these Buffers at an event of the changed program's Trace. Raises MemlintError."""
         if not self.session.knows_variables:
             return {}
         traced = tuple(change for change in changes if not change.is_edit)

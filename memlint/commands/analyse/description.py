@@ -212,7 +212,7 @@ def _streams(analysis: Analysis) -> list[report.StreamPeak]:
 
 
 def _ranks(analysis: Analysis) -> report.Ranks | None:
-    """Which rank it was and what it exchanged with others; None for a program that joins no process group."""
+    """Describe the rank and its exchange with others; None for a program that joins no process group."""
     trace = analysis.trace
     if trace.world is None:
         return None

@@ -92,7 +92,7 @@ class _Edit:
 
     source: Source
     lines: list[str]
-    """With their ends."""
+    """Lines with their ends."""
     above: dict[int, list[str]] = field(default_factory=dict)
     """Codes of a new comment above each line."""
     whole_file: list[str] = field(default_factory=list)

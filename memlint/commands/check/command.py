@@ -59,7 +59,7 @@ def check_resolved(
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
 ) -> Checked:
-    """As `check`, of targets that are known already."""
+    """Run `check` on targets that are known already."""
     baseline = None
     if options.baseline is not None:
         from memlint.lint.baseline import Baseline  # noqa: PLC0415

@@ -61,7 +61,7 @@ class Validation:
         return [(outcome.name, outcome.error) for outcome in self.outcomes if outcome.error is not None]
 
     def rendered(self, output_format: str, paint: TextStyle) -> str:
-        """As text, JSON or Markdown, that ends with a newline."""
+        """Render the comparisons as text, JSON or Markdown that ends with a newline."""
         board = scoreboard(self.comparisons)
         if output_format == "markdown":
             subjects = (comparison.measurement.subject for comparison in self.comparisons)

@@ -75,7 +75,7 @@ def _of_video(config: Any, word: str) -> int:
 
 
 def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
-    """By the shape that the docstring says, or the pairs that it says are in a list."""
+    """Yield inputs by the shape in the docstring, or by the pairs that it says are in a list."""
     text = documented(model.forward, name)
     if (shape := documented_shape(model.forward, name, _sizes_here(model, name))) is not None:
         yield _of_shape(model, name, shape)
@@ -117,7 +117,7 @@ def _by_name(model: Any, name: str) -> Iterator[InputSpec]:
 
 
 def _by_code(model: Any, name: str) -> Iterator[InputSpec]:
-    """By the layers that the code of `forward` gives it to, or the entries of it."""
+    """Yield inputs by the layers that the code of `forward` gives the parameter, or its entries, to."""
     if layers := receiving_layers_of_entries(model, name):
         for place, layer in enumerate(layers):
             yield from _taken(f"{name}.{place}", first_receiving_layer(layer))
@@ -166,7 +166,7 @@ def _taken(name: str, layer: nn.Module | None) -> Iterator[InputSpec]:
 
 
 def _positions(model: Any, name: str) -> Iterator[InputSpec]:
-    """Positions of a text, or of a film along each of its axes, in patches."""
+    """Yield the positions of a text, or of a video along each of its axes, in patches."""
     if name.startswith("text"):
         yield InputSpec(name, (TEXT,), "int64", counted=True)
         return
