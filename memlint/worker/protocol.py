@@ -45,7 +45,7 @@ class Request(Record):
 
 
 class Result(Record):
-    """The result for a target; paths in it are absolute, and no comment has taken a finding away."""
+    """The result for a target; paths in it are absolute, and comments have suppressed nothing yet."""
 
     torch: str | None = None
     workloads: list[Workload] = []

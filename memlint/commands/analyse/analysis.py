@@ -107,7 +107,7 @@ class Analysis:
     def holders_after(
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
     ) -> Mapping[int, Holder]:
-        """Return the variables that hold these Buffers at an event of the changed program's Trace. Raises MemlintError."""
+        """Return the variables that hold these Buffers at an event of the changed program. Raises MemlintError."""
         if not self.session.knows_variables:
             return {}
         traced = tuple(change for change in changes if not change.is_edit)
