@@ -3,7 +3,7 @@
 mslk/quantize/shuffle.py and mslk/quantize/triton/fp8_quantize.py; of csrc/gemm/cutlass bf16i4bf16.cu:221, :282,
 bf16i4bf16_rowwise_batched.cu:79, f8i4bf16_rowwise.cu:61, f8i4bf16_shuffled.cu:306 and mixed_dtype_utils.cu:24. CUTLASS
 asks for no workspace for these kernels (sm90_gemm_tma_warpspecialized.hpp:242, sm90_tile_scheduler.hpp:140). They have
-no gradient. torchao alone gets these functions, where it found none: who asks for mslk is told that it is not there.
+no gradient. torchao alone gets these functions, where it found none: code that probes for mslk sees that it is absent.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ _OPS = {
         ("f8i4bf16_shuffled", "Tensor x_scale, Tensor scale, Tensor of_groups", _flat),
     )
 }
-"""By their names in `torch.ops.mslk`. What they do with a batch of shuffled weights was not read."""
+"""The kernels by their names in `torch.ops.mslk`. How they treat a batch of shuffled weights was not read."""
 
 
 @library.kernel("shuffled(Tensor numbers, Tensor scale) -> (Tensor, Tensor)")

@@ -21,7 +21,7 @@ _BLUE = 0.53406
 
 
 def ends_of_one(x: Tensor) -> Tensor:
-    """Where the points of a single example begin and end."""
+    """Return the ends of the points of a single example: int64 [2], 0 and their number."""
     return torch.arange(0, x.shape[0] + 1, x.shape[0], device=x.device)
 
 
@@ -61,7 +61,7 @@ def _examples(ends: Ends) -> list[tuple[slice, slice]]:
 
 
 def _distances(x: Tensor, y: Tensor) -> Tensor:
-    """Of each point of `y` from each of `x`."""
+    """Return the distances of each point of `y` from each of `x`."""
     x, y = (t if t.dtype in {torch.float32, torch.float64} else t.float() for t in (x, y))
     return torch.cdist(y, x, compute_mode="donot_use_mm_for_euclid_dist")
 
@@ -94,7 +94,7 @@ def _near_on_host(x: Tensor, y: Tensor, r: float, most: int, ends: Ends, *, othe
 
 
 def nearest_of_each(library: Library, x: Tensor, y: Tensor, ends: Ends) -> Tensor:
-    """Of each point of `x` the nearest of `y`: int64 [points]."""
+    """Find the nearest point of `y` for each point of `x`: int64 [points]."""
     if not is_virtual(x):
         ends_x, ends_y = ends
         return _nearest_on_host(y, x, 1, (ends_y, ends_x))[1]

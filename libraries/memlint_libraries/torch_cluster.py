@@ -20,7 +20,7 @@ _provides = library.provides("torch_cluster")
 
 
 def _ends(x: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
-    """Where the points of each example begin."""
+    """Return the positions at which the points of each example begin."""
     number = batch_size or (int(batch.max()) + 1 if batch is not None else 1)
     if batch is None or number == 1:
         return torch.arange(0, x.shape[0] + 1, x.shape[0], device=x.device)
@@ -107,7 +107,7 @@ def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Te
 
 
 def _row_ends(row: Tensor, num_nodes: int) -> Tensor:
-    """Where the edges of each node begin."""
+    """Return the positions at which the edges of each node begin."""
     degrees = row.new_zeros(num_nodes)
     degrees.scatter_add_(0, row, torch.ones_like(row))
     ends = row.new_zeros(num_nodes + 1)
@@ -154,7 +154,7 @@ def _check_examples(batch_x: Tensor, batch_y: Tensor) -> None:
 
 @_provides
 def nearest(x: Tensor, y: Tensor, batch_x: Tensor | None = None, batch_y: Tensor | None = None) -> Tensor:
-    """Of each point of `x` the nearest of `y`. On the host raises ValueError where examples of `x` have none of `y`."""
+    """Find the nearest point of `y` for each of `x`. Raises ValueError on the host if an example has none of `y`."""
     x, y = (t.view(-1, 1) if t.dim() == 1 else t for t in (x, y))
     if not is_virtual(x) and not (batch_x is None and batch_y is None):
         _check_examples(*(_batch(each, batch) for each, batch in ((x, batch_x), (y, batch_y))))

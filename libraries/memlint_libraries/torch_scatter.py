@@ -37,7 +37,7 @@ def _kernel(read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
 
 
 def _reduced(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int, reduce: str) -> tuple[Tensor, ...]:
-    """What `scatter_cuda` and its like give: the reduction, and of `min` and `max` the positions."""
+    """Return what `scatter_cuda` and its like return: the reduction, and for `min` and `max` also the positions."""
     source = source.contiguous()
     made = out.contiguous() if out is not None else source.new_empty(resized(source.shape, dim, size))
     positions = (torch.full_like(made, source.size(dim), dtype=index.dtype),) if reduce in CHOOSING else ()

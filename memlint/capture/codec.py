@@ -247,7 +247,7 @@ def workload_fields(workload: Workload) -> dict[str, Any]:
 
 
 class _Column(NamedTuple):
-    """Where a column stands behind the header, how many numbers it has, and their type as in `array`."""
+    """The position of a column behind the header, the count of its numbers, and their type as in `array`."""
 
     offset: int
     length: int

@@ -55,7 +55,7 @@ class _Event:
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """What a file says of one GPU."""
+    """The contents of a file about one GPU."""
 
     events: tuple[_Event, ...]
     alive_at_end: tuple[_Event, ...]

@@ -46,7 +46,7 @@ _OPTIONS = all_of(
     click.option("--dry-run", is_flag=True, help="Print the comment, and post nothing."),
     click.option("-o", "--output-file", type=FILE, help="Write the Markdown there as well."),
 )
-"""What both forges have in common."""
+"""Add the options that both forges have in common."""
 
 
 @click.group(no_args_is_help=True)

@@ -1,4 +1,4 @@
-"""What the options of several commands have in common."""
+"""Options that several commands have in common."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ PACKAGES: dict[str, Any] = {**CODES, "metavar": "NAMES"}
 
 
 def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """What step a Workload is to take, as options of a command; their help begins with `of`."""
+    """Return the options that describe a Workload's step; their help begins with `of`."""
     return all_of(
         click.option("--batch", type=click.IntRange(min=1), metavar="N", help=f"{of}Batch size."),
         click.option(
@@ -95,7 +95,7 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """What a Workload is to be and to fit into, as options of a command; their help begins with `of`."""
+    """Return the options that describe a Workload and the limits it has to fit into; their help begins with `of`."""
     return all_of(
         step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
@@ -150,7 +150,7 @@ CHECK_OPTIONS = all_of(
     click.option("--baseline", type=FILE, help="Leave out the findings in this file."),
     click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline."),
 )
-"""What `check` and `run` have in common: the rules, the form of the report, and what is done with findings instead."""
+"""Add the options of `check` and `run`: the rules, the form of the report, and what is done with findings instead."""
 
 
 def registry_here(no_exec: bool) -> Registry:

@@ -1,4 +1,4 @@
-"""What is printed, and where: reports, progress, errors."""
+"""Printing: reports, progress and errors, each to its stream."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def write(text: str, file: Path | None, *, color: bool) -> None:
 
 @contextmanager
 def progress(doing: str = "analysing") -> Iterator[Callable[[str, float], None]]:
-    """What shows on a terminal which target is being analysed; it is wiped away at the end."""
+    """Show on a terminal which target is being analysed, and wipe it away at the end."""
 
     def show(target: str, seconds: float) -> None:
         if seconds > _PATIENCE:

@@ -71,7 +71,7 @@ def report(
 
 
 def _devices(shown: Report) -> str:
-    """Which device of a snapshot is which Workload, where there are several."""
+    """Say which device of a snapshot is which Workload, if there are several."""
     names = [each.name for each in shown.workloads if each.estimate is not None]
     if len(names) == 1:
         return ""

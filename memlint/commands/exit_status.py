@@ -1,4 +1,4 @@
-"""What `memlint check` and `memlint run` end with; other commands' results carry a `status` of their own."""
+"""The exit status of `memlint check` and `memlint run`; other commands' results carry a `status` of their own."""
 
 from memlint.report.model import Report
 

@@ -1,4 +1,4 @@
-"""What was typed after `memlint report`, as one Report."""
+"""`memlint report`: makes one Report of the command's arguments."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ class Gathered:
 
     report: Report
     has_failed: bool
-    """Whether a target that was analysed now has an error; errors in Reports that were read do not count."""
+    """True if a target that was analysed now has an error; errors in Reports that were read do not count."""
 
 
 def gather(

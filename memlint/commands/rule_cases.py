@@ -128,7 +128,7 @@ def verdict(rule: Rule, case: Case, kind: str, findings: Sequence[lint.Finding] 
 
 
 def findings_in_text(rule: Rule, case: Case) -> list[lint.Finding]:
-    """What the rule, or a diagnostic with all installed rules, finds in the text of a case."""
+    """Return the findings of the rule in the text of a case; for a diagnostic, all installed rules run."""
     rules, codes = (load_rules().rules, None) if isinstance(rule, Diagnostic) else ((rule,), ())
     try:
         return check_source(Source.from_text(case.source, "case.py"), rules, codes)
@@ -154,7 +154,7 @@ def request_of(rule: Rule, case: Case, folder: Path, paths: Sequence[Path] = ())
 
 
 def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[RunFinding]:
-    """What the rule finds in the Workload that a case declares, traced in a process of its own."""
+    """Return the findings of the rule in the Workload that a case declares, traced in a process of its own."""
     with TemporaryDirectory(prefix="memlint-case-") as folder:
         request = request_of(rule, case, Path(folder), paths)
         answer = carry_out(Task(request, request.limits(), partial(analyse, look=Look())))

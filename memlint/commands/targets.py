@@ -1,4 +1,4 @@
-"""What was typed after `memlint check`, as files for source rules and requests for workers."""
+"""Turns the arguments of `memlint check` into files for source rules and requests for workers."""
 
 import ast
 import errno
@@ -24,7 +24,7 @@ from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
 
 _DECORATORS = ("memlint.workload", "memlint.targets.declare.workload")
-"""By its public name, and by that of its module."""
+"""The decorator by its public name, and by that of its module."""
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NUM_SHOWN = 5
 """Names of what was left out."""
@@ -32,18 +32,18 @@ _NUM_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What one argument stands for."""
+    """The files and requests that one argument stands for."""
 
     settings: Settings
-    """Of the configuration closest to it, with the command line's options on top."""
+    """The settings of the closest configuration, overridden by the command line's options."""
     root: Path
-    """Of the project it belongs to; paths in `settings` start here."""
+    """The root of the project it belongs to; paths in `settings` start here."""
     files: tuple[Path, ...]
     """Python files for the source rules, as paths relative to where the argument counts from."""
     requests: tuple[Request, ...]
     """Files whose Workloads are to be analysed."""
     excluded: tuple[Path, ...] = ()
-    """What was named and is excluded all the same."""
+    """Files that were named and are excluded all the same."""
     unaffected: tuple[str, ...] = ()
     """Targets of the project that no file that was named is a part of, if it matters."""
     lost: tuple[tuple[str, TargetError], ...] = ()
@@ -159,13 +159,13 @@ def _scripts(settings: Settings, root: Path, lost: dict[str, TargetError]) -> tu
 
 
 def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
-    """Whether one of the patterns of the project at `root` matches a file or directory in it."""
+    """Return True if a pattern of the project at `root` matches a file or directory in it."""
     absolute = Path(os.path.abspath(place))  # noqa: PTH100 -- what a link is called counts
     return exclusion(patterns, root)(absolute.parent.resolve() / absolute.name)
 
 
 def _declares(file: Path) -> bool:
-    """Whether the source declares a Workload, seen without running it."""
+    """Return True if the source declares a Workload, judged without running it."""
     try:
         text = file.read_bytes()
         if b"memlint" not in text or b"workload" not in text:
@@ -225,7 +225,7 @@ def together(targets: Iterable[Targets]) -> list[Targets]:
 
 
 def _is_single(*targets: Targets) -> bool:
-    """Whether only something in a file is analysed, which does not tell what all of the file needs."""
+    """Return True if only one thing in a file is analysed, which does not tell what all of the file needs."""
     return any(request.qualname for target in targets for request in target.requests)
 
 

@@ -42,7 +42,7 @@ class _Fused(torch.optim.Optimizer):
         self._dummy_overflow_buf = torch.tensor([0], dtype=torch.int, device="cuda")
 
     def _states(self, parameter: Tensor) -> dict[str, Tensor]:
-        """What is made of a parameter at its first step."""
+        """Make the state of a parameter at its first step."""
         raise NotImplementedError
 
     @torch.no_grad()

@@ -40,7 +40,7 @@ def _update(*operands: Any) -> None:
 
 
 def _nothing(*_: Any) -> int:
-    """What makes or forgets an optimizer on the host, which keeps no tensors."""
+    """Make or forget an optimizer on the host, which keeps no tensors."""
     return 0
 
 

@@ -1,7 +1,7 @@
-"""How programs find libraries that are not installed here, or that refuse to load without a GPU.
+"""Lets programs find libraries that are not installed here, or that refuse to load without a GPU.
 
-A stand-in is found last of all, and only by a program that imports the library itself: who merely asks whether it is
-there, as other packages do to choose their kernels, is told the truth until then. A package that the program imports
+A stand-in is found last of all, and only by a program that imports the library itself: until then, code that only
+probes for the package, as others do to choose their kernels, sees that it is absent. A package that the program imports
 finds what the same file imports as well, before it or after it.
 """
 
@@ -53,7 +53,7 @@ class StandIn(ModuleType):
 
 
 class _Metadata(Distribution):
-    """What `importlib.metadata` knows of a library that has a stand-in."""
+    """The metadata that `importlib.metadata` finds for a library that has a stand-in."""
 
     def __init__(self, library: Library) -> None:
         self._texts = {
@@ -78,7 +78,7 @@ class Finder(MetaPathFinder, Loader):
         self._extensions = _ExtensionFinder()
         self._used: set[str] = set()
         self.has_own_ops = False
-        """Whether the program has declared ops of a namespace of `torch.ops`."""
+        """True if the program has declared ops of a namespace of `torch.ops`."""
 
     def install(self) -> None:
         """Find them from now on, and replace what is known in those that are installed."""
@@ -198,7 +198,7 @@ def _entering(library: Library) -> Callable[[ModuleType], None]:
 
 
 def _program_imports(name: str) -> bool:
-    """Whether the line that asks imports, in a file of the program, or for one that imports the library as well."""
+    """Return True if the caller imports it in a file of the program, or for one that imports the library as well."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _IMPORTING:
         frame = frame.f_back

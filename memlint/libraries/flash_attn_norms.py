@@ -111,7 +111,7 @@ class RMSNorm(torch.nn.Module):
     def forward(
         self, x: Tensor, residual: Tensor | None = None, prenorm: bool = False, residual_in_fp32: bool = False
     ) -> Any:
-        """As `rms_norm_fn`."""
+        """Compute what `rms_norm_fn` does."""
         return rms_norm_fn(
             x, self.weight, self.bias, residual, dropout_p=self.dropout_p if self.training else 0.0, prenorm=prenorm,
             residual_in_fp32=residual_in_fp32,

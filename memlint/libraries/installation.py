@@ -21,7 +21,7 @@ from memlint.libraries.finders import Finder
 from memlint.libraries.plugins import Plugins
 
 LIBRARIES = (flash_attn_norms.library, flash_attn_3.library, apex.library, apex.extension)
-"""Those of the engine; all others are plugins."""
+"""The libraries of the engine; all others are plugins."""
 
 
 def install(ops: Iterable[Op] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What a library is: the functions that programs call, and the ops that are its kernels.
+"""The model of a library: the functions that programs call, and the ops that are its kernels.
 
 A file of this package says of one library what each function gives, what it saves for backward, and what its kernels
 take for themselves. Functions are plain PyTorch, mostly a `torch.autograd.Function`; a kernel is a function that
@@ -67,19 +67,19 @@ class Library:
         self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = (), assumption: str = ""
     ) -> None:
         self.name = name
-        """As it is imported."""
+        """The name that programs import."""
         self.distribution = distribution
-        """As it is installed."""
+        """The name that is installed."""
         self.version = version
         """The one whose sources were read."""
         self.extensions = extensions
         """Compiled modules of it, which refuse to load where there is no GPU."""
         self.modules: dict[str, dict[str, Any]] = {}
-        """What is known, by module and name."""
+        """The modelled functions and classes, by module and name."""
         self.patches: dict[str, Callable[[ModuleType], None]] = {}
         """Changes to modules of packages that are there, by module."""
         self.ops: dict[str, Callable[..., Any]] = {}
-        """What is known of `torch.ops`, by names such as "pyg::knn"."""
+        """The modelled ops of `torch.ops`, by names such as "pyg::knn"."""
         says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
         self._assumption = assumption or says
         self._ops = torch.library.Library(f"memlint_{name}", "FRAGMENT")
@@ -131,7 +131,7 @@ class Library:
         assume_once(self._assumption)
 
     def unknown(self, name: str) -> type:
-        """What stands for a function or class of the library that is not known: whoever uses it is told."""
+        """Return a placeholder for a function or class that is not modelled; using it raises an error that says so."""
         namespace = {"__module__": name.rpartition(".")[0], "_library": self, "_name": name}
         return _Unknown(name.rpartition(".")[2], (), namespace)
 

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 CHUNK = 2048 * 32
 """Elements that a block of a kernel has."""
 _SUMS = 320
-"""Of a norm."""
+"""The number of partial sums of a norm."""
 
 
 def norm_of(library: Library, tensors: Sequence[Tensor], *, per_tensor: bool, chunk: int) -> tuple[Tensor, Tensor]:

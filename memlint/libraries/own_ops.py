@@ -69,7 +69,7 @@ def _loaded(path: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """What was declared."""
+    """The declaration of one op."""
 
     name: str
     shapes: Callable[..., Any]
@@ -154,7 +154,7 @@ def declare(
     workspace: int | Callable[..., int],
     backward_workspace: int | Callable[..., int],
 ) -> None:
-    """What `memlint.op` does."""
+    """Declare an op: the implementation of `memlint.op`."""
     known = (*signature_of(shapes).parameters, "output")
     unknown = [each for each in saves if each not in known]
     if unknown:

@@ -1,4 +1,4 @@
-"""What transformers is told of attention that its models ask for by name: `attn_implementation="flash_attention_2"`.
+"""Settings of transformers for attention that models ask for by name: `attn_implementation="flash_attention_2"`.
 
 The library of that name is then found, and a kernel of the hub that is FlashAttention is that library. Nothing changes
 where no model asks: transformers does not choose a library because it could.

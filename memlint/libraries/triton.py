@@ -141,7 +141,7 @@ def _names_in(tree: ast.AST) -> set[str]:
 
 
 class _Driver:
-    """What libraries ask of `triton.runtime.driver.active`, answered as `torch.cuda` does."""
+    """The attributes of `triton.runtime.driver.active` that libraries read, answered as `torch.cuda` does."""
 
     def __init__(self) -> None:
         self.utils = SimpleNamespace(get_device_properties=self._properties)
@@ -163,7 +163,7 @@ class _Driver:
         """There is one."""
 
     def get_device_interface(self) -> ModuleType:
-        """What knows the device."""
+        """Return the module that describes the device."""
         return torch.cuda
 
     def get_active_torch_device(self) -> torch.device:
@@ -184,7 +184,7 @@ class _Driver:
 
 
 class _Kernel:
-    """What `triton.jit` makes of a function."""
+    """A function that `triton.jit` has wrapped."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
@@ -203,7 +203,7 @@ def _jit(fn: Callable[..., Any] | None = None, **_: Any) -> Any:
 
 
 class _Tuner:
-    """What `triton.autotune` makes of a kernel."""
+    """A kernel that `triton.autotune` has wrapped."""
 
     def __init__(self, fn: Any, configs: Sequence[Any], key: Sequence[str], restore_value: Sequence[str] = ()) -> None:
         self.fn, self.configs, self.keys, self.restore_value = fn, configs, key, restore_value or ()

@@ -29,13 +29,13 @@ F = TypeVar("F", bound=Located)
 
 
 class Entry(NamedTuple):
-    """What makes findings the same."""
+    """The key of a finding: findings with the same key are the same."""
 
     path: str
     """POSIX, relative to the folder of the baseline."""
     code: str
     text: str
-    """Of the line, without indentation; empty for line 1, and where it cannot be read."""
+    """The text of the line, without indentation; empty for line 1, and if it cannot be read."""
 
 
 class _Counted(BaseModel):

@@ -1,4 +1,4 @@
-"""What source rules found in files that have not changed since, kept in `.memlint_cache`: one entry for each file."""
+"""The findings of source rules in unchanged files, kept in `.memlint_cache`: one entry for each file."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class Cache:
     def __init__(self, root: Path, fingerprint: str) -> None:
         self.root = root.resolve()
         self.fingerprint = fingerprint
-        """What the findings depend on besides the file: see `fingerprint_of`."""
+        """The digest of everything but the file that the findings depend on: see `fingerprint_of`."""
 
     def read(self, path: str, content: bytes) -> list[Finding] | None:
         """Give what was found in the file at `path` when it had this content; None if that is not known."""

@@ -9,7 +9,7 @@ from memlint.lint.rule import Applicability, Correction, Edit
 from memlint.source.text import Source
 
 _PRIMARIES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
-"""What a method can be called on without parentheses."""
+"""Expressions on which a method can be called without parentheses."""
 
 
 def span(source: Source, node: ast.expr | ast.stmt) -> tuple[int, int]:

@@ -30,7 +30,7 @@ class Fixed:
     before: bytes
     after: bytes
     codes: tuple[str, ...]
-    """Of the findings that were corrected, one each."""
+    """The codes of the corrected findings, one each."""
 
     def diff(self) -> str:
         """Show what changes, as a unified diff."""

@@ -29,7 +29,7 @@ class _TimeIsUp(BaseException):
 
 
 class _Watched:
-    """Whether this process may become two, and where the copy says how many seconds it has; module state."""
+    """Module state: True if this process may become two, and the pipe that tells the copy how many seconds it has."""
 
     is_wanted = False
     pipe: int | None = None

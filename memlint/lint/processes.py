@@ -27,9 +27,9 @@ from memlint.source.files import python_files
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memlint.lint.processes import main; main()"
 _BATCH_NBYTES = 2**18
-"""Of source in one message: about a tenth of a second's work, far more than what the message costs."""
+"""Bytes of source per message: about a tenth of a second's work, which costs far more than the message."""
 HELPER_NBYTES = 2**20
-"""Of source that is as much work as starting a helper."""
+"""Bytes of source that are as much work as starting a helper."""
 
 Batch = list[tuple[int, str]]
 """Numbers and paths of files."""
@@ -37,14 +37,14 @@ Batch = list[tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a helper has to know."""
+    """The orders that a helper needs for its work."""
 
     rules: tuple[str, ...]
     """Codes."""
     rule_paths: tuple[str, ...]
     """Files and folders with a project's own rules."""
     codes: tuple[str, ...] | None
-    """That comments may name; None for those of all installed rules."""
+    """The codes that comments may name; None for those of all installed rules."""
     cache: tuple[str, str] | None
     """Root and fingerprint."""
 

@@ -44,7 +44,7 @@ class Registry:
     rules: tuple[Rule, ...]
     problems: tuple[Finding, ...]
     complete: bool = True
-    """Whether every rule that was asked for could be loaded; else a code that is not here may still be a rule's."""
+    """True if every rule that was asked for could be loaded; if not, a code that is not here may still be a rule's."""
 
     def __getitem__(self, code: str) -> Rule:
         """Find the rule of that code (in any case) or name; UsageError with the closest one if there is none."""

@@ -1,4 +1,4 @@
-"""What a rule is, what it may ask, and what it says.
+"""The interface of rules: how a rule is written, what it may ask, and what it reports.
 
 A rule is a class: its attributes name it, its docstring is its page (a sentence, what the rule does, sections with
 headings, a list of links), `bad` and `good` are run as tests and printed in the page. A SourceRule reads the text of a
@@ -67,7 +67,7 @@ class Severity(StrEnum):
 
 
 class Confidence(StrEnum):
-    """Where the bytes of a finding come from."""
+    """The source of the bytes of a finding."""
 
     EXACT_RETRACE = "exact-retrace"
     """The changed program was traced."""
@@ -82,7 +82,7 @@ class Confidence(StrEnum):
 
 
 class Applicability(StrEnum):
-    """What is known about a Correction."""
+    """The certainty about a Correction."""
 
     SAFE = "safe"
     """The program computes the same numbers and objects of the same types, and cannot fail where it did not."""
@@ -126,18 +126,18 @@ class Finding:
     peak_change: int | None = None
     """Bytes by which a peak changes after the fix, negative for a fall; None where it was not computed."""
     measure: Measure = "requested"
-    """Which peak that is."""
+    """The peak that changes."""
     fix: str
     correction: Correction | None = None
-    """What `--fix` does to the file; None where a person has to."""
+    """The change that `--fix` makes to the file; None if a person has to."""
     subject: str = ""
     """The code that one of memlint's own findings speaks of: of the rule that failed, or that a comment names."""
     library: Frame | None = None
-    """What was found in an installed package, where `path` and `line` are the project's call of it."""
+    """The line of an installed package that was found; `path` and `line` are then the project's call of it."""
 
 
 Findings = Iterator[Finding]
-"""What `check` yields."""
+"""The findings that `check` yields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Case:
     """The line the finding must be on; None for any."""
     title: str = ""
     dtype: str = "float32"
-    """Of the Workload, as in its record."""
+    """The dtype of the Workload, as in its record."""
     budget: int | None = None
     """Bytes the step may take."""
 
@@ -207,17 +207,17 @@ class Case:
 
 
 class Context(Protocol):
-    """What a rule may ask about the Workload that was traced."""
+    """The questions that a rule may ask about a traced Workload."""
 
     timeline: Timeline
     estimate: Estimate
     budget: int | None
     thorough: bool
-    """Whether to simulate alternatives to what a finding proposes, for a detailed report."""
+    """True to simulate alternatives to what a finding proposes, for a detailed report."""
 
     @property
     def workload(self) -> Workload:
-        """As it was analysed."""
+        """The Workload as it was analysed."""
 
     @property
     def device(self) -> Device:
@@ -229,7 +229,7 @@ class Context(Protocol):
 
     @property
     def assumed(self) -> frozenset[str]:
-        """Of `batch`, `dtype`, `optimizer` and `loss` those that memlint took because nobody says them."""
+        """Those of `batch`, `dtype`, `optimizer` and `loss` that memlint assumed, because nobody says them."""
 
     def retrace(self, change: Change) -> Estimate | None:
         """Trace the changed program and estimate it; None where the change does not apply to it."""
@@ -246,7 +246,7 @@ class Context(Protocol):
 
 
 class Rule:
-    """What a SourceRule, a TraceRule and memlint's own diagnostics have in common."""
+    """The base of SourceRule, TraceRule and memlint's own diagnostics."""
 
     code: ClassVar[str]
     """Letters and three digits, `MEM107`."""
@@ -256,9 +256,9 @@ class Rule:
     """One sentence; where it is not given, the first of the docstring."""
     severity: ClassVar[Severity]
     looks_at: ClassVar[str]
-    """What the page says that the rule needs."""
+    """The line of the page that says what the rule needs."""
     saving: ClassVar[str] = ""
-    """What the page says first about how the saving is computed."""
+    """The first sentence of the page about how the saving is computed."""
     words: ClassVar[tuple[str, ...]] = LIBRARIES
     """In lower case. Files without any of these words are not parsed for the rule's sake; empty for every file."""
     bad: ClassVar[tuple[Case, ...]] = ()
@@ -372,14 +372,14 @@ def place_of(frame: Frame | None, context: Context) -> dict[str, Any]:
 
 
 def _line_of(path: str, qualname: str) -> int:
-    """Where a file defines a class or function; 1 where that is not seen."""
+    """Return the line on which a file defines a class or function; 1 if it is not found."""
     source = source_at(path)
     nodes = source.index.of(ast.ClassDef, ast.FunctionDef) if source is not None else ()
     return next((node.lineno for node in nodes if node.name == qualname.partition(".")[0]), 1)
 
 
 def is_notable(peak_change: int, peak: int) -> bool:
-    """Whether a fall of the peak, in bytes, is large enough for more than a note."""
+    """Return True if a fall of the peak, in bytes, is large enough for more than a note."""
     return -peak_change >= max(NOTABLE_NBYTES, NOTABLE_SHARE * peak)
 
 
@@ -392,7 +392,7 @@ def _is_worth_a_change(peak_change: int, peak: int, context: Context) -> bool:
 
 
 def describe_peak(estimate: Estimate) -> str:
-    """Where the peak is: bytes, phase, kernel and line."""
+    """Describe the peak: bytes, phase, kernel and line."""
     place = f" at {estimate.frame}" if estimate.frame else ""
     return (
         f"{format_nbytes(estimate.requested.estimate)} in {estimate.phase.value}, {estimate.op or 'no kernel'}{place}"

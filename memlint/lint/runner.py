@@ -24,7 +24,7 @@ class Checker:
 
     rules: tuple[Rule, ...]
     codes: Collection[str] | None = None
-    """That suppression comments may name, by default those of all installed rules."""
+    """The codes that suppression comments may name, by default those of all installed rules."""
     cache: Cache | None = None
 
     def known(self, path: str) -> list[Finding] | None:
@@ -56,7 +56,7 @@ class Checker:
 
 
 def concerns(content: bytes, rules: Iterable[Rule]) -> bool:
-    """Whether one of the words that some rule looks for stands in a file, so that it is worth reading its syntax."""
+    """Return True if a file contains one of the words that some rule looks for, so that its syntax is worth reading."""
     content = content.lower()
     return any(not words or any(word.encode() in content for word in words) for words in {r.words for r in rules})
 
@@ -94,7 +94,7 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]
 
 
 def looks_at_steps(rule: Rule) -> TypeGuard[SourceRule]:
-    """Whether a SourceRule also looks at traced steps."""
+    """Return True if a SourceRule also looks at traced steps."""
     return isinstance(rule, SourceRule) and type(rule).check_steps is not SourceRule.check_steps
 
 

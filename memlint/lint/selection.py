@@ -16,7 +16,7 @@ from memlint.lint.diagnostics import Diagnostic
 from memlint.lint.rule import Rule
 
 OWN_LETTERS = "MEM"
-"""With which the codes of the built-in rules begin."""
+"""The letters with which the codes of the built-in rules begin."""
 
 
 def select_rules(
@@ -68,7 +68,7 @@ class FileIgnores:
         )
 
     def ignores(self, code: str, path: str | Path) -> bool:
-        """Whether a finding of `code` in the file at `path` is not wanted."""
+        """Return True if a finding of `code` in the file at `path` is not wanted."""
         return any(
             code.startswith(ignored) and _matches(self.root, Path(path), pattern)
             for pattern, ignored in self.by_pattern
@@ -76,7 +76,7 @@ class FileIgnores:
 
 
 def _matches(root: Path, path: Path, pattern: str) -> bool:
-    """Whether the file's name or its path below `root` matches; `*` also stands for `/`, and a leading `!` negates."""
+    """Return True if the name or the path below `root` matches; `*` also stands for `/`, and a leading `!` negates."""
     if pattern.startswith("!"):
         return not _matches(root, path, pattern[1:])
     absolute = path.resolve()

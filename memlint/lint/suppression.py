@@ -18,11 +18,11 @@ class Located(Protocol):
 
     @property
     def code(self) -> str:
-        """Of the rule."""
+        """The code of the rule."""
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """The path of the file."""
 
     @property
     def line(self) -> int:
@@ -43,7 +43,7 @@ F = TypeVar("F", bound=Located)
 def settled(
     source: Source, findings: Iterable[Finding], rules: Collection[Rule], codes: Collection[str] | None = None
 ) -> list[Finding]:
-    """What the comments of `source` leave of the `findings` that its Source rules among `rules` gave.
+    """Return the `findings` of the Source rules among `rules` that comments of `source` do not suppress.
 
     Malformed and unused comments are reported, if `rules` hold those diagnostics. `codes` are those that comments may
     name, by default those of all installed rules; empty if they are not all known.
@@ -115,7 +115,7 @@ def unused(
 
 
 def _any_within(lines: Sequence[int], suppression: Suppression) -> bool:
-    """Whether one of `lines`, which ascend, is covered."""
+    """Return True if one of `lines`, which ascend, is covered."""
     position = bisect_left(lines, suppression.first)
     return position < len(lines) and lines[position] <= suppression.last
 

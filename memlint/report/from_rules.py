@@ -18,7 +18,7 @@ _KINDS: dict[type[MemlintError], ErrorKind] = {
 }
 
 _ALIKE = ("code", "path", "line", "column", "message", "nbytes", "peak_change", "measure", "fix", "subject")
-"""What a rule's finding and its record call by the same name."""
+"""The fields that have one name in a rule's finding and in its record."""
 
 
 def library_of(frame: Frame) -> Place | None:
@@ -29,7 +29,7 @@ def library_of(frame: Frame) -> Place | None:
 
 
 def finding_of(finding: rule.Finding, workload: str | None = None, position: int | None = None) -> RunFinding:
-    """What a rule found, in the Workload of this name that stands at `position`, if it was found in one."""
+    """Make the record of a rule's finding, in the Workload of this name at `position` if it was found in one."""
     alike = {name: getattr(finding, name) for name in _ALIKE}
     return RunFinding(
         **alike,
@@ -48,5 +48,5 @@ def error_of(error: MemlintError, traceback: Iterable[str] = ()) -> Error:
 
 
 def failed_target(target: str, error: Error) -> Workload:
-    """What stands in a Report for a target of which no Workload could be loaded."""
+    """Make the entry of the Report for a target of which no Workload could be loaded."""
     return Workload(name=target, target=target, error=error)

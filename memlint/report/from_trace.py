@@ -16,7 +16,7 @@ from memlint.whatif.plan import ChangePlan
 from memlint.whatif.simulation import WhatIf
 
 NUM_STRETCHES = 72
-"""Of a Course: what fits on a line of a terminal."""
+"""The number of stretches of a Course: as many as fit on a line of a terminal."""
 
 
 def moment_of(estimate: Estimate) -> dict[str, Any]:

@@ -74,20 +74,20 @@ class Peak(Record):
     """The four peaks of a step."""
 
     requested: Interval
-    """What tensors asked for."""
+    """The bytes that tensors asked for."""
     allocated: Interval
     """`torch.cuda.max_memory_allocated`: with the allocator's rounding."""
     reserved: Interval
     """`torch.cuda.max_memory_reserved`: whole segments."""
     device: Interval
-    """What nvidia-smi shows: reserved and the CUDA context."""
+    """The bytes that nvidia-smi shows: reserved and the CUDA context."""
 
     def __getitem__(self, measure: Measure) -> Interval:
         return cast("Interval", getattr(self, measure))
 
 
 class BufferKind(Located):
-    """What a Buffer is, and what made it."""
+    """The kind of a Buffer, and the line and kernel that made it."""
 
     category: CategoryName
     op: str
@@ -108,7 +108,7 @@ class AliveBuffer(BufferKind):
 
 
 class ModuleBytes(Record):
-    """What one module holds at the peak, its submodules not counted."""
+    """The bytes that one module holds at the peak, without its submodules."""
 
     module: str
     """Path in the model, empty for the model itself and for what lies outside of it."""
@@ -119,14 +119,14 @@ class ModuleBytes(Record):
 
 
 class LineBytes(Located):
-    """What one source line holds at the peak."""
+    """The bytes that one source line holds at the peak."""
 
     source: str = ""
     """The text of the line, or of the library's, without indentation."""
     nbytes: NonNegativeInt
     num_buffers: NonNegativeInt
     dtype: str = ""
-    """Of the biggest Buffer, as is `shape`."""
+    """The dtype of the biggest Buffer; `shape` is of the same Buffer."""
     shape: tuple[NonNegativeInt, ...] = ()
     categories: dict[CategoryName, NonNegativeInt] = {}
     module: str = ""
@@ -152,7 +152,7 @@ class Course(Record):
 
 
 class StreamPeak(Record):
-    """What one CUDA stream takes at its own peak: each has pools of its own in the caching allocator."""
+    """The bytes of one CUDA stream at its own peak: each has pools of its own in the caching allocator."""
 
     stream: NonNegativeInt
     """0 is the default stream."""
@@ -169,18 +169,18 @@ class Traffic(Record):
     kind: str
     """As `torch.distributed` calls it: `all_gather`."""
     ranks: NonNegativeInt
-    """Of each group."""
+    """The number of ranks in each group."""
     within_node: bool
-    """Whether all ranks of a group are on one machine, of eight GPUs."""
+    """True if all ranks of a group are on one machine, of eight GPUs."""
     calls: NonNegativeInt
     nbytes: NonNegativeInt
-    """Of all tensors that they gather, reduce or send."""
+    """The bytes of all tensors that they gather, reduce or send."""
     sent: NonNegativeInt
-    """What a rank sends for that over its links, in a ring."""
+    """The bytes that a rank sends for that over its links, in a ring."""
 
 
 class Outside(Record):
-    """What is held on a GPU by something else than the caching allocator."""
+    """Bytes on a GPU that something else than the caching allocator holds."""
 
     name: str
     """`CUDA context`, `NCCL among 8 ranks (all_gather)`."""
@@ -188,16 +188,16 @@ class Outside(Record):
 
 
 class Ranks(Record):
-    """Which process of many was simulated."""
+    """The process of many that was simulated."""
 
     rank: NonNegativeInt
     world_size: NonNegativeInt
     strategy: str = ""
     """How the model was spread over ranks, where that was asked for: `ddp`, `fsdp`."""
     traffic: Several[Traffic] = []
-    """Of the last step, most bytes first."""
+    """The traffic of the last step, most bytes first."""
     outside: Several[Outside] = []
-    """What lies on the GPU outside of the caching allocator, part of the peak of `device` alone."""
+    """The bytes on the GPU outside of the caching allocator, part of the peak of `device` alone."""
     others: str = ""
     """How other ranks may differ from this one."""
 
@@ -223,7 +223,7 @@ class PeakMoment(Located):
 
 
 class Estimate(PeakMoment):
-    """What a step takes, and what is alive when it takes most."""
+    """The peaks of a step, and what is alive at the highest."""
 
     doubtful: Annotated[Several[Doubtful], Field(exclude_if=lambda doubtful: not doubtful)] = []
     """Why the peak of `device` is an interval; left out where it is none."""
@@ -246,7 +246,7 @@ class Estimate(PeakMoment):
 
 
 class Site(BufferKind):
-    """What Buffers that one line made alike have in common."""
+    """The common description of Buffers that one line made alike."""
 
     function: str = ""
     """The function that the line stands in."""
@@ -375,21 +375,21 @@ class Graph(Buffers):
 
 
 class Limit(Record):
-    """What a peak is held against."""
+    """A limit, and the peak that is compared with it."""
 
     limit: NonNegativeInt
     limit_name: str
-    """What the limit is: title of a GPU, or `budget`."""
+    """The name of the limit: title of a GPU, or `budget`."""
     measure: Measure = "device"
-    """Which of the four peaks is compared."""
+    """The one of the four peaks that is compared."""
 
 
 class Verdict(Limit):
-    """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
+    """The outcome of comparing a peak with a limit; `uncertain` when the limit lies between its low and high."""
 
     outcome: Outcome
     level: Literal["error", "warning"] = "error"
-    """Whether exceeding it fails the run."""
+    """`error` if exceeding it fails the run."""
 
 
 class Assumption(Located):
@@ -397,7 +397,7 @@ class Assumption(Located):
 
     text: str
     found: Annotated[bool, Field(exclude_if=lambda found: not found)] = False
-    """Whether the project's own files say so; left out where nobody does."""
+    """True if the project's own files say so; left out if nobody does."""
 
 
 class Change(PeakMoment):
@@ -406,11 +406,11 @@ class Change(PeakMoment):
     kind: str
     """Name of the change in `memlint.whatif.changes`."""
     text: str
-    """What to do."""
+    """The change to make."""
     snippet: Several[str] = []
     """Lines of Python that do it to a `model`, where the text does not say it all."""
     effect: Literal["exact", "numerics", "dynamics"]
-    """What it does to training: nothing, other rounding, or another course."""
+    """The effect on training: none, other rounding, or another course."""
     peak_change: int
     """How the peak of requested bytes changes against the program as it is; negative saves."""
     recompute_flops: NonNegativeInt = 0
@@ -423,7 +423,7 @@ class Plan(Limit):
     """Changes that bring the peak below a limit, in the order in which to make them."""
 
     met: bool
-    """Whether the limit holds after the last change; if not, this is the best that was found."""
+    """True if the limit holds after the last change; if not, this is the best that was found."""
     changes: Several[Change] = []
     num_traces: NonNegativeInt = 0
     """How many programs were traced to find it."""
@@ -448,14 +448,14 @@ class SweepRow(Record):
     reserved: Interval | None = None
     device: Interval | None = None
     outcome: Outcome | None = None
-    """Whether `device` stays within the GPU; None for the host, of which memlint knows no limit."""
+    """The outcome of comparing `device` with the GPU; None for the host, of which memlint knows no limit."""
     evidence: Literal["traced", "computed"] = "traced"
-    """Whether a step of this batch was run, or its peaks follow from steps of others."""
+    """`traced` if a step of this batch was run, `computed` if its peaks follow from steps of others."""
     error: str | None = None
 
 
 class OnGpu(Record):
-    """What is found out of one Workload with one dtype on one GPU."""
+    """The results for one Workload with one dtype on one GPU."""
 
     name: str
     target: str
@@ -466,13 +466,13 @@ class OnGpu(Record):
     """As in the catalogue."""
     gpu_title: str
     gpu_nbytes: NonNegativeInt
-    """What a process can use; 0 for the host, of which memlint knows no limit."""
+    """The bytes that a process can use; 0 for the host, of which memlint knows no limit."""
     strategy: Annotated[str, Field(exclude_if=lambda strategy: not strategy)] = ""
     """How the model is spread over ranks; left out where that was not asked for."""
     world_size: Annotated[NonNegativeInt, Field(exclude_if=lambda size: size == 1)] = 1
     """Ranks; left out with one. The batch is that of each."""
     is_partial: bool = False
-    """Whether it was stopped before it was complete."""
+    """True if it was stopped before it was complete."""
     error: str | None = None
     """Why there is nothing."""
     hint: str = ""
@@ -482,13 +482,13 @@ class Sweep(OnGpu):
     """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
 
     dimensions: dict[str, NonNegativeInt] = {}
-    """Those that the Workload declares, with their sizes."""
+    """The dimensions that the Workload declares, with their sizes."""
     rows: Several[SweepRow] = []
-    """By batch size."""
+    """The results by batch size."""
     largest: SweepRow | None = None
     """The largest batch that surely fits, if one was found."""
     is_limit: bool = False
-    """Whether it is known that no larger one surely fits."""
+    """True if it is known that no larger one surely fits."""
     traced: Several[NonNegativeInt] = []
     """Batch sizes that were run."""
     note: str | None = None
@@ -496,13 +496,13 @@ class Sweep(OnGpu):
 
 
 class Budget(Record):
-    """What a Workload may take, by itself and against an earlier Report; None where that is not limited."""
+    """The limits of a Workload's peaks, by itself and against an earlier Report; None if that is not limited."""
 
     max: NonNegativeInt | None = None
     max_increase: int | None = None
     max_increase_percent: float | None = None
     level: Literal["error", "warning"] = "error"
-    """Whether exceeding it fails the run."""
+    """`error` if exceeding it fails the run."""
 
 
 class Write(Located):
@@ -542,7 +542,7 @@ class Script(Record):
     step_peaks: Several[NonNegativeInt] = []
     """Highest requested bytes in each step, the evaluation and saving after it included."""
     step_seconds: Several[float] = []
-    """What each whole step took to simulate."""
+    """The seconds that each whole step took to simulate."""
     ending: str
     """Why the run was over."""
     not_reached: Several[PhaseName] = []
@@ -566,7 +566,7 @@ class FittingGpu(Record):
     title: str
     total_nbytes: NonNegativeInt
     price: Annotated[float, Field(ge=0)] | None = None
-    """As the configuration has it, in whatever unit; None where it has none."""
+    """The price in the configuration, in its unit; None if it has none."""
 
 
 class Workload(Record):
@@ -590,7 +590,7 @@ class Workload(Record):
     origin: str = ""
     """`target`, `declared`, `config`, `discovered`, `script` or `recording`."""
     script: Script | None = None
-    """Of a script that was run."""
+    """The script, if one was run."""
     ranks: Annotated[Ranks | None, Field(exclude_if=lambda ranks: ranks is None)] = None
     """Left out of a program that joins no process group."""
     guessed: str = ""
@@ -598,15 +598,15 @@ class Workload(Record):
     assumptions: Several[Assumption] = []
     estimate: Estimate | None = None
     timeline: Timeline | None = None
-    """Where it was asked for."""
+    """The lifetimes of Buffers, if they were asked for."""
     graph: Graph | None = None
-    """Where it was asked for."""
+    """The graph of the last step, if it was asked for."""
     verdict: Verdict | None = None
     """Against the GPU."""
     fitting: Annotated[list[FittingGpu] | None, Field(exclude_if=lambda gpus: gpus is None)] = None
     """GPUs that it would fit into, cheapest first, those without a price by their memory; left out of the host's."""
     allowed: Budget | None = None
-    """What its configuration allows it; None where that says nothing."""
+    """The limits in its configuration; None if that says nothing."""
     budget: Verdict | None = None
     """Against the most that it is allowed."""
     sweep: Several[Sweep] = []
@@ -614,18 +614,18 @@ class Workload(Record):
     what_ifs: Several[Change] = []
     """Changes that rules had simulated, each made alone; those of the same kind next to each other."""
     plan: Plan | None = None
-    """Where one was asked for."""
+    """The plan, if one was asked for."""
     error: Error | None = None
     """Why there is no Estimate, or, of a script, why it is of less than was asked for."""
 
     @property
     def file(self) -> str:
-        """Where its target is."""
+        """The file of its target."""
         return self.target.partition("::")[0]
 
     @property
     def measure(self) -> Measure:
-        """Which of the four peaks says most: the one that is held against the GPU."""
+        """The peak that matters most: the one that is compared with the GPU."""
         return self.verdict.measure if self.verdict else "requested" if self.gpu == "cpu" else "device"
 
     @property
@@ -650,13 +650,13 @@ class Finding(Record):
     peak_change: int | None = None
     """How a peak changes when the fix is made; negative saves."""
     measure: Measure = "requested"
-    """Which peak that is."""
+    """The peak that changes."""
     fix: str = ""
-    """What to do about it."""
+    """How to fix it."""
     workload: str | None = None
     """Name of the Workload it was found in; None for rules that read only the source."""
     workload_position: NonNegativeInt | None = None
-    """Where that Workload stands in `workloads`, counted from 0: several may have one name."""
+    """The position of that Workload in `workloads`, counted from 0: several may have one name."""
 
 
 class RunFinding(Finding):
@@ -681,7 +681,7 @@ class Stale(Record):
     path: str
     code: str
     text: str
-    """Of the line; empty for the first, where findings about a whole file stand."""
+    """The text of the line; empty for the first, which stands for findings about a whole file."""
     count: NonNegativeInt
     """How many of them are gone."""
 
@@ -704,7 +704,7 @@ class CodeCount(Record):
 
 
 class Settings(Record):
-    """What was asked for, on the command line or in the configuration; None where it was left to memlint."""
+    """The settings that were asked for, on the command line or in the configuration; None if left to memlint."""
 
     batch: NonNegativeInt | None = None
     dtype: str | None = None
@@ -717,7 +717,7 @@ class Settings(Record):
     world_size: Annotated[NonNegativeInt | None, Field(exclude_if=lambda size: size is None)] = None
     rank: Annotated[NonNegativeInt | Literal["worst"] | None, Field(exclude_if=lambda rank: rank is None)] = None
     budget: NonNegativeInt | None = None
-    """What Workloads may take that have no budget of their own."""
+    """The bytes that Workloads without a budget of their own may take."""
     select: Several[str] = []
     extend_select: Several[str] = []
     ignore: Several[str] = []
@@ -746,5 +746,5 @@ class Report(Record):
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Of all verdicts."""
+        """The outcomes of all verdicts."""
         return [verdict.outcome for workload in self.workloads for verdict in workload.verdicts]

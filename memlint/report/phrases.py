@@ -30,14 +30,14 @@ MEASURES: dict[Measure, str] = {
 }
 """The four peaks, and what to compare each with."""
 BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
-"""What is said of a budget."""
+"""The words for the outcome of a budget."""
 CAUSES = {"context": "CUDA context", "cache": "cache", "workspaces": "workspaces"}
 """Why the peak of `device` is an interval, in words."""
 _WIDE = 0.1
-"""From what share of the estimate on the reasons of an interval are worth a line."""
+"""The share of the estimate from which on the reasons of an interval are worth a line."""
 
 NO_MODULE = "(no submodule)"
-"""Of what belongs to the model itself, or lies outside of it."""
+"""Stands for what belongs to the model itself, or lies outside of it."""
 
 _ORIGINS = {
     "target": "named on the command line",
@@ -48,7 +48,7 @@ _ORIGINS = {
 }
 _MOST_STEPS = 6
 _ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
-"""Where packages are installed: long, and of interest to nobody who reads a table."""
+"""The path of installed packages: long, and of no interest to readers of a table."""
 
 
 def place_text(path: str | None, line: int | None = None, library: Place | None = None) -> str:
@@ -89,7 +89,7 @@ def program_name(script: Script) -> str:
 
 
 def program_text(program: Program) -> str:
-    """What a script started, and whether it could speak with others."""
+    """Describe a program that a script started, and whether it could reach other machines."""
     reach = "which reached no other machine" if program.is_offline else "which nothing held back from the network"
     return f"program: {program.command}, {reach}"
 
@@ -101,7 +101,7 @@ def not_guarded_text(script: Script) -> str:
 
 
 def not_reached_text(script: Script) -> str:
-    """What the run may have ended before; empty if nothing."""
+    """Name the phases that the run may have ended before; empty if none."""
     phases = " and ".join(script.not_reached)
     return f"not reached, if the script has it: {phases}; memlint run --whole goes on to the end" if phases else ""
 
@@ -126,7 +126,7 @@ def origin_text(workload: Workload) -> str:
 
 
 def line_detail(line: LineBytes) -> str:
-    """What says most about a line beside its place: its text, or else the module or the categories."""
+    """Return what says most about a line beside its place: its text, or else the module or the categories."""
     return line.source or line.module or ", ".join(map(spaced, line.categories))
 
 
@@ -136,7 +136,7 @@ def listed(*parts: str | None) -> str:
 
 
 def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: str | None) -> str:
-    """What is simulated, in the order in which one would type it: `train step, batch 8, float32, adamw`."""
+    """Describe the simulated step, in the order in which one would type it: `train step, batch 8, float32, adamw`."""
     return listed(f"{mode} step" if mode else "", f"batch {batch}" if batch else "", dtype, *others)
 
 
@@ -189,7 +189,7 @@ def share(part: int, whole: int) -> str:
 
 
 def cost(change: Change, effect: str = "") -> str:
-    """What a Change does to training and how much longer a step computes; `effect` may be coloured."""
+    """Describe the effect of a Change on training and the longer time of a step; `effect` may be coloured."""
     more = f", {change.recompute_share:.0%} more FLOPs" if change.recompute_share >= 0.005 else ""
     return (effect or change.effect) + more
 

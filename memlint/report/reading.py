@@ -22,11 +22,11 @@ from memlint.report.model import Report
 from memlint.report.text_style import cut
 
 MOST_NBYTES = 32 * 2**20
-"""Of a file, and of what a zip holds: timelines of 300,000 events, and 1 GiB of memory at worst."""
+"""Bytes of a file, and of the contents of a zip: timelines of 300,000 events, and 1 GiB of memory at worst."""
 MOST_DEPTH = 32
-"""Of lists and objects in each other; a Report of version 1 has 8."""
+"""Levels of lists and objects within each other; a Report of version 1 has 8."""
 MOST_ENTRIES = 25_000
-"""Of a list or an object: the results GitHub takes of a run. Lists of numbers may be longer."""
+"""Entries of a list or an object: the results GitHub takes of a run. Lists of numbers may be longer."""
 MOST_WORKLOADS = 2_000
 """Each is compared with those of another report; timm has 1,300 models."""
 LONGEST = 4_000
@@ -36,7 +36,7 @@ LARGEST = 2**63 - 1
 _MOST_DIGITS = len(f"-{LARGEST}")
 _MOST_ZIPPED = 16
 _SIGNATURE = b"PK\x01\x02"
-"""With which the entry of a zip's directory begins."""
+"""The signature with which the entry of a zip's directory begins."""
 _LONGEST_PLACE = 200
 _TOO_DEEP = f"it has lists and objects in each other more than {MOST_DEPTH} deep"
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError)
@@ -177,7 +177,7 @@ def _check_version_and_workloads(document: Any) -> None:
 
 
 def _first(error: ValidationError) -> str:
-    """What is wrong in the first place of those that are."""
+    """Describe the first of the errors."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{cut(place, _LONGEST_PLACE)}: {first['msg']}" if place else first["msg"]

@@ -1,4 +1,4 @@
-"""What is asked of a sweep, and what it and a fit say: plain records for JSON, every size in bytes."""
+"""The orders of a sweep, and the results of sweep and fit: plain records for JSON, every size in bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Spread = tuple[tuple[str | None, int | None], ...]
 
 
 class Order(Record):
-    """Which tables to make of every Workload of a target."""
+    """The tables to make of every Workload of a target."""
 
     batches: tuple[int, ...]
     dtypes: tuple[str, ...] = ()
-    """None of them for that of the Workload."""
+    """Empty for the dtype of the Workload."""
     gpus: tuple[str, ...] = ()
-    """None of them for that of the Workload."""
+    """Empty for the GPU of the Workload."""
     dimensions: dict[str, tuple[int, ...]] = {}
     """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
     spread: Spread = ((None, None),)
@@ -39,7 +39,7 @@ class FitOrder(Record):
 
 
 class Document(Record):
-    """What a run says."""
+    """The document that a run writes."""
 
     version: Literal[1] = 1
     tool: str
@@ -57,7 +57,7 @@ class BatchParts(Record):
 
     num_parts: int
     batch: int
-    """Of each part."""
+    """The batch of each part."""
     device: Interval
 
 
@@ -65,24 +65,24 @@ class Way(Record):
     """A Workload with some changes made together."""
 
     changes: tuple[str, ...]
-    """What to do; nothing for the Workload as it is."""
+    """The changes to make; empty for the Workload as it is."""
     effect: Literal["exact", "numerics"]
-    """The strongest of theirs: every value stays what it was, or is rounded otherwise."""
+    """The strongest effect of the changes: every value stays the same, or is rounded otherwise."""
     flops_change: float = 0.0
-    """By how much a step computes more, as a share of what it computes as it is."""
+    """The additional FLOPs of a step, as a share of those of the unchanged one."""
     largest: SweepRow | None = None
     """The largest batch that surely fits."""
     is_limit: bool = False
-    """Whether it is known that no larger one surely fits."""
+    """True if it is known that no larger one surely fits."""
     parts: BatchParts | None = None
     """The fewest in which the batch asked for surely fits, where there are any."""
 
 
 class Fit(OnGpu):
-    """What of one Workload fits."""
+    """The batches of one Workload that fit."""
 
     batch: int
-    """As asked for."""
+    """The batch that was asked for."""
     strategy: str = ""
     """How the model is spread over ranks."""
     world_size: int = 1

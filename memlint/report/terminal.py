@@ -125,7 +125,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
 
 
 def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
-    """What the script would have done to files and asked of the network, and the programs that it started."""
+    """List what the script would have written and sent over the network, and the programs that it started."""
     if script is None or not (script.writes or script.connections or script.programs or script.not_guarded):
         return
     yield paint("  Kept from the script", bold=True)
@@ -235,7 +235,7 @@ def _reasons(doubtful: Sequence[Doubtful], paint: TextStyle) -> Iterator[str]:
 
 
 def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
-    """What each stream's pools take of what is reserved."""
+    """List how much of what is reserved the pools of each stream take."""
     if estimate.streams:
         yield paint("  Reserved by stream", bold=True)
     rows = [
@@ -246,7 +246,7 @@ def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
 
 
 def _ranks(ranks: Ranks | None, paint: TextStyle) -> Iterator[str]:
-    """What the rank exchanges in a step, and what it holds for that."""
+    """List what the rank exchanges in a step, and what it holds for that."""
     if ranks is None or not (ranks.traffic or ranks.outside):
         return
     if ranks.traffic:

@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class TextStyle:
-    """What the terminal or file can show, and how much of it is wanted."""
+    """The abilities of the terminal or file, and how much of them is wanted."""
 
     color: bool = False
     width: int = 100
@@ -26,7 +26,7 @@ class TextStyle:
     is_terminal: bool = False
     """True if other lines are broken between words, so that the width holds them; what programs read is not."""
     blocks: bool = True
-    """Whether the terminal can show block characters."""
+    """True if the terminal can show block characters."""
     verbosity: int = 0
     """-1: verdicts, errors and findings only; 1: every row, and single Buffers."""
 

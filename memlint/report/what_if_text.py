@@ -1,4 +1,4 @@
-"""What a Workload would take otherwise, as text: with other batch sizes, with single Changes, and with a plan."""
+"""What-if results of a Workload as text: with other batch sizes, with single Changes, and with a plan."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -60,7 +60,7 @@ def plan_lines(plan: Plan, estimate: Estimate, paint: TextStyle) -> Iterator[str
 
 
 def _verdict(plan: Plan, name: str, nbytes: int, high: int, paint: TextStyle) -> str:
-    """Whether the limit holds after the last Change."""
+    """State whether the limit holds after the last Change."""
     if plan.met:
         kept = paint("kept", "green", bold=True)
         return f"With all of them the {name} is {kept}: {format_nbytes(nbytes)}"
@@ -90,7 +90,7 @@ def what_if_lines(changes: list[Change], estimate: Estimate, paint: TextStyle) -
 
 
 def _place(at: Change | Estimate) -> str:
-    """Where the peak is."""
+    """Describe the place of the peak."""
     return listed(at.phase, f"{PurePath(at.path).name}:{at.line}" if at.path else at.op)
 
 

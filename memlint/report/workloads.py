@@ -18,7 +18,7 @@ class FindingsByWorkload(NamedTuple):
     of_workloads: list[list[Finding]]
     """For each Workload its own."""
     of_source: list[Finding]
-    """Those of no Workload in the Report."""
+    """The findings of no Workload in the Report."""
 
 
 def findings_by_workload(report: Report) -> FindingsByWorkload:

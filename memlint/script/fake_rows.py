@@ -1,4 +1,4 @@
-"""Data sets of Hugging Face that are not on this machine, made up of random words, black images and silence."""
+"""Fake data for data sets of Hugging Face that are not on this machine: random words, black images and silence."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
 
 _NUM_ROWS, _NUM_WORDS = 256, 512
-"""Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
+"""Rows of each fake split, and words of each text in it: as long as most scripts cut texts to, or longer."""
 _NUM_ASKED, _NUM_ANSWERED = 256, 1792
-"""Words of each message of a conversation: both are as long as trainers cut them to, and what packs them is full; some
-trainers leave out what is asked at such a length alone."""
+"""Words of each message of a conversation: together as many as trainers cut them to, so that packed rows are full; some
+trainers leave out conversations whose prompt alone has such a length."""
 _NUM_STEPS = 8
-"""Of a solution."""
+"""The number of steps of a solution."""
 _TIMES_STREAMED = 400
 """How often a stream gives its rows: scripts skip tens of thousands, or take them for evaluation."""
 _SPLITS = ("train", "validation", "test")
 _VOCABULARY = 1000
 _SECONDS, _NUM_RECORDINGS = 10, 64
-"""Of each made-up recording, and how many there are of them: each row has its own bytes."""
+"""The seconds of each fake recording, and the number of different ones: each row has its own bytes."""
 _DATA: dict[str, Any] = json.loads(resources.files(__package__).joinpath("data_set_columns.json").read_text("utf-8"))
 """Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text.
 

@@ -22,11 +22,11 @@ _DATA: dict[str, dict[str, Any]] = json.loads(
     resources.files(__package__).joinpath("known_configs.json").read_text("utf-8")
 )
 KNOWN_CONFIGS: dict[str, Config] = {name: _config(fields) for name, fields in _DATA["models"].items()}
-"""By the last part of the name, in lower case."""
+"""Configs by the last part of the model's name, in lower case."""
 STABLE_DIFFUSION: dict[str, Config] = {name: _config(fields) for name, fields in _DATA["stable_diffusion"].items()}
-"""Of versions 1.4 and 1.5 by folder of the repository. With diffusers the class is that of the model."""
+"""Configs of versions 1.4 and 1.5 by folder of the repository. With diffusers the class is that of the model."""
 ARCHITECTURES: dict[str, str] = _DATA["architectures"]
-"""What their config.json names as the class of the model, by class of the config."""
+"""The class of the model that their config.json names, by class of the config."""
 
 
 def known_config(name: str, folder: str = "") -> Config | None:

@@ -83,7 +83,7 @@ class Reruns:
         self.take_steps: Callable[[int], None] = lambda _num: None
         """Called in a copy that is to end after as many steps."""
         self.send: Callable[[Trace | None], NoReturn] | None = None
-        """In a copy with Changes: receives its Trace, or None if it failed, and ends it."""
+        """Ends a copy with Changes, and receives its Trace, or None if it failed."""
         self.is_asked = True
         """True if anybody needs a Trace of this process."""
         self._copy: Connection | None = None

@@ -32,12 +32,12 @@ from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import observed, without_collector
 
 _exit = os._exit
-"""Not what a script makes of it."""
+"""The original `os._exit`; scripts may replace it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
-    """What was seen of a script."""
+    """The observations from the run of a script."""
 
     script: Script
     trace: Trace
@@ -45,11 +45,11 @@ class ScriptRun:
     num_steps: int
     """Whole steps that were taken."""
     seconds: tuple[float, ...]
-    """Of each of these."""
+    """The seconds of each of these."""
     batch: int | None
     """Leading size of the first input of the first training call."""
     precision: str
-    """Of that call, as a Workload's dtype; empty without one."""
+    """The precision of that call, as a Workload's dtype; empty without one."""
     optimizer: str
     """Class of the optimizer that leads; empty without one."""
     num_evaluations: int
@@ -60,7 +60,7 @@ class ScriptRun:
     connections: tuple[Connection, ...]
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
-    """That it started."""
+    """The programs that it started."""
     confinement: Confinement
     """Names what the kernel kept it from."""
     reruns: Reruns

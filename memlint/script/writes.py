@@ -61,7 +61,7 @@ class Writes:
         confinement: Confinement,
         files: FileSystem | None = None,
     ) -> None:
-        """Without `files` the script writes in place, and its writes are unknown."""
+        """Prepare the writes; without `files` the script writes in place, and its writes are unknown."""
         self._scratch, self._free, self._guard, self._files = os.path.realpath(scratch), free, guard, files
         self.confinement = confinement
         """Names what the kernel refuses to writers outside Python, and to other processes."""

@@ -41,7 +41,7 @@ def begin(
     bytecode: bool,
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """As `main`; in a copy of another process, with its `watch`, `ready` is called within the limits."""
+    """Run as `main` does; in a copy of another process, with its `watch`, call `ready` within the limits."""
     run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready)
 
 

@@ -38,7 +38,7 @@ _MOST_TRIES = 4
 
 
 def fit(target: Target, order: FitOrder) -> FitsSoFar:
-    """What fits of every Workload of the target, with the GPU, the strategy and the numbers of ranks of `order`."""
+    """Find the batches of every Workload that fit, with the GPU, the strategy and the numbers of ranks of `order`."""
     given = {name: value for name in ("gpu", "strategy") if (value := getattr(order, name)) is not None}
     settings = [{**given, "world_size": size} for size in order.world_sizes] or [given]
     everywhere = ([replace(workload, **each) for each in settings] for workload in target.workloads)
@@ -102,7 +102,7 @@ class _Search:
         self.workload = workload
         self.device = workload.device
         self.chosen: tuple[_Chosen, ...] = ()
-        """What lowers the peak up to the batch `planned`."""
+        """The changes that lower the peak up to the batch `planned`."""
         self.planned = 0
         self.learned: dict[tuple[Change, ...], Sizes] = {}
         """Those, of this number of ranks or of one before, that say how everything grows with the batch."""
@@ -113,7 +113,7 @@ class _Search:
         self.device = beside(self.device, self._trace.collectives)
 
     def why_whole(self) -> str | None:
-        """Why the batch is not cut into parts."""
+        """Return the reason why the batch is not cut into parts; None if it can be."""
         if self.workload.mode != "train":
             return "there are no gradients to accumulate"
         if AccumulationSteps(2).effect_in(self._trace) is Effect.DYNAMICS:

@@ -135,7 +135,7 @@ def _allocator(script: Script) -> str:
 
 
 def _typed(command: Sequence[str]) -> str:
-    """What a shell would take for `command`."""
+    """Return the text that a shell would take for `command`."""
     return command[2] if len(command) == 3 and command[1] == "-c" and command[0].endswith("sh") else shlex.join(command)
 
 
@@ -153,7 +153,7 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
 
 
 def _hint_of_programs(run: ScriptRun) -> str:
-    """What to run instead, where the script has started another one."""
+    """Return a hint at the program to run instead, if the script has started another one."""
     for text in (_typed(each.command) for each in run.programs):
         words = text.split()
         own = next((words[i:] for i, word in enumerate(words) if word.endswith(".py")), None)

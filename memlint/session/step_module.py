@@ -26,7 +26,7 @@ from memlint.workloads.construction.construct import build_program
 Resolve: TypeAlias = "Callable[[str, Mapping[str, Any]], Iterable[Request]]"
 
 _MODULE, _NAME = "memlint_traced", "target"
-"""Where an object that was handed over is found, as if it were in an installed module."""
+"""The module and the name of an object that was handed over, as if it were in an installed module."""
 
 
 def step_module(target: object, options: Mapping[str, Any], resolve: Resolve) -> GraphModule:

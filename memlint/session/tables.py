@@ -43,7 +43,7 @@ _OTHER = {
     "fp16-amp": "bf16-amp",
     "float16": "bfloat16",
 }
-"""What else people train with."""
+"""The other precision that people train with, by precision."""
 
 
 def sweep(target: Target, order: Order) -> Sweeps:

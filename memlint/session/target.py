@@ -53,7 +53,7 @@ _OVERRIDES = (
     *("strategy", "world_size", "rank"),
 )
 _READ_SINCE = (2, 1)
-"""From there on what kernels take is known by version, at least in part."""
+"""The first version for which the memory that kernels take is known, at least in part."""
 
 
 def prepare(request: Request) -> None:
@@ -68,7 +68,7 @@ class Traced:
     """One Workload that was traced."""
 
     workload: Workload
-    """With all sizes."""
+    """The Workload with all sizes."""
     device: Device
     settings: AllocatorSettings
     program: Program
@@ -164,7 +164,7 @@ class Target:
 
     @property
     def workloads(self) -> Sequence[Workload]:
-        """Those that were found."""
+        """The Workloads that were found."""
         return self.discovery.workloads
 
     def find(self) -> Found:
@@ -254,7 +254,7 @@ def without_code(workload: Workload) -> Workload:
 
 
 def of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
-    """What is taken for true of another version of PyTorch than the one that runs."""
+    """Return the assumptions about a version of PyTorch other than the one that runs."""
     if not device.torch or device.torch == torch_version():
         return ()
     running = ".".join(map(str, torch_version()))
@@ -268,7 +268,7 @@ def of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
 
 
 def of_context(device: Device) -> tuple[Assumption, ...]:
-    """What is taken for true of a CUDA context with all modules."""
+    """Return the assumption that a CUDA context loads all modules, if it does."""
     if not device.is_cuda or not loads_everything(device):
         return ()
     return (Assumption(f"{VARIABLE}: the CUDA context has every module of PyTorch and its libraries", None),)

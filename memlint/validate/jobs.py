@@ -1,4 +1,4 @@
-"""What the validator asks of a child, and what that answers: plain records."""
+"""The jobs of a child of the validator, and its answers: plain records."""
 
 from __future__ import annotations
 

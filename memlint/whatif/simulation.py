@@ -1,4 +1,4 @@
-"""What Changes would do to one program: asked once each, answered by another trace or by an edit of one."""
+"""Simulates Changes of one program: each is asked once, and answered by another trace or by an edit of one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from memlint.whatif.change import Change, Effect, NotApplicableError
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What Changes, made together, do to a program."""
+    """The effect of Changes, made together, on a program."""
 
     changes: tuple[Change, ...]
     estimate: Estimate
-    """Of the changed program: its peaks, and where they are."""
+    """The estimate of the changed program: its peaks, and where they are."""
     peak_change: int
     """Bytes by which the requested peak changes; negative for a fall."""
     recompute_flops: int
@@ -31,7 +31,7 @@ class WhatIf:
 
     @property
     def recompute_share(self) -> float:
-        """What a step computes more, as a share of what the unchanged one does."""
+        """The additional FLOPs of a step, as a share of those of the unchanged one."""
         return self.recompute_flops / self.step_flops if self.step_flops else 0.0
 
 

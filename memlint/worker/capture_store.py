@@ -1,6 +1,6 @@
-"""What children answered, kept in `.memlint_cache` while nothing that it depends on changes.
+"""The answers of children, kept in `.memlint_cache` while nothing that they depend on changes.
 
-It is kept by what a program depends on, not by how it is looked at: rules, budgets and formats may be others.
+The key is what a program depends on, not how it is looked at: other rules, budgets and formats find the same answer.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Store:
         self._captures = memoryview(b"")
         self._files: frozenset[str] = frozenset()
         self._dependencies = Dependencies(files={}, packages={}, variables={})
-        """Of what is known."""
+        """The dependencies of what is known."""
         self.output = "", ""
-        """What the code wrote to stdout and stderr."""
+        """The output of the code to stdout and stderr."""
         entry = cache.read(self._root, _KIND, self._subject, cache.key_of(), _entry)
         if entry is None:
             return

@@ -53,7 +53,7 @@ _exchange: tuple[Exchange, int] | None = None
 
 
 def exchange_folder() -> Path:
-    """Where a child may write."""
+    """Return the folder in which a child may write."""
     assert _exchange is not None, "only a child has one"
     return _exchange[0].folder
 

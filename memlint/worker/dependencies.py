@@ -1,4 +1,4 @@
-"""What the answer of a child depends on besides the request: the files, packages and variables that it reads."""
+"""The dependencies of a child's answer besides the request: the files, packages and variables that it reads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Watch:
     def __init__(self, exchange: Path) -> None:
         """Files in `exchange` do not count: those are messages from and to the parent."""
         self.paused = False
-        """Whether nothing is recorded: what a server does after its imports is not what its copies read."""
+        """True if nothing is recorded: what a server does after its imports is not what its copies read."""
         self._start = time.time_ns()
         self._ignored = (str(exchange) + os.sep, *_PSEUDO)
         self._read: set[str] = set()
@@ -102,9 +102,9 @@ class Watch:
             self._read.add(path)
 
     def dependencies(self) -> Dependencies | None:
-        """What was read so far; None where that does not say enough for the answer to be kept.
+        """Return what was read so far; None if that does not say enough to keep the answer.
 
-        A file has changed meanwhile, so that nobody knows which content was read, or a plugin is broken.
+        It is None if a file has changed meanwhile, so that the content that was read is unknown, or a plugin is broken.
         """
         if broken_plugins.reasons():
             return None
@@ -158,7 +158,7 @@ def digest_of_variable(name: str, environment: Mapping[str, str]) -> str | None:
 
 
 def _is_harmless(frame: FrameType | None) -> bool:
-    """Whether one of the innermost callers is in a package of `_HARMLESS`."""
+    """Return True if one of the innermost callers is in a package of `_HARMLESS`."""
     for _caller in range(4):
         if frame is None:
             break

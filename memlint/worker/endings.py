@@ -22,7 +22,7 @@ _SLOW = "The model's own Python takes that long: "
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
 _FULL_NBYTES = 2**20
-"""With less free space than that no answer of any use can be written."""
+"""The free space below which no useful answer can be written."""
 _READ_NBYTES = 2**20
 
 
@@ -146,7 +146,7 @@ def is_of_child(failure: Failure) -> bool:
 
 
 def _place(exchange: Exchange) -> str:
-    """Where the child was when it crashed or was asked, as the end of a sentence."""
+    """Return the line of the child's crash or of the last request for its stack, as the end of a sentence."""
     line = innermost_user_line(text_of(exchange, STACK))
     return f", at {line}" if line else ""
 

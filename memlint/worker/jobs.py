@@ -1,4 +1,4 @@
-"""What a child may be asked for, one job after the other, and what it answers: plain records."""
+"""The jobs of a child, one after the other, and its answers: plain records."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DeclareByHand(Job):
 
     name: str
     kind: str
-    """Of the error that says why, the name of its class; with its message and hint."""
+    """The class name of the error that says why; `message` and `hint` are of the same error."""
     message: str
     hint: str
 

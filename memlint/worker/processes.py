@@ -50,7 +50,7 @@ class Fork:
     join = wait
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Return True if it runs."""
         try:
             self.wait(0)
         except subprocess.TimeoutExpired:
@@ -68,7 +68,7 @@ class Fork:
 
 
 def may_fork() -> bool:
-    """Whether a copy of this process would be whole: only the thread that forks lives on in it."""
+    """Return True if a copy of this process would be whole: only the thread that forks lives on in it."""
     return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
 
 
@@ -118,7 +118,7 @@ class ProcessTree:
         return count, nbytes
 
     def _processes(self) -> list[psutil.Process]:
-        """Those that exist now, zombies included."""
+        """Return the descendants that exist now, zombies included."""
         children = set(self._this.children()) - self._others
         for child in tuple(children):
             with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""What the parent asks of its child, within which limits, and what comes of it."""
+"""The parent's requests to its child, their limits, and the results."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Request(Record):
     """A target, and the settings under which a child answers about it."""
 
     target: str
-    """As it was typed or configured."""
+    """The target as it was typed or configured."""
     path: str | None
     """Absolute path of a Python file or of a Hugging Face `config.json`; None if the target is in a module."""
     module: str = ""
     """Name of an installed module, as in `transformers::LlamaConfig`."""
     qualname: str = ""
-    """What stands after `::`: a module class or a callable giving one; empty for the whole file."""
+    """The part after `::`: a module class or a callable that gives one; empty for the whole file."""
     call: str = ""
     """The same with its arguments, where it is a call."""
     named: bool = True
-    """Whether the user typed this file: only then are Workloads discovered that nobody declared."""
+    """True if the user typed this file: only then are Workloads discovered that nobody declared."""
     root: str
     """Absolute path of the project: the directory of its configuration; targets in `settings.workload` start here."""
     settings: Settings
@@ -40,12 +40,12 @@ class Request(Record):
     """Run this instead."""
 
     def limits(self, patience: float = 1) -> Limits:
-        """What its settings allow a child, and `patience` times as many seconds."""
+        """Return the limits that its settings give a child, with `patience` times as many seconds."""
         return Limits(seconds=patience * self.settings.timeout, nbytes=self.settings.memory_limit)
 
 
 class Result(Record):
-    """What there is to say of a target; paths in it are absolute, and no comment has taken a finding away."""
+    """The result for a target; paths in it are absolute, and comments have suppressed nothing yet."""
 
     torch: str | None = None
     workloads: list[Workload] = []
@@ -60,11 +60,11 @@ class Result(Record):
 
 
 AnyResult: TypeAlias = Result | Sweeps | FitsSoFar | Record
-"""What the command of a task makes of a child's answers."""
+"""The command's result for a task, from the answers of a child."""
 
 
 class Dependencies(Record):
-    """What an answer depends on besides the request."""
+    """The dependencies of an answer besides the request."""
 
     files: dict[str, str | None]
     """Files outside of installed packages by absolute path, with digests of what is in them; None: not there."""
@@ -83,32 +83,32 @@ class Failure(Record):
     traceback: list[str] = []
     """The user's lines, outermost first."""
     memory: bool = False
-    """Whether an allocation failed somewhere in the chain of exceptions."""
+    """True if an allocation failed somewhere in the chain of exceptions."""
 
 
 class Reply(Record):
     """The answer to one job: a record, a Capture, both, or a failure; nothing where a Change means nothing."""
 
     number: int
-    """Of the job, from 1."""
+    """The number of the job, from 1."""
     answer: JsonValue = None
     capture: tuple[int, int] | None = None
-    """Where it stands in the file of Captures: offset and bytes."""
+    """The place of the Capture in the file of Captures: offset and bytes."""
     failure: Failure | None = None
     dependencies: Dependencies | None = None
-    """Of all that was answered so far; only where the parent asks for them."""
+    """The dependencies of all answers so far; only if the parent asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a child may take, with all its descendants."""
+    """The limits of a child and all its descendants."""
 
     seconds: float = 120.0
     nbytes: int = 8 * 2**30
     """Resident memory."""
     processes: int = 64
     output_nbytes: int = 64 * 2**20
-    """Of stdout and stderr together."""
+    """Bytes of stdout and stderr together."""
 
 
 def _error_of(fields: Sequence[str]) -> MemlintError:
@@ -122,7 +122,7 @@ Error = Annotated[
     PlainValidator(_error_of),
     PlainSerializer(lambda error: (type(error).__name__, error.message, error.hint)),
 ]
-"""As JSON the name of its class, message and hint."""
+"""An error; in JSON the name of its class, message and hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,13 @@ class Answer:
     result: AnyResult | None = None
     error: Error | None = None
     traceback: tuple[str, ...] = ()
-    """With an error: `path:line in function` of the user's lines, outermost first."""
+    """For an error: `path:line in function` of the user's lines, outermost first."""
     stdout: str = ""
     stderr: str = ""
     out_of_memory: bool = False
-    """Whether the error is that the host's memory did not suffice."""
+    """True if the error is that the host's memory did not suffice."""
     partial: AnyResult | None = None
-    """With an error: what there was before it."""
+    """For an error: the answer that there was before it."""
 
 
 @cache

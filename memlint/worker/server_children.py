@@ -1,4 +1,4 @@
-"""What a server does: for each task it starts a supervisor, whose child is one more copy of the server."""
+"""The loop of a server: for each task it starts a supervisor, whose child is one more copy of the server."""
 
 import importlib
 import os
@@ -25,12 +25,12 @@ class Snapshot(NamedTuple):
     """The server as it was after its imports: what a child that is a new Python finds before it reads its request."""
 
     place: Path
-    """Where the files of the server and of all exchanges are."""
+    """The folder of the files of the server and of all exchanges."""
     watch: Watch
     modules: frozenset[str]
     descriptors: frozenset[int]
     stdout: bytes
-    """What the imports wrote there."""
+    """The output of the imports to stdout."""
     stderr: bytes
     bytecode: bool
 

@@ -57,7 +57,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Answered(NamedTuple):
-    """What came of a job; nothing where a Change means nothing for the program."""
+    """The answer to a job; empty if a Change means nothing for the program."""
 
     record: JsonValue
     capture: Capture | None
@@ -98,7 +98,7 @@ class EndedError(BaseException):
 
 
 class AnySession(Protocol):
-    """What a look at a Capture may ask for more."""
+    """The further requests that a look at a Capture may make."""
 
     request: Request
 
@@ -155,13 +155,13 @@ class FileSession:
         return Answered(None, None)
 
     def rules_begin(self) -> None:
-        """Nothing ran before."""
+        """Do nothing: nothing ran before."""
 
     def renew_time(self) -> None:
-        """Nothing takes time."""
+        """Do nothing: nothing takes time."""
 
     def keep(self, result: AnyResult) -> None:
-        """Nothing can be stopped."""
+        """Do nothing: nothing can be stopped."""
 
     def last_record(self, _model: type[_Model]) -> None:
         """There is none."""
@@ -190,7 +190,7 @@ class Session(AbstractContextManager["Session"]):
         self.request = request
         self.limits = limits
         self.partial: AnyResult | None = None
-        """What there is to say so far."""
+        """The result so far."""
         self.is_interrupted = False
         """True if Ctrl-C came and the script has answered with what was seen until then."""
         self._start_child = start

@@ -35,7 +35,7 @@ def store_of(task: Task) -> Store | None:
 
 
 def answer_of(error: KeyboardInterrupt) -> Answer:
-    """What there was when it was interrupted."""
+    """Return the answer that there was at the time of the interrupt."""
     return error.answer if isinstance(error, Interrupted) else unanswered()
 
 

@@ -1,4 +1,4 @@
-"""What a constructor takes, and likely values for it, by names and annotations."""
+"""The parameters of a constructor, and likely values for them, by names and annotations."""
 
 import inspect
 import re

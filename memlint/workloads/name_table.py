@@ -1,6 +1,6 @@
-"""What the name of a parameter says of the value it takes: the one table that guesses of inputs and sizes look up.
+"""The table of inputs by parameter name: the one table that guesses of inputs and sizes look up.
 
-A wrong guess is mended here. A row says for which names it holds, and the input these get:
+Correct a wrong guess here. A row says for which names it holds, and the input that these get:
 
 | column | meaning |
 |---|---|
@@ -25,7 +25,7 @@ from memlint.workloads.model_sizes import DEFAULT_LENGTH
 
 Size = int | float | str
 Lookup = Callable[[str], "Size | tuple[Size, ...] | None"]
-"""What a word says of a model; None where that is not known."""
+"""Looks up the size that a word stands for in a model; None if that is not known."""
 
 
 class Row(NamedTuple):
@@ -66,7 +66,7 @@ IMAGES_AND_SERIES = (
     Row("*mark*", (BATCH, "@series_length", 4)),  # hour, day, weekday, month
     Row("x noise sample x_t xt z_t", ("*@image",), when="convolution times"),
 )
-"""What a model's layers or settings say the size of, whatever an annotation says."""
+"""Inputs whose sizes a model's layers or settings say, whatever an annotation says."""
 
 FORWARD = (
     Row("*", ("*@text",), "int64", high="@vocabulary", when="long"),
@@ -111,9 +111,9 @@ _PATCHES = 256
 _QUESTION = 32
 """Tokens of a question to a Q-Former."""
 _STEPS = 20
-"""Of a trajectory: the context of the Decision Transformer's paper."""
+"""Steps of a trajectory: the context of the Decision Transformer's paper."""
 FRAMES = 1000
-"""Of a spectrogram: ten seconds at the usual hundred a second."""
+"""Frames of a spectrogram: ten seconds at the usual hundred a second."""
 _CODES = 100
 """Steps of a codec's code."""
 _SOUND = 500
@@ -123,7 +123,7 @@ _OPTIONS = 2
 _CLASSES = 2
 """Names of classes, of each image in which they are to be found."""
 _REGIONS = 36
-"""Of an image for LXMERT, as in its paper."""
+"""Regions of an image for LXMERT, as in its paper."""
 
 TRANSFORMERS = (
     Row("hidden_states inputs_embeds", (BATCH, DEFAULT_LENGTH, f"mel_dim|{_WIDTH}")),
@@ -178,7 +178,7 @@ COMPANIONS = {
     "past_values": ("past_time_features", "future_values", "future_time_features"),
     "states": ("actions", "rewards", "returns_to_go", "timesteps"),
 }
-"""What a model of transformers needs beside its main input although it does not say so."""
+"""Inputs that a model of transformers needs beside its main input although it does not say so."""
 
 # --- What the heads of transformers are trained with: `huggingface/labels.py`, the likeliest first
 
@@ -242,13 +242,13 @@ BESIDE_LATENT = (
     Row("padding_mask", (1, 1, "*@grid")),
     Row("global_hidden_states", (BATCH, 1, "global_states_input_dim|global_cond_dim")),
 )  # fmt: skip
-"""What goes with a latent."""
+"""Inputs that go with a latent."""
 
 WITH_VIDEO = (
     Row("*pixel_values", (BATCH, "@colours", "@frames_in_pixels", "@side", "@side")),
     Row("indices_*", ("@frames",), "int64", counted=True),
 )
-"""What goes with a video, before the docstring is asked."""
+"""Inputs that go with a video, looked up before the docstring."""
 
 DIFFUSERS = (
     Row("*_order_mask", (BATCH,), "int64", counted=True),  # which item of the batch it belongs to
@@ -256,7 +256,7 @@ DIFFUSERS = (
     Row("*_lens *_lengths", (BATCH,), "int64", "@text_length", "@after_text_length"),
     Row("*_drop", (BATCH, "@text_length"), "bool"),
 )
-"""What nothing else says anything of."""
+"""Inputs of which nothing else says anything."""
 
 # --- Constructors: `constructor_values.py`, the first pattern that fits
 
@@ -289,7 +289,7 @@ def rows_for(table: Iterable[Row], name: str, facts: Collection[str] = ()) -> It
 
 
 def holds(row: Row, facts: Collection[str]) -> bool:
-    """Whether everything holds that a row asks for in `when`."""
+    """Return True if every condition of a row's `when` holds."""
     return all((fact in facts) if not fact.startswith("!") else (fact[1:] not in facts) for fact in row.when.split())
 
 

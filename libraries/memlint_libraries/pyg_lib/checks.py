@@ -12,7 +12,7 @@ DTYPES = {
     torch.bfloat16: "BFloat16", torch.float16: "Half", torch.int64: "Long", torch.int32: "Int", torch.int16: "Short",
     torch.int8: "Char", torch.uint8: "Byte", torch.bool: "Bool",
 }  # fmt: skip
-"""As PyTorch calls them where a kernel has not got them."""
+"""The names that PyTorch gives dtypes in the error of a kernel that lacks them."""
 
 
 def check(holds: bool, message: str) -> None:

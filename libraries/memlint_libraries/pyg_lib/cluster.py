@@ -63,7 +63,7 @@ def radius(
 
 @_provides
 def nearest(x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None) -> Tensor:
-    """Of each point of `x` the nearest of `y`."""
+    """Find the nearest point of `y` for each point of `x`."""
     ends = _ends(x, y, ptr_x, ptr_y)
     _dispatch("nearest_cuda", x)
     return points.nearest_of_each(library, x, y, ends)

@@ -39,7 +39,7 @@ _START = {"sum": 0, "mean": 0, "mul": 1, "min": 0, "max": 0}
 def _reduced(
     source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None, reduce: str, kind: str
 ) -> tuple[Tensor, ...]:
-    """What kernels give: the reduction, and of `min` and `max` the positions."""
+    """Return what the kernels return: the reduction, and for `min` and `max` also the positions."""
     check(source.device == index.device, "src and index must be on the same device")
     if not is_virtual(source):
         return _on_host(source, index, dim, out, size, reduce, kind)

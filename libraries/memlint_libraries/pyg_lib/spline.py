@@ -20,7 +20,7 @@ _provides = library.provides("pyg_lib.ops")
 
 @_provides
 def spline_basis(pseudo: Tensor, kernel_size: Tensor, is_open_spline: Tensor, degree: int = 1) -> tuple[Tensor, Tensor]:
-    """Of places [edges, D] the splines, and as int64 the matrices that they choose, both [edges, S]."""
+    """Compute the splines of places [edges, D], and as int64 the matrices that they choose: both [edges, S]."""
     check(pseudo.dim() == 2, "Expected 2-dimensional tensor for argument 'pseudo'")
     width = pseudo.shape[1]
     check(width == kernel_size.numel(), "pseudo.size(1) must equal kernel_size.numel()")

@@ -16,7 +16,7 @@ from memlint_libraries.spconv.tensor import ConvAlgo, SparseConvTensor, library
 Tensor = torch.Tensor
 _in_conv = library.provides("spconv.pytorch", "spconv.pytorch.conv")
 _ROWS_OF_A_MASK = 32
-"""Of the smallest tile of a kernel; which one is taken, times decide."""
+"""Rows of the kernel's smallest tile; the library chooses the tile by timing."""
 
 
 # --- kernels
@@ -98,7 +98,7 @@ class _NativeProduct(torch.autograd.Function):
 
 
 def _middle(weight: Tensor) -> Tensor:
-    """Of the kernel [channels out, channels in]."""
+    """Return the middle of the kernel: [channels out, channels in]."""
     of_places = weight.view(weight.shape[0], -1, weight.shape[-1])
     return of_places[:, of_places.shape[1] // 2]
 
@@ -128,7 +128,7 @@ class Layer(SparseModule):
         self.algo = algo or (ConvAlgo.MaskImplicitGemm if self.shape.places <= most else ConvAlgo.Native)
 
     def pairs_of(self, x: SparseConvTensor) -> tuple[Pairs, dict[str, Any]]:
-        """What meets what, looked up or as a layer of the same key has left it (conv.py:345)."""
+        """Return the pairs for `x`, looked up now or left by a layer of the same key (conv.py:345)."""
         known = x.find_indice_pair(self.indice_key)
         if known is not None and known.algo is not self.algo:
             raise AssertionError("you must provide same algo to layers share same indice key.")

@@ -23,7 +23,7 @@ _in_functional = library.provides("spconv.pytorch.functional")
 
 @_in_modules
 class SparseModule(torch.nn.Module):
-    """What takes a sparse tensor."""
+    """A module that takes a sparse tensor."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class SparseSequential(SparseModule):
         self.add_module(name or str(len(self)), module)
 
     def forward(self, x: Any) -> Any:
-        """Of a sparse tensor, or of a tensor."""
+        """Run the modules on a sparse tensor, or on a tensor."""
         for module in self:
             if is_spconv_module(module) or not isinstance(x, SparseConvTensor):
                 x = module(x)
@@ -74,7 +74,7 @@ class SparseSequential(SparseModule):
 
 class _OfFeatures(torch.nn.Module):
     def forward(self, x: Any) -> Any:
-        """Of a sparse tensor's features, or of a tensor."""
+        """Run the module on a sparse tensor's features, or on a tensor."""
         return x.replace_feature(super().forward(x.features)) if isinstance(x, SparseConvTensor) else super().forward(x)
 
 
@@ -89,7 +89,7 @@ _of_features("SparseIdentity", torch.nn.Identity)
 
 @library.provides("spconv.pytorch.modules")
 def is_spconv_module(module: Any) -> bool:
-    """Whether it takes sparse tensors in a `SparseSequential`: others take features alone."""
+    """Return True if the module takes sparse tensors in a `SparseSequential`; others take features alone."""
     return isinstance(module, SparseModule | _batch_norm | _relu)
 
 
@@ -115,7 +115,7 @@ class RemoveGrid(SparseModule):
     """Drop the grid."""
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
-        """Without it."""
+        """Drop the grid of a tensor."""
         x.grid = None
         return x
 
@@ -151,7 +151,7 @@ class _Table(_KeepsSize, SparseModule):
         return made
 
     def together(self, features: list[Tensor]) -> Tensor:
-        """Of all."""
+        """Combine the features of all tensors."""
         raise NotImplementedError
 
 
@@ -160,7 +160,7 @@ class JoinTable(_Table):
     """Channels after each other (tables.py:25)."""
 
     def together(self, features: list[Tensor]) -> Tensor:
-        """Of all."""
+        """Concatenate the features of all tensors."""
         return torch.cat(features, 1)
 
 
@@ -169,7 +169,7 @@ class AddTable(_Table):
     """Sums, begun with zero as Python's (tables.py:48)."""
 
     def together(self, features: list[Tensor]) -> Tensor:
-        """Of all."""
+        """Sum the features of all tensors."""
         total: Tensor = sum(features)  # type: ignore[assignment]
         return total
 
@@ -179,16 +179,16 @@ class AddTableMisaligned(_KeepsSize, SparseModule):
     """Sums of tensors of other positions."""
 
     def forward(self, tensors: list[SparseConvTensor]) -> SparseConvTensor:
-        """By a table of positions."""
+        """Sum by a table of positions."""
         return sparse_add_hash_based(*tensors)
 
 
 @_in_tables
 class ConcatTable(SparseModule):
-    """What each module makes of one tensor."""
+    """Runs each module on the same tensor."""
 
     def forward(self, x: Any) -> list[Any]:
-        """Of each."""
+        """Return the output of each module."""
         return [module(x) for module in self._modules.values() if module is not None]
 
     def add(self, module: torch.nn.Module) -> ConcatTable:
@@ -197,7 +197,7 @@ class ConcatTable(SparseModule):
         return self
 
     def input_spatial_size(self, out_size: Any) -> Any:
-        """As the first says."""
+        """Return the size that the first module needs."""
         return self._modules["0"].input_spatial_size(out_size)  # type: ignore[union-attr, operator]
 
 
@@ -208,7 +208,7 @@ def _refuse_other_sizes(first: SparseConvTensor, other: SparseConvTensor) -> Non
 
 
 def _summed(tensors: tuple[SparseConvTensor, ...], features: Tensor, indices: Tensor) -> SparseConvTensor:
-    """What was looked up stays where no position is new."""
+    """Make the sum, and keep what was looked up if no position is new."""
     first, most = tensors[0], max(tensors, key=lambda each: len(each.features))
     made = SparseConvTensor(features, indices, first.spatial_shape, first.batch_size)
     if len(features) == len(most.features):
@@ -219,7 +219,7 @@ def _summed(tensors: tuple[SparseConvTensor, ...], features: Tensor, indices: Te
 
 @_in_functional
 def sparse_add(*tensors: SparseConvTensor) -> SparseConvTensor:
-    """By PyTorch's sparse tensors (functional.py:505)."""
+    """Sum by PyTorch's sparse tensors (functional.py:505)."""
     first = tensors[0]
     shape = [first.batch_size, *first.spatial_shape, first.features.shape[1]]
     for each in tensors:
@@ -231,7 +231,7 @@ def sparse_add(*tensors: SparseConvTensor) -> SparseConvTensor:
 
 @_in_functional
 def sparse_add_hash_based(*tensors: SparseConvTensor) -> SparseConvTensor:
-    """By a table of twice the positions; how many differ, values say: all are taken to (functional.py:441)."""
+    """Sum by a table of twice the positions, all of which are assumed to differ (functional.py:441)."""
     library.assume()
     assume_once("sums of sparse tensors of spconv are taken to meet no position twice")
     first, number = tensors[0], sum(len(each.features) for each in tensors)
@@ -258,7 +258,7 @@ def sparse_add_hash_based(*tensors: SparseConvTensor) -> SparseConvTensor:
 
 
 def _found(table: list[Tensor], keys: Tensor) -> tuple[Tensor, Tensor]:
-    """What a table has for each key, and whether it has nothing (hash.py:81)."""
+    """Look up each key in a table: the value, and True if the table has none (hash.py:81)."""
     values, is_empty = (keys.new_empty(len(keys), dtype=dtype) for dtype in (torch.int32, torch.uint8))
     launch((keys, *table), (values, is_empty))
     return values, is_empty > 0

@@ -29,7 +29,7 @@ class Shape:
 
     @property
     def places(self) -> int:
-        """Of the kernel."""
+        """The number of places of the kernel."""
         return math.prod(self.kernel)
 
     def after(self, sizes: Sequence[int], *, transposed: bool) -> list[int]:
@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass
 class Pairs:
-    """What meets what: tensors of the way forward, and of the way back where it is another one."""
+    """The rows in and out that meet: tensors of the forward pass, and of backward where these are others."""
 
     indices: Tensor
     out_indices: Tensor
@@ -142,9 +142,9 @@ def _number_left(x: SparseConvTensor, sizes: list[int]) -> int:
 
 
 def _met_natively(x: SparseConvTensor, shape: Shape, *, subm: bool, transposed: bool) -> Pairs:
-    """What comes in and what comes out at each place, and how many there are (`get_indice_pairs`, all.py:2020).
+    """Look up the rows in and out at each place, and their number (`get_indice_pairs`, all.py:2020).
 
-    Thrust sorts what is unique by its digits: a list of keys once more, beside which its counts are small.
+    Thrust sorts the unique keys by their digits: it takes a second list of keys, beside which its counts are small.
     """
     indices, number = x.indices, x.indices.shape[0]
     sizes = x.spatial_shape if subm else shape.after(x.spatial_shape, transposed=transposed)

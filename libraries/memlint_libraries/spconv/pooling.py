@@ -96,7 +96,7 @@ class _Pool(Layer):
         super().__init__(kernel_size, strided, padding, dilation, 0, indice_key, algo, name, self.most)
 
     def forward(self, x: SparseConvTensor) -> SparseConvTensor:
-        """Of what a place meets (pool.py:99), which no layer has looked up before by this name."""
+        """Pool the rows that meet at a place (pool.py:99); no earlier layer may have looked up pairs by this name."""
         if self.indice_key is not None and self.indice_key in x.indice_dict:
             raise AssertionError(f"your indice key {self.indice_key} already exists in this sparse tensor.")
         pairs, known = self.pairs_of(x)
@@ -121,7 +121,7 @@ class _AveragePool(_Pool):
 
 class _GlobalPool(SparseModule):
     def forward(self, x: SparseConvTensor) -> Tensor:
-        """Of each example [examples, channels], by a list of its rows (pool.py:260, ops.py:2108)."""
+        """Pool each example [examples, channels], by a list of its rows (pool.py:260, ops.py:2108)."""
         if not is_virtual(x.indices):
             chosen = [x.indices[:, 0] == each for each in range(x.batch_size)]
             return torch.stack([self.pooled(x.features[rows]) for rows in chosen])
@@ -134,7 +134,7 @@ class _GlobalPool(SparseModule):
         return torch.stack([self.pooled(x.features[lists[each, :number]]) for each, number in enumerate(numbers)])
 
     def pooled(self, rows: Tensor) -> Tensor:
-        """Of an example."""
+        """Pool the rows of an example."""
         raise NotImplementedError
 
 
@@ -152,7 +152,7 @@ class SparseGlobalMaxPool(_GlobalPool):
     """The largest of each channel."""
 
     def pooled(self, rows: Tensor) -> Tensor:
-        """Of an example."""
+        """Take the maximum over the rows of an example."""
         return rows.max(0)[0]
 
 
@@ -161,7 +161,7 @@ class SparseGlobalAvgPool(_GlobalPool):
     """The mean of the first channel alone, as there (pool.py:273)."""
 
     def pooled(self, rows: Tensor) -> Tensor:
-        """Of an example."""
+        """Take the mean over the rows of an example."""
         return rows.mean(0)[0]
 
 

@@ -75,11 +75,11 @@ class SparseConvTensor:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether features are of eight bits."""
+        """True if features have eight bits."""
         return self.features.dtype is torch.qint8
 
     def q_scale(self) -> float:
-        """Of features of eight bits. Raises ValueError."""
+        """The scale of features of eight bits. Raises ValueError for others."""
         if not self.is_quantized:
             raise ValueError("sparse tensor must be quantized")
         return self.features.q_scale()
@@ -122,7 +122,7 @@ class SparseConvTensor:
         return self.replace_feature(-self.features)
 
     def find_indice_pair(self, key: str | None) -> Any:
-        """What an earlier layer has looked up."""
+        """Return what an earlier layer has looked up; None if nothing."""
         return self.indice_dict.get(key) if key is not None else None
 
     def dense(self, channels_first: bool = True) -> Tensor:
@@ -146,7 +146,7 @@ class SparseConvTensor:
 
 
 def _leave_open(x: Tensor) -> None:
-    """Zeros alone are no data: no layer takes a tensor without a position, and images that are made up are black."""
+    """Forget zeros: no layer takes a tensor without a position, and placeholder images are black, all zeros."""
     if is_virtual(x) and nonzero_bound(x) == 0:
         assume_once("a dense tensor of zeros alone is taken to be made up: positions are found as in one of any values")
         forget(x)

@@ -148,7 +148,7 @@ def _reduced(src: SparseTensor, dim: int | None, reduce: str) -> Any:
 
 def _reduction(reduce: str) -> None:
     def function(src: SparseTensor, dim: int | None = None) -> Any:
-        """Of all entries, or of those of each column (0) or row (1)."""
+        """Reduce all entries, or those of each column (0) or row (1)."""
         return _reduced(src, dim, reduce)
 
     function.__name__ = reduce

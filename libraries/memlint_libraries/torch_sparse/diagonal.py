@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 @provides("diag", "remove_diag")
 def remove_diag(src: SparseTensor, k: int = 0) -> SparseTensor:
-    """Without entries of a diagonal; on the GPU, where values do not say it, it is taken to have none."""
+    """Remove the entries of a diagonal; on the GPU, where no values say it, it is assumed to have none."""
     row, col, value = src.coo()
     is_other = row != (col if k == 0 else col - k)
     if content(is_other) is None:
@@ -41,7 +41,7 @@ def remove_diag(src: SparseTensor, k: int = 0) -> SparseTensor:
 
 @provides("diag", "set_diag")
 def set_diag(src: SparseTensor, values: Tensor | None = None, k: int = 0) -> SparseTensor:
-    """With entries of a diagonal, ones unless there are others."""
+    """Set the entries of a diagonal, to ones unless `values` are given."""
     src = remove_diag(src, k)
     row, col, value = src.coo()
     sizes = src.sparse_sizes()
@@ -86,7 +86,7 @@ def _beside_diagonal(row: Tensor, col: Tensor, columns: int, number: int, k: int
 
 @provides("diag", "fill_diag")
 def fill_diag(src: SparseTensor, fill_value: Any, k: int = 0) -> SparseTensor:
-    """With one value on a diagonal."""
+    """Set the entries of a diagonal to one value."""
     value = src.storage.value()
     if value is None:
         return set_diag(src, None, k)

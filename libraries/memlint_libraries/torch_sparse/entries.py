@@ -94,7 +94,7 @@ def to_torch_sparse(index: Tensor, value: Tensor, m: int, n: int) -> Tensor:
 
 @_provides("convert")
 def from_torch_sparse(A: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803
-    """Of PyTorch's own matrix."""
+    """Return indices and values of PyTorch's own sparse matrix."""
     return A.indices().detach(), A.values()
 
 
@@ -110,7 +110,7 @@ def to_scipy(index: Tensor, value: Tensor, m: int, n: int) -> Any:
 
 @_provides("convert")
 def from_scipy(A: Any) -> tuple[Tensor, Tensor]:  # noqa: N803
-    """Of one of SciPy's."""
+    """Return indices and values of a SciPy matrix."""
     entries = A.tocoo()
     row, col = (torch.from_numpy(index.astype("int64")) for index in (entries.row, entries.col))
     return torch.stack([row, col]), torch.from_numpy(entries.data)

@@ -68,7 +68,7 @@ class _Graph:
             self.nodes.append(node)
 
     def entries(self, node: int) -> range:
-        """Of its row."""
+        """The entries of the node's row."""
         return range(self._begins[node], self._begins[node + 1])
 
     def neighbour(self, entry: int) -> int:
@@ -76,7 +76,7 @@ class _Graph:
         return int(self._col[entry])
 
     def number(self, entry: int) -> int:
-        """Of the node of its column, which is met now."""
+        """Return the number of the node of the entry's column, and count the node as met."""
         node = self.neighbour(entry)
         if self._numbers.setdefault(node, len(self.nodes)) == len(self.nodes):
             self.nodes.append(node)
@@ -101,7 +101,7 @@ class _Graph:
 
 
 def _below(number: int) -> int:
-    """As the library draws one (csrc/cpu/utils.h:40)."""
+    """Draw a number as the library does (csrc/cpu/utils.h:40)."""
     return int(torch.randint(0, number, (1,)))
 
 
@@ -195,7 +195,7 @@ def _neighbor_sample(
 def _ego_k_hop_sample_adj(
     rowptr: Tensor, col: Tensor, idx: Tensor, depth: int, num_neighbors: int, replace: bool
 ) -> tuple[Tensor, ...]:
-    """Of each node those that are met from it in so many hops, in the order of their numbers, and what is between."""
+    """Find the nodes within `depth` hops of each node, in the order of their numbers, and the entries between them."""
     begins, columns, nodes, entries, ends, roots = [0], [], [], [], [0], []  # type: ignore[var-annotated]
     for root in idx.tolist():
         graph = _Graph(rowptr, col)

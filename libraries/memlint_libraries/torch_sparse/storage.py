@@ -1,4 +1,4 @@
-"""What a matrix of torch_sparse keeps: entries sorted by row, and what was worked out of them (storage.py).
+"""The contents of a torch_sparse matrix: entries sorted by row, and what was computed from them (storage.py).
 
 csrc/cuda/convert_cuda.cu makes pointers of indices and back. What lies on the host has its values.
 """
@@ -24,7 +24,7 @@ CACHED = ("rowcount", "colptr", "colcount", "csr2csc", "csc2csr")
 
 
 def pointers(index: Tensor, size: int) -> Tensor:
-    """Where each of `size` rows begins in a sorted index (`ind2ptr`)."""
+    """Return the positions at which each of `size` rows begins in a sorted index (`ind2ptr`)."""
     if not is_virtual(index):
         return torch.cat((index.new_zeros(1), torch.bincount(index, minlength=size).cumsum(0)))
     library.assume()
@@ -55,7 +55,7 @@ def holding(mask: Tensor, number: int) -> Tensor:
 
 
 def decided(flag: Tensor, otherwise: bool) -> bool:
-    """What a value on the GPU says, which the library reads there, or `otherwise` where it is not known."""
+    """Read a flag on the GPU, as the library does there; `otherwise` if memlint has no value for it."""
     known = content(flag)
     return otherwise if known is None else bool(known)
 
@@ -95,7 +95,7 @@ class SparseStorage:
             self._sort()
 
     def _check(self, sizes: tuple[int, int] | None) -> None:
-        """As the library asserts; largest numbers on the host alone, and not of data that is to be trusted."""
+        """Check as the library does; the largest numbers only on the host, and not of data that is to be trusted."""
         number = len(self._col)
         lengths = {"row": number, "value": number, "csr2csc": number, "csc2csr": number,
                    "rowptr": self._sparse_sizes[0] + 1, "rowcount": self._sparse_sizes[0],
@@ -109,12 +109,12 @@ class SparseStorage:
             assert int(self._col.max()) < sizes[1]
 
     def _parts(self) -> dict[str, Tensor]:
-        """What there is, by name."""
+        """Return the parts that exist, by name."""
         parts = {name: getattr(self, f"_{name}") for name in (*ENTRIES, *CACHED)}
         return {name: part for name, part in parts.items() if part is not None}
 
     def _sort(self) -> None:
-        """By row and column, where they are not; on the GPU they are taken not to be."""
+        """Sort by row and column if they are not sorted; on the GPU they are assumed not to be."""
         places = self._col.new_zeros(len(self._col) + 1)
         places[1:] = self.row()
         places[1:] *= self._sparse_sizes[1]
@@ -131,44 +131,44 @@ class SparseStorage:
 
     @classmethod
     def empty(cls) -> SparseStorage:
-        """Of no entries, on the host."""
+        """Make a storage without entries, on the host."""
         none = torch.tensor([], dtype=torch.long)
         return cls(none, None, none, sparse_sizes=(0, 0), is_sorted=True, trust_data=True)
 
     # --- entries
 
     def has_row(self) -> bool:
-        """Whether it is there."""
+        """Return True if the rows are stored."""
         return self._row is not None
 
     def row(self) -> Tensor:
-        """Of each entry."""
+        """Return the row of each entry."""
         if self._row is None:
             assert self._rowptr is not None
             self._row = indices(self._rowptr, len(self._col))
         return self._row
 
     def has_rowptr(self) -> bool:
-        """Whether it is there."""
+        """Return True if the row pointers are stored."""
         return self._rowptr is not None
 
     def rowptr(self) -> Tensor:
-        """Where rows begin."""
+        """Return the positions at which rows begin."""
         if self._rowptr is None:
             assert self._row is not None
             self._rowptr = pointers(self._row, self._sparse_sizes[0])
         return self._rowptr
 
     def col(self) -> Tensor:
-        """Of each entry."""
+        """Return the column of each entry."""
         return self._col
 
     def has_value(self) -> bool:
-        """Whether entries are not just ones."""
+        """Return True if entries have values; without, all are ones."""
         return self._value is not None
 
     def value(self) -> Tensor | None:
-        """Of each entry, or None for ones."""
+        """Return the value of each entry, or None for ones."""
         return self._value
 
     def set_value_(self, value: Tensor | None, layout: str | None = None) -> SparseStorage:
@@ -195,7 +195,7 @@ class SparseStorage:
         return self._sparse_sizes[dim]
 
     def sparse_resize(self, sparse_sizes: tuple[int, int]) -> SparseStorage:
-        """With other numbers of rows and columns, of which those that go have no entries."""
+        """Return it with other numbers of rows and columns, of which those that go have no entries."""
         parts: dict[str, Tensor] = {}
         for dim, names in enumerate((("rowptr", "rowcount"), ("colptr", "colcount"))):
             more = sparse_sizes[dim] - self._sparse_sizes[dim]
@@ -206,7 +206,7 @@ class SparseStorage:
         return self._having(sparse_sizes=tuple(sparse_sizes), **parts)
 
     def sparse_reshape(self, num_rows: int, num_cols: int) -> SparseStorage:
-        """With other rows and columns of as many places, of which one number may be -1."""
+        """Return it with other rows and columns of as many places; one of the numbers may be -1."""
         total = self._sparse_sizes[0] * self._sparse_sizes[1]
         num_rows = total // num_cols if num_rows == -1 else num_rows
         num_cols = total // num_rows if num_cols == -1 else num_cols
@@ -218,7 +218,7 @@ class SparseStorage:
     # --- what is worked out of them
 
     def has_rowcount(self) -> bool:
-        """Whether it is there."""
+        """Return True if the row counts are stored."""
         return self._rowcount is not None
 
     def rowcount(self) -> Tensor:
@@ -228,11 +228,11 @@ class SparseStorage:
         return self._rowcount
 
     def has_colptr(self) -> bool:
-        """Whether it is there."""
+        """Return True if the column pointers are stored."""
         return self._colptr is not None
 
     def colptr(self) -> Tensor:
-        """Where columns begin."""
+        """Return the positions at which columns begin."""
         if self._colptr is None and self._csr2csc is not None:
             self._colptr = pointers(self._col[self._csr2csc], self._sparse_sizes[1])
         elif self._colptr is None:
@@ -242,7 +242,7 @@ class SparseStorage:
         return self._colptr
 
     def has_colcount(self) -> bool:
-        """Whether it is there."""
+        """Return True if the column counts are stored."""
         return self._colcount is not None
 
     def colcount(self) -> Tensor:
@@ -255,7 +255,7 @@ class SparseStorage:
         return self._colcount
 
     def has_csr2csc(self) -> bool:
-        """Whether it is there."""
+        """Return True if the order by columns is stored."""
         return self._csr2csc is not None
 
     def csr2csc(self) -> Tensor:
@@ -265,7 +265,7 @@ class SparseStorage:
         return self._csr2csc
 
     def has_csc2csr(self) -> bool:
-        """Whether it is there."""
+        """Return True if the order back to rows is stored."""
         return self._csc2csr is not None
 
     def csc2csr(self) -> Tensor:
@@ -281,7 +281,7 @@ class SparseStorage:
         return places
 
     def is_coalesced(self) -> bool:
-        """Whether each place has one entry; on the GPU, where values do not say it, it is taken to."""
+        """Return True if each place has one entry; assumed on the GPU, where no values say it."""
         places = self._places()
         of_all = (places[1:] > places[:-1]).all()
         if content(of_all) is None:
@@ -369,7 +369,7 @@ class SparseStorage:
         return self._each(torch.Tensor.pin_memory)
 
     def is_pinned(self) -> bool:
-        """Whether all parts are."""
+        """Return True if all parts are pinned."""
         return all(part.is_pinned() for part in self._parts().values())
 
     def share_memory_(self) -> SparseStorage:
@@ -379,7 +379,7 @@ class SparseStorage:
         return self
 
     def is_shared(self) -> bool:
-        """Whether all parts are there."""
+        """Return True if all parts are in shared memory."""
         return all(part.is_shared() for part in self._parts().values())
 
 

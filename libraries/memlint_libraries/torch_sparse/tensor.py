@@ -54,25 +54,25 @@ class SparseTensor:
         cls, edge_index: Tensor, edge_attr: Tensor | None = None, sparse_sizes: Sizes | None = None,
         is_sorted: bool = False, trust_data: bool = False,
     ) -> SparseTensor:  # fmt: skip
-        """Of rows and columns [2, entries]."""
+        """Make a matrix of rows and columns [2, entries]."""
         return cls(edge_index[0], None, edge_index[1], edge_attr, sparse_sizes, is_sorted, trust_data)
 
     @classmethod
     def from_dense(cls, mat: Tensor, has_value: bool = True) -> SparseTensor:
-        """Of what is not zero; a row and a column may have several numbers, of which one is not."""
+        """Make a matrix of the entries that are not zero; of several numbers for one entry, one must not be zero."""
         row, col = (mat.abs().sum(list(range(2, mat.dim()))) if mat.dim() > 2 else mat).nonzero().t()
         return cls._of(mat, row, None, col, mat[row, col] if has_value else None)
 
     @classmethod
     def from_torch_sparse_coo_tensor(cls, mat: Tensor, has_value: bool = True) -> SparseTensor:
-        """Of PyTorch's own of rows and columns."""
+        """Make a matrix of PyTorch's own COO tensor."""
         mat = mat.coalesce()
         row, col = indices_of(mat)
         return cls._of(mat, row, None, col, mat.values() if has_value else None)
 
     @classmethod
     def from_torch_sparse_csr_tensor(cls, mat: Tensor, has_value: bool = True) -> SparseTensor:
-        """Of PyTorch's own of where rows begin."""
+        """Make a matrix of PyTorch's own CSR tensor."""
         return cls._of(mat, None, mat.crow_indices(), mat.col_indices(), mat.values() if has_value else None)
 
     @classmethod
@@ -106,7 +106,7 @@ class SparseTensor:
         )
 
     def __getattr__(self, name: str) -> Any:
-        """What is not known."""
+        """Refuse a method that is not modelled."""
         if name.startswith("_") or name == "storage":
             raise AttributeError(name)
         return library.unknown(f"torch_sparse.SparseTensor.{name}")
@@ -118,17 +118,17 @@ class SparseTensor:
         return self.storage.row(), self.storage.col(), self.storage.value()
 
     def csr(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Where rows begin, columns and values."""
+        """Return the positions at which rows begin, columns and values."""
         return self.storage.rowptr(), self.storage.col(), self.storage.value()
 
     def csc(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Where columns begin, rows and values."""
+        """Return the positions at which columns begin, rows and values."""
         order, value = self.storage.csr2csc(), self.storage.value()
         value = None if value is None else value[order]
         return self.storage.colptr(), self.storage.row()[order], value
 
     def has_value(self) -> bool:
-        """Whether entries are not just ones."""
+        """Return True if entries have values; without, all are ones."""
         return self.storage.has_value()
 
     def set_value_(self, value: Tensor | None, layout: str | None = None) -> SparseTensor:
@@ -149,15 +149,15 @@ class SparseTensor:
         return self.set_value(torch.full((self.nnz(),), fill_value, dtype=dtype, device=self.device()), "coo")
 
     def sparse_resize(self, sparse_sizes: tuple[int, int]) -> SparseTensor:
-        """With other numbers of rows and columns."""
+        """Return the matrix with other numbers of rows and columns."""
         return self.from_storage(self.storage.sparse_resize(sparse_sizes))
 
     def sparse_reshape(self, num_rows: int, num_cols: int) -> SparseTensor:
-        """With other rows and columns of as many places."""
+        """Return the matrix with other rows and columns of as many places."""
         return self.from_storage(self.storage.sparse_reshape(num_rows, num_cols))
 
     def is_coalesced(self) -> bool:
-        """Whether each place has one entry."""
+        """Return True if each place has one entry."""
         return self.storage.is_coalesced()
 
     def coalesce(self, reduce: str = "sum") -> SparseTensor:
@@ -250,11 +250,11 @@ class SparseTensor:
         return int((self._distances() <= bandwidth).sum()) / self.nnz()
 
     def is_quadratic(self) -> bool:
-        """Whether it has as many rows as columns."""
+        """Return True if it has as many rows as columns."""
         return self.sparse_size(0) == self.sparse_size(1)
 
     def is_symmetric(self) -> bool:
-        """Whether it is its transpose; on the GPU, where values do not say it, it is taken to be."""
+        """Return True if it is its own transpose; assumed on the GPU, where no values say it."""
         if not self.is_quadratic():
             return False
         (rowptr, col, value), (colptr, row, turned) = self.csr(), self.csc()
@@ -263,24 +263,24 @@ class SparseTensor:
         return value is None or turned is None or decided((value == turned).all(), otherwise=True)
 
     def device(self) -> torch.device:
-        """Where it lies."""
+        """Return the device of the matrix."""
         return self.storage.col().device
 
     def is_cuda(self) -> bool:
-        """Whether that is a GPU."""
+        """Return True if the matrix is on a GPU."""
         return self.storage.col().is_cuda
 
     def dtype(self) -> torch.dtype:
-        """Of values."""
+        """Return the dtype of the values."""
         value = self.storage.value()
         return torch.float if value is None else value.dtype
 
     def is_floating_point(self) -> bool:
-        """Whether values are."""
+        """Return True if the values are floating point."""
         return self.dtype().is_floating_point
 
     def requires_grad(self) -> bool:
-        """Whether values do."""
+        """Return True if the values require a gradient."""
         value = self.storage.value()
         return value is not None and value.requires_grad
 
@@ -339,7 +339,7 @@ class SparseTensor:
         return self.from_storage(self.storage.pin_memory())
 
     def is_pinned(self) -> bool:
-        """Whether all parts are."""
+        """Return True if all parts are pinned."""
         return self.storage.is_pinned()
 
     def share_memory_(self) -> SparseTensor:
@@ -348,7 +348,7 @@ class SparseTensor:
         return self
 
     def is_shared(self) -> bool:
-        """Whether all parts are there."""
+        """Return True if all parts are in shared memory."""
         return self.storage.is_shared()
 
     def detach_(self) -> SparseTensor:
@@ -359,7 +359,7 @@ class SparseTensor:
         return self
 
     def detach(self) -> SparseTensor:
-        """Without the graph of its values."""
+        """Return the matrix without the graph of its values."""
         value = self.storage.value()
         return self.set_value(None if value is None else value.detach(), "coo")
 
@@ -400,7 +400,7 @@ class SparseTensor:
         return torch.ones(self.nnz(), dtype=dtype, device=self.device()) if value is None else value
 
     def to_dense(self, dtype: torch.dtype | None = None) -> Tensor:
-        """With zeros between."""
+        """Return the dense matrix, with zeros between the entries."""
         row, col, value = self.coo()
         dense = torch.zeros(self.sizes(), dtype=dtype if value is None else value.dtype, device=self.device())
         dense[row, col] = self._values(dense.dtype)
@@ -423,7 +423,7 @@ class SparseTensor:
 
     @classmethod
     def from_scipy(cls, mat: Any, has_value: bool = True) -> SparseTensor:
-        """Of one of SciPy's, on the host."""
+        """Make a matrix of a SciPy matrix, on the host."""
         colptr = torch.from_numpy(mat.indptr).to(torch.long) if mat.format == "csc" else None
         rows = mat.tocsr()
         rowptr = torch.from_numpy(rows.indptr).to(torch.long)

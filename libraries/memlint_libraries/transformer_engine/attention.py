@@ -88,7 +88,7 @@ class DotProductAttention(Layer):
     def _is_fused(
         self, query: Tensor, mask: str, lengths: tuple[int, int], window: tuple[int, int], dropout: float
     ) -> bool:
-        """Whether cuDNN of 9.7 and later serves it."""
+        """Return True if cuDNN 9.7 and later has a kernel for it."""
         if query.dtype not in {torch.float16, torch.bfloat16} or mask == "arbitrary":
             return False
         if "bottom_right" in mask and (lengths[0] > lengths[1] or (dropout and "padding" in mask)):
@@ -103,11 +103,11 @@ class DotProductAttention(Layer):
 
 @torch.no_grad()
 def _lengths_of(mask: Any) -> None:
-    """Where sequences begin, in int32, which is read of a padding mask: `get_cu_seqlens`."""
+    """Compute the positions at which sequences begin, in int32, from a padding mask: `get_cu_seqlens`."""
     for each in mask if isinstance(mask, (tuple, list)) else (mask,):
         ends = each.squeeze(1).squeeze(1).logical_not().sum(dim=1).cumsum(dim=0).to(torch.int32)
         torch.cat((torch.zeros(1, dtype=torch.int32, device=ends.device), ends))
 
 
 _HEADS_FIRST = {"sbhd": (1, 2, 0, 3), "bshd": (0, 2, 1, 3)}
-"""From each format to the one that PyTorch takes."""
+"""The permutation of each format to the one that PyTorch takes."""

@@ -95,7 +95,7 @@ class Layer(torch.nn.Module):
                     returns_norm=self.return_layernorm_output, **options)  # fmt: skip
 
     def _beside(self, out: Any, bias: Any) -> Any:
-        """What is given, the bias if it is asked for, and the norm if it is."""
+        """Return the output, with the bias and the norm if they are asked for."""
         first, *norm = out if isinstance(out, tuple) else (out,)
         given = (first, *((bias,) if self.return_bias else ()), *norm)
         return given if len(given) > 1 else first

@@ -54,7 +54,7 @@ class RotaryPositionEmbedding(torch.nn.Module):
 
 
 def _norm_of_heads(kind: str | None, size: int, eps: float, device: Any) -> torch.nn.Module | None:
-    """What norms queries or keys: `_create_qk_norm_modules`, multi_head_attention.py:427."""
+    """Return the norm of queries or keys: `_create_qk_norm_modules`, multi_head_attention.py:427."""
     if kind is None:
         return None
     if kind == "L2Normalization":

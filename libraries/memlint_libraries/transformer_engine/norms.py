@@ -102,7 +102,7 @@ class RMSNorm(LayerNorm):
 
 
 NORMS = {"LayerNorm": LayerNorm, "RMSNorm": RMSNorm}
-"""By the names that layers have for them."""
+"""The norms by the names that layers have for them."""
 
 
 class _L2Function(torch.autograd.Function):

@@ -39,7 +39,7 @@ def _moved(kernel: str, x: Tensor, rows: int, *read: Tensor | None) -> Tensor:
 
 
 def _map_of(mask: Tensor) -> Tensor:
-    """Of each token the rows that it goes to, the experts, and how many there are (`make_row_id_map`)."""
+    """Make the map of each token: the rows that it goes to, the experts, and their number (`make_row_id_map`)."""
     tokens, experts = mask.shape
     made = _made(mask, tokens, 2 * experts + 1, dtype=torch.int32)
     sums = _made(mask, experts, -(-tokens // _BLOCK), dtype=torch.int32)
@@ -106,7 +106,7 @@ class _UnpermutedByMask(torch.autograd.Function):
 
 
 def _workspace(x: Tensor, size: int) -> None:
-    """What sorts indices is kept, and made anew for more of them (csrc/extensions/permutation.cpp:20)."""
+    """Keep the workspace that sorts indices; replace it for more indices (csrc/extensions/permutation.cpp:20)."""
 
     def make() -> tuple[Tensor, ...]:
         numbers = [_made(x, size, dtype=torch.int32) for _ in range(3)]

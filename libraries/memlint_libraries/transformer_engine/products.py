@@ -36,13 +36,13 @@ class Call:
     cache: dict[str, Fp8] | None = None
     """Weights in fp8 that the layer keeps from one microbatch to the next."""
     adds: bool = False
-    """Whether gradients of weights are added to their `main_grad` (`fuse_wgrad_accumulation`)."""
+    """True if gradients of weights are added to their `main_grad` (`fuse_wgrad_accumulation`)."""
     returns_norm: bool = False
-    """Whether what a layer norms is given back as well (`return_layernorm_output`)."""
+    """True if the output of the layer norm is returned as well (`return_layernorm_output`)."""
 
     @property
     def scales_now(self) -> bool:
-        """Whether kernels make what is activated in full, and then fp8 or fp4 of it (activation.cpp:33)."""
+        """True if kernels write activations in full, and convert them to fp8 or fp4 afterwards (activation.cpp:33)."""
         return isinstance(self.recipe, (Float8CurrentScaling, Float8BlockScaling, NVFP4BlockScaling))
 
     def factor(self, x: Tensor, *, columns: bool, shape: Sequence[int] | None = None) -> Any:
@@ -63,7 +63,7 @@ class Call:
         return kept
 
     def product(self, *shape: int, of: Tensor, swizzled: int = 0, streams: int = 1) -> Tensor:
-        """What a product gives."""
+        """Allocate the result of a matrix product."""
         self.multiply(streams=streams)
         out = self.made(*shape, of=of)
         scales = temporary(swizzled)
@@ -100,7 +100,7 @@ class Call:
 
 
 def stands_for_gradient(weight: Any, *, is_shared: bool = True) -> Tensor | None:
-    """What is given as a gradient that was added to `main_grad`."""
+    """Return the placeholder for a gradient that was added to `main_grad`."""
     if not hasattr(weight, "grad_added_to_main_grad"):
         return None
     weight.grad_added_to_main_grad = True
@@ -133,9 +133,9 @@ def clear(*values: Any) -> None:
 
 
 ROWS_OF_A_TILE = 256
-"""Of the kernel that makes fp8 and its transpose: 32 threads times eight bytes (cast_transpose_fusion.cu:180)."""
+"""Rows per tile of the kernel for fp8 and its transpose: 32 threads times 8 bytes (cast_transpose_fusion.cu:180)."""
 _ROWS_OF_A_CHUNK = 64
-"""Of the kernel that makes blocks of 32 (cast_kernels.cuh:1556)."""
+"""Rows per chunk of the kernel that makes blocks of 32 (cast_kernels.cuh:1556)."""
 
 
 def fp8_and_bias(grad: Tensor, call: Call, *, has_bias: bool, rows: int = ROWS_OF_A_TILE) -> tuple[Any, Tensor | None]:

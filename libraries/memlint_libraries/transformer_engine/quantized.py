@@ -33,7 +33,7 @@ def tiles(number: int, size: int, multiple: int = 1) -> int:
 
 
 def _multiplies_rows() -> bool:
-    """Whether gradients are multiplied without columns (`is_non_tn_fp8_gemm_supported`, transformer_engine.cpp:719)."""
+    """Return True if gradients are multiplied by rows: `is_non_tn_fp8_gemm_supported`, transformer_engine.cpp:719."""
     capability = simulated().device.capability
     return (10, 0) <= capability < (12, 0) or capability >= (13, 0)
 
@@ -151,7 +151,7 @@ class Fp8Weight(torch.Tensor):
         return made
 
     def multiplied(self, recipe: Recipe | None, dtype: torch.dtype, *, columns: bool) -> Any:
-        """As a product takes it: `get_weight_workspace`, module/base.py:1333; in full without fp8 (linear.py:1539)."""
+        """Give it to a product (`get_weight_workspace`, module/base.py:1333), in full without fp8 (linear.py:1539)."""
         if recipe is None:
             return self.dequantize().to(dtype)
         if type(recipe) is not type(self.recipe):

@@ -21,7 +21,7 @@ _recipe = library.provides("transformer_engine.common.recipe")
 
 @_recipe
 class Format(Enum):
-    """Which of the formats of a byte: their sizes are the same."""
+    """The format of a byte; all formats have the same size."""
 
     E4M3, E5M2, HYBRID = range(3)
 

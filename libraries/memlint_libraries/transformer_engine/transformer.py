@@ -40,7 +40,7 @@ class _Added(torch.autograd.Function):
 
 
 class _DroppedPath(torch.nn.Module):
-    """What is left of samples that are dropped as a whole: `DropPath`, transformer.py:46."""
+    """Drops whole samples: `DropPath`, transformer.py:46."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class TransformerLayer(Layer):
         encoder_output: Tensor | None = None, enc_dec_attn_mask: Any = None, enc_dec_attn_mask_type: str | None = None,
         rotary_pos_emb: Any = None, is_first_microbatch: bool | None = None, **options: Any,
     ) -> Any:  # fmt: skip
-        """What goes in, and what both blocks add to it."""
+        """Run the layer: its input, plus the outputs of both blocks."""
         for name, value in options.items():
             if value not in (None, False) and name not in PLAIN:
                 self._refuse(name)
@@ -143,7 +143,7 @@ class TransformerLayer(Layer):
         return x if self.layernorm is None else self.layernorm(x)
 
     def _add_back(self, block: tuple[Any, ...], residual: Tensor, path: _DroppedPath | None = None) -> Any:
-        """What a block gives, its bias and a residual, which is the block's norm where that is given back."""
+        """Add a block's output, its bias and a residual, which is the block's norm if the block returns that."""
         x, bias, *normed = block
         residual = normed[0] if normed else residual
         dropout = self.hidden_dropout if self.training else 0.0

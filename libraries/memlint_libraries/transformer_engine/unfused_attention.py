@@ -49,7 +49,7 @@ def attend(
 def _mask_in_full(
     queries: int, keys: int, mask: str, given: Any, window: tuple[int, int]
 ) -> tuple[str, Tensor]:  # fmt: skip
-    """What kind of mask it is then, and where positions are left out: [1 or batch, 1, queries, keys]."""
+    """Return the kind of the full mask, and the positions that it leaves out: [1 or batch, 1, queries, keys]."""
     has_window = window[0] != -1 or window[1] not in {-1, 0}
     left = keys if window[0] == -1 else window[0]
     right = 0 if "causal" in mask else queries if window[1] == -1 else window[1]
@@ -89,7 +89,7 @@ class _MaskedSoftmax(torch.autograd.Function):
 
 
 def _softmax(scores: Tensor, mask: Tensor, kind: str) -> Tensor:
-    """In one kernel, or in float32 by PyTorch: `FusedScaleMaskSoftmax`."""
+    """Compute the softmax in one kernel, or in float32 by PyTorch: `FusedScaleMaskSoftmax`."""
     if _has_kernel(scores, mask, kind):
         out: Tensor = _MaskedSoftmax.apply(scores, None if kind == "no_mask" else mask)  # type: ignore[no-untyped-call]
         return out
@@ -112,7 +112,7 @@ def _triangle(kind: str, queries: int, keys: int) -> Tensor:
 
 
 def _has_kernel(scores: Tensor, mask: Tensor, kind: str) -> bool:
-    """Whether one kernel does it: `is_kernel_available`, softmax.py:169."""
+    """Return True if one kernel computes it: `is_kernel_available`, softmax.py:169."""
     batch, heads, queries, keys = scores.shape
     if scores.dtype not in _HALVES or not 16 < keys < 16384 or keys % 8 or queries == 1:
         return False

@@ -97,7 +97,7 @@ scan_op = scan
 while_loop_op = while_loop
 """That of `while_loop`."""
 DISPATCH_CACHE = "_dispatch_cache"
-"""Of such an operator: its kernels by dispatch key, once they were looked up."""
+"""Name of the attribute of such an operator with its kernels by dispatch key, once they were looked up."""
 DYNAMO = "torch._dynamo"
 """TorchDynamo."""
 PRIMITIVES = _prims_common.__name__
@@ -131,7 +131,7 @@ no_torch_function: Any = torch._C._disabled_torch_function_impl
 num_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 """The number of `__torch_function__` modes that are active."""
 function_modes: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
-"""Those modes, the outermost first."""
+"""The active `__torch_function__` modes, the outermost first."""
 dispatch_mode: Callable[..., Any] = torch._C._get_dispatch_mode
 """The active `__torch_dispatch__` mode of a kind, or None."""
 FAKE_MODE: Any = torch._C._TorchDispatchModeKey.FAKE
@@ -151,7 +151,7 @@ device_contexts = _device
 remember_factories: Callable[[], Any] = _device._device_constructors
 """Remembers the functions that such a context concerns; later calls answer what the first found."""
 MAKE_WRAPPER = "_make_wrapper_subclass"
-"""Of `Tensor`: makes one that is made of others."""
+"""Name of the function of `Tensor` that makes a tensor that consists of others."""
 make_subclass: Callable[..., Any] = torch.Tensor._make_subclass
 """Makes a tensor of a subclass that shares the memory of another."""
 
@@ -174,9 +174,9 @@ indices_of: Callable[[Any], torch.Tensor] = methodcaller("_indices")
 values_of: Callable[[Any], torch.Tensor] = methodcaller("_values")
 """The values of such a tensor."""
 REDUCE = "_reduce_ex_internal"
-"""Of `Tensor`: takes it apart for pickle."""
+"""Name of the function of `Tensor` that takes it apart for pickle."""
 SAVE = "_save"
-"""Of `torch.serialization`: writes an archive."""
+"""Name of the function of `torch.serialization` that writes an archive."""
 flatten_tensors: Callable[..., torch.Tensor] = torch._utils._flatten_dense_tensors
 """One tensor that holds others one after another."""
 unflatten_tensors: Callable[..., Any] = torch._utils._unflatten_dense_tensors
@@ -203,7 +203,7 @@ sequence_number: Callable[[Any], int] = methodcaller("_sequence_nr")
 takes_saved_tensor_hooks: Callable[[], bool] = torch._C._autograd._saved_tensors_hooks_is_enabled  # type: ignore[attr-defined]
 """False inside `torch.autograd.graph.disable_saved_tensors_hooks`."""
 ENGINE = "_execution_engine"
-"""Of `Variable`: autograd's engine."""
+"""Name of the attribute of `Variable` with autograd's engine."""
 Engine: Any = type(Variable._execution_engine)
 """Its type."""
 ENGINE_FUNCTION = "_engine_run_backward"
@@ -213,7 +213,7 @@ SAVED = "_saved_"
 SAVED_AS_PACKED = "_saved_tensors"
 """those that begin so give what hooks have packed."""
 CHECKPOINT = "_checkpoint_without_reentrant_generator"
-"""Of `torch.utils.checkpoint`: what both sides of a checkpoint that is not reentrant run through."""
+"""Name of the function of `torch.utils.checkpoint` that both sides of a non-reentrant checkpoint run through."""
 
 # --- Devices: PrivateUse1 and CUDA
 
@@ -226,21 +226,21 @@ create_empty_tensor: Callable[..., torch.Tensor] = torch._C._acc.create_empty_te
 DeviceGuard: Any = torch._C._acc.DeviceGuard
 """The class of what PyTorch asks about such a device."""
 DEVICE_TYPE: Any = torch._C._autograd.DeviceType.PrivateUse1
-"""What C++ calls such a device."""
+"""The type of such a device in C++."""
 GET_ACCELERATOR = "_get_accelerator"
-"""Of `compiled`: the device of the accelerator of this process."""
+"""Name of the function of `compiled` that gives the device of this process's accelerator."""
 SCATTER = "_scatter"
-"""Of `compiled`: copies parts of a tensor to several GPUs."""
+"""Name of the function of `compiled` that copies parts of a tensor to several GPUs."""
 CUDA_INITIALIZED = "_initialized"
-"""Of `torch.cuda`: True once CUDA is."""
+"""Name of the attribute of `torch.cuda` that is True once CUDA is initialized."""
 CUDART = "_cudart"
-"""Of `torch.cuda`: the CUDA runtime."""
+"""Name of the attribute of `torch.cuda` with the CUDA runtime."""
 NVTX = "_nvtx"
-"""Of `torch.cuda.nvtx`: NVIDIA's annotations."""
+"""Name of the attribute of `torch.cuda.nvtx` with NVIDIA's annotations."""
 USES_CUDNN_FOR_WEIGHTS = "_use_cudnn_rnn_flatten_weight"
-"""Of `torch`: True where recurrent layers keep their weights in one buffer for cuDNN."""
+"""Name of the function of `torch` that tells whether recurrent layers keep their weights in one buffer for cuDNN."""
 RAW_STREAM = "_cuda_getCurrentRawStream"
-"""Of `compiled`, in builds with CUDA alone: the address of the current stream."""
+"""Name of the function of `compiled`, only in builds with CUDA, that gives the address of the current stream."""
 attention_backends: Callable[[], list[int]] = torch._C._get_sdp_priority_order
 """Backends of scaled dot product attention in the order in which PyTorch tries them."""
 
@@ -251,7 +251,7 @@ def record_history(*args: Any, **options: Any) -> None:
 
 
 def snapshot() -> Any:
-    """What was recorded."""
+    """Return the recorded history."""
     return torch.cuda.memory._snapshot()
 
 
@@ -275,22 +275,22 @@ def accelerator_functions(functions: Mapping[str, Any]) -> dict[str, Any]:
 ProfilerEvent = torch._C._profiler._ProfilerEvent
 """An event of `torch.profiler`, with those it contains."""
 AllocationFields: Any = torch._C._profiler._ExtraFields_Allocation
-"""What an event says that is an allocation."""
+"""The part of an event that describes an allocation."""
 
 # --- Modules
 
 Convolution = conv._ConvNd
 """The base class of convolutions."""
 BatchNorm = batchnorm._BatchNorm
-"""That of batch normalisations."""
+"""The base class of batch normalisations."""
 InstanceNorm = instancenorm._InstanceNorm
-"""That of instance normalisations."""
+"""The base class of instance normalisations."""
 LoadedKeys: Any = module._IncompatibleKeys
-"""What `load_state_dict` returns: missing and unexpected keys."""
+"""The type that `load_state_dict` returns: missing and unexpected keys."""
 forward_hooks: Callable[[Any], dict[int, Any]] = attrgetter("_forward_hooks")
 """A module's hooks after `forward`, by number."""
 forward_pre_hooks: Callable[[Any], dict[int, Any]] = attrgetter("_forward_pre_hooks")
-"""Those before it."""
+"""A module's hooks before `forward`, by number."""
 hook_tables: Callable[[Any], tuple[dict[int, Any], ...]] = attrgetter(
     *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs"),
     "_forward_hooks_always_called",
@@ -301,15 +301,15 @@ hook_tables: Callable[[Any], tuple[dict[int, Any], ...]] = attrgetter(
 # --- Loading of data
 
 GET_ITERATOR = "_get_iterator"
-"""Of `DataLoader`: makes the iterator that fits its workers."""
+"""Name of the function of `DataLoader` that makes the iterator that fits its workers."""
 get_iterator: Callable[[Any], Any] = DataLoader._get_iterator
-"""That function."""
+"""The function of that name."""
 LoaderIterator: Any = dataloader._BaseDataLoaderIter
 """The base class of iterators of `DataLoader`."""
 num_yielded: Callable[[Any], int] = attrgetter("_num_yielded")
 """The number of batches that an iterator has given."""
 WorkerInfo = worker.WorkerInfo
-"""What `get_worker_info()` gives inside of a worker."""
+"""The type that `get_worker_info()` returns inside a worker."""
 
 
 def exchange_worker_info(info: Any) -> Any:
@@ -323,7 +323,7 @@ class OneProcessIterator(dataloader._SingleProcessDataLoaderIter):
 
     @property
     def fetcher(self) -> Any:
-        """What takes samples out of the dataset, with its `collate_fn`."""
+        """The object that takes samples out of the dataset, with its `collate_fn`."""
         return self._dataset_fetcher
 
     def next_batch(self) -> Any:

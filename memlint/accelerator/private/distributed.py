@@ -14,42 +14,42 @@ from memlint.accelerator.private import Attribute
 # --- Groups
 
 MAKE_GROUP = "_new_process_group_helper"
-"""Of `torch.distributed.distributed_c10d`: the function through which every group is made."""
+"""Name of the function of `torch.distributed.distributed_c10d` through which every group is made."""
 make_group: Callable[..., Any] = distributed_c10d._new_process_group_helper
-"""That function."""
+"""The function of that name."""
 SET_TIMEOUT = "_set_pg_timeout"
-"""Of the same module: sets the timeout of a group's backend."""
+"""Name of the function of the same module that sets the timeout of a group's backend."""
 default_group: Callable[[], Any] = distributed_c10d._get_default_group
 """The group of all ranks."""
 group_named: Callable[[Any], Any] = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
 """The group of a name."""
 work_from_future: Callable[..., Any] = _distributed_c10d._create_work_from_future  # type: ignore[attr-defined]
-"""What a collective that is not waited for returns."""
+"""Makes what a collective returns that is not waited for."""
 
 # --- DistributedDataParallel
 
 PRE_FORWARD = "_pre_forward"
-"""Of `DistributedDataParallel`: what it does before each forward."""
+"""Name of the function of `DistributedDataParallel` that runs before each forward."""
 pre_forward: Callable[..., Any] = DistributedDataParallel._pre_forward
-"""That function."""
+"""The function of that name."""
 SET_STATIC_GRAPH = "_set_static_graph"
-"""Of the same class: tells the reducer that every step uses the same parameters."""
+"""Name of the function of the same class that tells the reducer that every step uses the same parameters."""
 set_static_graph: Callable[..., Any] = DistributedDataParallel._set_static_graph
-"""That function."""
+"""The function of that name."""
 FIND_SYNC = "_check_global_requires_backward_grad_sync"
-"""Of the same class: learns whether some rank reduces gradients."""
+"""Name of the function of the same class that finds out whether some rank reduces gradients."""
 find_sync: Any = DistributedDataParallel._check_global_requires_backward_grad_sync
-"""That function."""
+"""The function of that name."""
 FIND_COMMON_RANK = "_find_common_rank"
-"""Of the same class: agrees on the rank that had the most batches."""
+"""Name of the function of the same class that agrees on the rank that had the most batches."""
 find_common_rank: Any = DistributedDataParallel._find_common_rank
-"""That function."""
+"""The function of that name."""
 comm_hooks: Attribute = attrgetter("_comm_hooks")
 """The communication hooks of a wrapper."""
 COUNT_NOT_JOINED = "_get_num_nonjoined_procs"
-"""Of `Join`: asks how many ranks still have batches."""
+"""Name of the function of `Join` that asks how many ranks still have batches."""
 count_not_joined: Any = Join._get_num_nonjoined_procs
-"""That function."""
+"""The function of that name."""
 is_enabled: Callable[[Any], bool] = attrgetter("_enable")
 """Tells whether a `Join` joins anything."""
 group_of: Attribute = attrgetter("_process_group")
@@ -60,6 +60,6 @@ group_of: Attribute = attrgetter("_process_group")
 pipeline_schedule: Attribute = attrgetter("_PipelineSchedule")
 """The base class of schedules, of the module `schedules`."""
 SPLIT_INPUTS = "_split_inputs"
-"""Of that class: splits a batch into microbatches."""
+"""Name of the function of that class that splits a batch into microbatches."""
 num_microbatches: Callable[[Any], int] = attrgetter("_n_microbatches")
 """The number of microbatches that a schedule makes of a batch."""

@@ -16,23 +16,23 @@ fsdp_init: Any = fsdp
 fsdp_common: Any = _fsdp_common
 """The module of what FSDP2's parts share."""
 CHUNK = "_chunk_with_empty"
-"""Of that module: chunks of a tensor, one for each rank, the last of which may be empty."""
+"""Name of the function of that module that splits a tensor into one chunk for each rank; the last may be empty."""
 FakeStore = fake_pg.FakeStore
 """A store for the fake backend, which exchanges nothing."""
 CheckpointWrapper: Any = checkpoint_wrapper.CheckpointWrapper
 """The module that `checkpoint_wrapper()` puts around another."""
 wrapped_module: Callable[[Any], Any] = attrgetter("_checkpoint_wrapped_module")
-"""That other."""
+"""Gives the module inside the wrapper."""
 symmetric_memory: Any = symmetric
 """The module of symmetric memory."""
 SYMMETRIC_MEMORY = "_SymmetricMemory"
-"""Of that module: the C++ class."""
+"""Name of the C++ class of that module."""
 USES_POOL = "_should_use_implicit_mempool"
-"""Of that module: tells whether tensors come from a pool; absent from some versions."""
+"""Name of the function of that module that tells whether tensors come from a pool; absent from some versions."""
 WORKSPACES = "_group_name_to_workspace_tensor"
-"""Of that module: the workspace of each group; absent from some versions."""
+"""Name of the attribute of that module with the workspace of each group; absent from some versions."""
 STORES = "_group_name_to_store"
-"""Of that module: the store of each group; absent from some versions."""
+"""Name of the attribute of that module with the store of each group; absent from some versions."""
 
 
 def chooses_itself(root: Any) -> bool:

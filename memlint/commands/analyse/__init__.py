@@ -1,1 +1,1 @@
-"""What the child process of `memlint check` does: from one target to Workloads, Estimates and findings."""
+"""The child process of `memlint check`: from one target to Workloads, Estimates and findings."""

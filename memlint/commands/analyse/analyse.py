@@ -55,7 +55,7 @@ def look_at_file(request: Request, look: Look) -> Result:
 
 
 class _Conversation:
-    """What was said so far of one target."""
+    """The messages about one target so far."""
 
     def __init__(self, session: AnySession, look: Look) -> None:
         self._session = session

@@ -34,7 +34,7 @@ class Analysis:
     budget: int | None
     simulation: Simulation
     session: AnySession
-    """Of a Capture from a file, one that knows nothing more."""
+    """For a Capture from a file, a session that cannot trace any more."""
     thorough: bool = False
     _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Analysis:
 
     @property
     def workload(self) -> Workload:
-        """As it was analysed."""
+        """The Workload as it was analysed."""
         return self.capture.workload
 
     @property
@@ -85,7 +85,7 @@ class Analysis:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Those of the program, of its Trace and of a GPU that is full."""
+        """The assumptions of the program, of its Trace and of a full GPU."""
         return tuple(dict.fromkeys((*self.capture.assumptions, *_of_full_gpu(self.estimate))))
 
     def retrace(self, change: Change) -> Estimate | None:
@@ -94,11 +94,11 @@ class Analysis:
         return answer.estimate if answer is not None else None
 
     def what_if(self, *changes: Change) -> WhatIf | None:
-        """What the changes do together; None where one does not apply or the program fails with it."""
+        """Return the effect of the changes together; None if one does not apply or the program fails with it."""
         return self.simulation.what_if(*changes)
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
-        """Which variables hold these Buffers at the peak; of a script that is not known."""
+        """Return the variables that hold these Buffers at the peak; none for a script, where they are not known."""
         ids = frozenset(buffer_ids)
         if ids not in self._holders:
             self._holders[ids] = self.holders_after((), self.estimate.peak_event, ids)
@@ -107,7 +107,7 @@ class Analysis:
     def holders_after(
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
     ) -> Mapping[int, Holder]:
-        """Which variables of the changed program hold these Buffers at an event of its Trace. Raises MemlintError."""
+        """Return the variables that hold these Buffers at an event of the changed program. Raises MemlintError."""
         if not self.session.knows_variables:
             return {}
         traced = tuple(change for change in changes if not change.is_edit)

@@ -71,7 +71,7 @@ def _of_script(facts: ScriptFacts, analysis: Analysis) -> dict[str, object]:
 
 
 def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
-    """What the Report says of the run itself."""
+    """Return the Report's record of the run itself."""
     nodes = analysis.trace.nodes
     seen = {node.phase for node in nodes}
     by_step: dict[int, int] = {}
@@ -98,7 +98,7 @@ def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
 
 
 def plan(analysis: Analysis, *, dynamics: bool) -> report.Plan | None:
-    """What brings the peak below the budget, or into the GPU; None where there is neither."""
+    """Plan the changes that bring the peak below the budget, or into the GPU; None if there is neither."""
     limit = _budget_verdict(analysis, None) or _gpu_verdict(analysis)
     if limit is None:
         return None
@@ -115,7 +115,7 @@ def _budget_verdict(analysis: Analysis, budget: Budget | None) -> report.Verdict
 
 
 def _gpu_verdict(analysis: Analysis) -> report.Verdict | None:
-    """Whether it fits the GPU; where the process may reserve a share of it only, whether it fits that."""
+    """Judge whether it fits the GPU, or the share of it that the process may reserve."""
     device = analysis.device
     if not device.is_cuda:
         return None
@@ -212,7 +212,7 @@ def _streams(analysis: Analysis) -> list[report.StreamPeak]:
 
 
 def _ranks(analysis: Analysis) -> report.Ranks | None:
-    """Which rank it was and what it exchanged with others; None for a program that joins no process group."""
+    """Describe the rank and its exchange with others; None for a program that joins no process group."""
     trace = analysis.trace
     if trace.world is None:
         return None

@@ -4,21 +4,21 @@ from memlint.report.model import Record
 
 
 class Look(Record):
-    """What a Report is to hold of each Workload."""
+    """The contents that a Report is to hold for each Workload."""
 
     init: bool = False
-    """Whether to write the declarations that make the assumptions explicit."""
+    """True to write the declarations that make the assumptions explicit."""
     plan: bool = False
-    """Whether to find the changes that bring every Workload below its budget, or into its GPU."""
+    """True to find the changes that bring every Workload below its budget, or into its GPU."""
     allow_dynamics: bool = False
-    """Whether a plan may change the dynamics of training."""
+    """True if a plan may change the dynamics of training."""
     thorough: bool = False
-    """Whether rules are to simulate alternatives that only a detailed report shows."""
+    """True if rules are to simulate alternatives that only a detailed report shows."""
     timeline: bool = False
-    """Whether the Report is to hold the lifetime of every Buffer."""
+    """True if the Report is to hold the lifetime of every Buffer."""
     graph: bool = False
-    """Whether the Report is to hold the last step as a graph."""
+    """True if the Report is to hold the last step as a graph."""
     sweep: bool = False
-    """Whether to estimate batch sizes around that of each Workload, unless its settings say no."""
+    """True to estimate batch sizes around that of each Workload, unless its settings say no."""
     alloc_conf: str = ""
     """Settings of PyTorch's allocator (`PYTORCH_ALLOC_CONF`) in place of those that hold otherwise."""

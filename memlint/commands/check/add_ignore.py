@@ -26,7 +26,7 @@ _OWN = frozenset(diagnostic.code for diagnostic in DIAGNOSTICS)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was written, and what was not."""
+    """The comments that were written, and those that were not."""
 
     num_findings: int
     files: list[str]
@@ -92,7 +92,7 @@ class _Edit:
 
     source: Source
     lines: list[str]
-    """With their ends."""
+    """Lines with their ends."""
     above: dict[int, list[str]] = field(default_factory=dict)
     """Codes of a new comment above each line."""
     whole_file: list[str] = field(default_factory=list)

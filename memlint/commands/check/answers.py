@@ -28,7 +28,7 @@ _PATIENCE_FOR_PLANS = 5
 
 
 class Output(NamedTuple):
-    """What the code of a target wrote."""
+    """The output that the code of a target wrote."""
 
     target: str
     stdout: str
@@ -37,17 +37,17 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What all answers hold together; without torch, or where no code may run, nothing."""
+    """All answers together; empty without torch, or if no code may run."""
 
     executed: bool
-    """Whether Workloads could be run."""
+    """True if Workloads could be run."""
     torch: str | None
     workloads: tuple[Workload, ...]
     """The failures of earlier stages first."""
     traced: tuple[RunFinding, ...]
     """Everything that rules of traced steps found, suppressed or not."""
     findings: tuple[RunFinding, ...]
-    """What comments and `per-file-ignores` leave of it."""
+    """Those that comments and `per-file-ignores` do not suppress."""
     traced_lines: Mapping[str, frozenset[int]]
     """By absolute path: the lines those rules have seen at work."""
     empty: tuple[tuple[Request, list[Skipped]], ...]
@@ -56,7 +56,7 @@ class Answers:
     declarations: tuple[str, ...]
     """With `init`: what to add to the configuration."""
     outputs: tuple[Output, ...]
-    """Of each target whose code ran."""
+    """One for each target whose code ran."""
 
 
 def answers_of_workers(
@@ -183,7 +183,7 @@ def _left(request: Request, answer: Answer) -> list[Request]:
 
 
 def _result_of(answer: Answer) -> Result:
-    """What there is, the whole or a part."""
+    """Return the whole result, or the partial one."""
     result = answer.result or answer.partial
     return result if isinstance(result, Result) else Result()
 

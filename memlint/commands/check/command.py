@@ -35,7 +35,7 @@ class Checked:
     declarations: tuple[str, ...] = ()
     """With `init`: what to add to the configuration."""
     outputs: tuple[Output, ...] = ()
-    """What the code of each target wrote."""
+    """The output of each target's code."""
 
 
 def check(
@@ -59,7 +59,7 @@ def check_resolved(
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
 ) -> Checked:
-    """As `check`, of targets that are known already."""
+    """Run `check` on targets that are known already."""
     baseline = None
     if options.baseline is not None:
         from memlint.lint.baseline import Baseline  # noqa: PLC0415
@@ -95,7 +95,7 @@ def check_resolved(
 def corrections(
     arguments: Sequence[str], settings: Mapping[str, object], options: CheckOptions, *, unsafe: bool = False
 ) -> list[Fixed]:
-    """What source rules would do to each file in `arguments`; nothing is written. `unsafe`: also what may change more.
+    """Return each file in `arguments` as source rules correct it; write none. `unsafe`: also what may change more.
 
     Raises MemlintError for arguments and configuration that make no sense.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What goes into the Report."""
+    """The contents of the Report."""
 
     workloads: tuple[Workload, ...]
     findings: tuple[Finding, ...]

@@ -32,7 +32,7 @@ class ChosenRules:
     rules: tuple[Rule, ...]
     ignores: FileIgnores
     rule_paths: tuple[Path, ...]
-    """Where the project's own rules were loaded from."""
+    """The files from which the project's own rules were loaded."""
 
     @property
     def of_both(self) -> frozenset[str]:
@@ -64,7 +64,7 @@ class ChosenRules:
 
 @dataclass(frozen=True, slots=True)
 class SourceFindings:
-    """What is known before any code runs."""
+    """The findings and records that exist before any code runs."""
 
     findings: tuple[RunFinding, ...]
     failures: tuple[Workload, ...]

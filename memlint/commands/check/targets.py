@@ -16,9 +16,9 @@ class CheckOptions(Look):
     """How to check, beside what stands in Settings."""
 
     execute: bool = True
-    """Whether to run the Workloads, and load the rules in `rule-paths`."""
+    """True to run the Workloads, and load the rules in `rule-paths`."""
     cache: bool = True
-    """Whether findings of source rules and answers of workers are kept from run to run."""
+    """True to keep findings of source rules and answers of workers from run to run."""
     affected: bool = False
     """The arguments are files that were changed: run the Workloads of their projects that one of them is a part of."""
     force_exclude: bool = False
@@ -31,13 +31,13 @@ class CheckOptions(Look):
 
 @dataclass(frozen=True, slots=True)
 class CheckTargets:
-    """What the arguments stand for."""
+    """The targets that the arguments name."""
 
     targets: tuple[Targets, ...]
     failures: tuple[Workload, ...]
     """Arguments that are no target, and configured Workloads whose file is gone."""
     skipped: tuple[Skipped, ...]
-    """What was excluded or is not affected."""
+    """The files that are excluded or not affected."""
 
 
 def check_targets(

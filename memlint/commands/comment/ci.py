@@ -47,7 +47,7 @@ class CiContext:
     number: int | None = None
     """Number of the pull or merge request."""
     head: Head | None = None
-    """In a workflow that runs after another one: the newest commit of the request."""
+    """The newest commit of the request, in a workflow that runs after another one."""
     commit: str = ""
     """The analysed commit of the request."""
     order: Order | None = None

@@ -57,7 +57,7 @@ def order_of(
 
 
 def executor_of(name: str, address: str | None) -> Executor:
-    """What `local` or `ray` stands for; `address` is that of the Ray cluster. Raises UsageError for one without Ray."""
+    """Return the executor `local` or `ray`, with the Ray cluster's `address`. Raises UsageError for one without Ray."""
     if name == "ray":
         from memlint.worker.ray.cluster import answers_on_ray  # noqa: PLC0415 -- others do without
 

@@ -20,7 +20,7 @@ from memlint.worker.task import Task
 
 
 class Executor(Protocol):
-    """Where tasks run: as `memlint.worker.parallel.answers_to`, which runs them here."""
+    """Runs tasks somewhere; `memlint.worker.parallel.answers_to` is the one that runs them here."""
 
     def __call__(
         self, tasks: Sequence[Task], *, on_wait: Callable[[Task, float], None]
@@ -42,7 +42,7 @@ class Missing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gathered(Generic[Document]):
-    """What a command has to say, and what went wrong."""
+    """The result of a command, and what went wrong."""
 
     document: Document
     missing: tuple[Missing, ...]

@@ -85,7 +85,7 @@ def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iter
 
 
 def _by_ranks(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
-    """Where there are several numbers of ranks: the largest batch of each rank, by strategy and GPU."""
+    """List the largest batch of each rank, by strategy and GPU, if there are several numbers of ranks."""
     if not any(sweep.world_size > 1 for sweep in sweeps):
         return
     rows = [("workload", "GPU", "dtype", "ranks", "largest batch of a rank", "of all ranks", "device")]
@@ -213,7 +213,7 @@ def render_fits(fits: Fits, form: str, paint: TextStyle) -> str:
 
 
 def _overview(fits: Sequence[Fit], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
-    """Where there are several numbers of ranks: the largest batch of each rank, as it is and with the best changes."""
+    """List the largest batch of each rank, without and with the best changes, if there are several numbers of ranks."""
     if not any(fit.world_size > 1 for fit in fits):
         return
     rows = [("workload", "GPU", "ranks", "largest batch of a rank", "with changes", "changes")]

@@ -1,4 +1,4 @@
-"""What `memlint validate` does: which Subjects, on which device, held against what."""
+"""`memlint validate`: chooses the Subjects, the device, and what to compare the estimates with."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ TRACED_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says beside Settings."""
+    """The options of the command line other than Settings."""
 
     suite: Path | None = None
     device: DeviceKind = "cuda"
@@ -40,13 +40,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What came of it all."""
+    """The outcomes of a validation."""
 
     comparisons: list[Comparison]
     outcomes: list[Outcome] = field(default_factory=list)
-    """Of what was measured."""
+    """One for each Subject that was measured."""
     summed_up: bool = False
-    """Whether many were compared, so that a scoreboard says more than each of them."""
+    """True if so many were compared that a scoreboard says more than each of them."""
 
     @property
     def status(self) -> int:
@@ -61,7 +61,7 @@ class Validation:
         return [(outcome.name, outcome.error) for outcome in self.outcomes if outcome.error is not None]
 
     def rendered(self, output_format: str, paint: TextStyle) -> str:
-        """As text, JSON or Markdown, that ends with a newline."""
+        """Render the comparisons as text, JSON or Markdown that ends with a newline."""
         board = scoreboard(self.comparisons)
         if output_format == "markdown":
             subjects = (comparison.measurement.subject for comparison in self.comparisons)
@@ -141,7 +141,7 @@ def _check(targets: Sequence[str], options: Options) -> None:
 
 
 def _is_chosen(subject: Subject, options: Options) -> bool:
-    """Whether its name has one of the texts of `--only` in it."""
+    """Return True if its name contains one of the texts of `--only`."""
     return not options.only or any(text in subject.name for text in options.only)
 
 

@@ -48,12 +48,12 @@ _CUDA_ENVIRONMENT: Mapping[str, str | None] = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one Subject: a Measurement, why it was left out, or what went wrong."""
+    """The outcome for one Subject: a Measurement, why it was left out, or what went wrong."""
 
     name: str
     measurement: Measurement | None = None
     is_old: bool = False
-    """Whether it was recorded earlier."""
+    """True if it was recorded earlier."""
     skipped: str = ""
     error: MemlintError | None = None
     comparison: Comparison | None = None
@@ -73,12 +73,12 @@ class Session:
     on_wait: Callable[[str, float], None] = lambda _name, _seconds: None
     store: Store | None = None
     allocations: bool = False
-    """Whether to list every allocation on both sides."""
+    """True to list every allocation on both sides."""
     _machine: Machine | None = field(default=None, init=False)
 
     @property
     def machine(self) -> Machine:
-        """Where it is measured. Raises UsageError where there is no such device."""
+        """The machine it is measured on. Raises UsageError if there is no such device."""
         if self._machine is None:
             answer = self._ask(DescribeMachine(self.device), Machine, self.device)
             self._machine = _result(answer, Machine)
@@ -239,7 +239,7 @@ def find_subjects(
 
 
 def _result(answer: Answer, model: type[_Model]) -> _Model:
-    """What the child answered. Raises its error."""
+    """Return the child's answer, or raise its error."""
     if answer.error is not None:
         raise answer.error
     assert isinstance(answer.result, model)

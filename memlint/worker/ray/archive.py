@@ -16,7 +16,7 @@ _BLOCK = 4096
 _SUFFIXES = frozenset({".cfg", ".ini", ".json", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml"})
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 _MARKS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")
-"""What directories of environments and caches have in them."""
+"""Files and directories that mark environments and caches."""
 _NAMED = 3
 """Files named in the error."""
 

@@ -39,11 +39,11 @@ _MOST_SAID = 500  # characters of what Ray says went wrong
 _CPP_LINE = re.compile(r"\.(?:cc|h):\d+: (.+)")
 _TOKENS = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
 _NOTED = Path("/tmp/ray/ray_current_cluster")
-"""Where `ray start` notes its address. It stays there when the cluster is lost, and `ray.init` tries it for minutes."""
+"""The file with the address of `ray start`. It outlives the cluster, and `ray.init` then tries it for minutes."""
 _CLIENT_PORT = 10001
-"""Of `ray://host`: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html."""
+"""The port of `ray://host`: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html."""
 _PORT = 6379
-"""Of `host`, as `ray start` takes it."""
+"""The port of `host`, the default of `ray start`."""
 
 
 def answers_on_ray(

@@ -28,7 +28,7 @@ class _Order(BaseModel):
     """The function of the task, pickled, as text."""
     child: str
     directory: str
-    """Where the command was typed."""
+    """The directory in which the command was typed."""
     variables: dict[str, str]
 
 

@@ -1,6 +1,6 @@
-"""What a Ray worker runs. Ray sends it by value, so that a worker without this version of memlint can say so.
+"""Runs tasks on a Ray worker. Ray sends it by value, so that a worker without this version of memlint can say so.
 
-For that nothing of memlint is imported before `carry_out` has looked.
+Therefore it imports nothing of memlint before `carry_out` has compared the versions.
 """
 
 import json
@@ -13,7 +13,7 @@ OTHERS = "versions"
 
 
 def versions() -> dict[str, str]:
-    """What has to be the same here and on a worker; a build of PyTorch, as in `2.13.0+cpu`, need not be."""
+    """Return the versions that must agree here and on a worker; a build of PyTorch, as in `2.13.0+cpu`, need not."""
     try:
         memlint = str(import_module("memlint").__version__)
     except ImportError:

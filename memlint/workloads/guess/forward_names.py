@@ -1,4 +1,4 @@
-"""What the name of a `forward` parameter says about the tensor it takes."""
+"""Guesses the tensor that a parameter of `forward` takes from its name."""
 
 import ast
 import inspect
@@ -88,7 +88,7 @@ def _forward(kind: type[nn.Module]) -> ast.Module:
 
 
 def is_list(model: nn.Module, name: str) -> bool:
-    """Whether the code of `forward` goes over its parameter `name` and counts its entries: no tensor, but several."""
+    """Return True if `forward` iterates over its parameter `name` and counts its entries: no tensor, but several."""
     nodes = list(ast.walk(_forward(type(model))))
     loops = (node.iter for node in nodes if isinstance(node, ast.For | ast.comprehension))
     return any(isinstance(each, ast.Name) and each.id == name for each in loops) and any(
@@ -139,7 +139,7 @@ _REORDERS = re.compile(r"permute|transpose|rearrange|\.t\(\)|\.T\b|swapaxes|move
 
 
 def _is_sequence_first(model: nn.Module) -> bool:
-    """Whether its layers take the batch second, and nothing in the code of its own modules changes the order."""
+    """Return True if layers take the batch second, and no code of the model's own modules changes the order."""
     layers = [each for each in model.modules() if isinstance(each, _WITH_ORDER)]
     orders = [getattr(each, "batch_first", True) for each in layers if hasattr(each, "batch_first")]
     if not orders or any(orders):

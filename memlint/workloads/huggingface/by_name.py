@@ -16,7 +16,7 @@ from memlint.workloads.name_table import COMPANIONS, FRAMES, TRANSFORMERS, first
 _OF_TEXT = ("input_ids", "labels", "attention_mask", "decoder_input_ids", "position_ids", "inputs_embeds")
 _DOCUMENTED = r"^\s*{} \(`?torch\.(\w*?)Tensor`? of shape `?\(([^`\n]*)\)`?"
 _LENGTHS = ("sequence_length", "seq_len", "seq_length", "num_tokens", "encoder_sequence_length")
-"""What docstrings call a size that no config says."""
+"""The names in docstrings of a size that no config says."""
 
 
 def by_name(model: Any) -> tuple[InputSpec, ...]:

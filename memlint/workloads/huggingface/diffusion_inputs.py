@@ -1,4 +1,4 @@
-"""What stands for a parameter of a diffusers model: by its name, the docstring, the config and the code."""
+"""Inputs for the parameters of a diffusers model: by their names, the docstring, the config and the code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from memlint.workloads.receiving_layers import first_receiving_layer, receiving_
 _GRID = re.compile(r"(?i)list\[list\[tuple\[int, int, int\]\]\]")
 """An annotation: frames, height and width of each picture of each item."""
 _WITHOUT_LATENT = (*DIFFUSION_TIMES, "encoder_hidden_states")
-"""What is made without knowing the latent."""
+"""Inputs that do not depend on the latent."""
 _PAIRS = re.compile(r"list of `\((\w+), (\w+)\)`")
 
 
@@ -43,7 +43,7 @@ def required_of(parameters: Mapping[str, Any]) -> set[str]:
 
 
 def inputs_for(model: Any, name: str, shape: tuple[int | str, ...] = ()) -> Iterator[InputSpec]:
-    """What stands for the parameter `name`, beside a latent of `shape`.
+    """Yield inputs for the parameter `name`, beside a latent of `shape`.
 
     The first way that says something of it; nothing where none does.
     """
@@ -58,7 +58,7 @@ def inputs_for(model: Any, name: str, shape: tuple[int | str, ...] = ()) -> Iter
 
 
 def _of_film(model: Any, name: str) -> Iterator[InputSpec]:
-    """What goes with a film: positions along its axes, the film in pixels, the numbers of its frames."""
+    """Yield the inputs beside a video: positions along its axes, the video in pixels, the numbers of its frames."""
     if name.endswith("rope_pos"):
         yield from _positions(model, name)
     elif (spec := first_input(WITH_VIDEO, name, lambda word: _of_video(model.config, word))) is not None:
@@ -75,7 +75,7 @@ def _of_video(config: Any, word: str) -> int:
 
 
 def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
-    """By the shape that the docstring says, or the pairs that it says are in a list."""
+    """Yield inputs by the shape in the docstring, or by the pairs that it says are in a list."""
     text = documented(model.forward, name)
     if (shape := documented_shape(model.forward, name, _sizes_here(model, name))) is not None:
         yield _of_shape(model, name, shape)
@@ -117,7 +117,7 @@ def _by_name(model: Any, name: str) -> Iterator[InputSpec]:
 
 
 def _by_code(model: Any, name: str) -> Iterator[InputSpec]:
-    """By the layers that the code of `forward` gives it to, or the entries of it."""
+    """Yield inputs by the layers that the code of `forward` gives the parameter, or its entries, to."""
     if layers := receiving_layers_of_entries(model, name):
         for place, layer in enumerate(layers):
             yield from _taken(f"{name}.{place}", first_receiving_layer(layer))
@@ -157,7 +157,7 @@ def _constants(name: str, value: object) -> Iterator[InputSpec]:
 
 
 def _taken(name: str, layer: nn.Module | None) -> Iterator[InputSpec]:
-    """What a layer takes of a text, or of what is as long as one."""
+    """Yield the text input that a layer takes, or one of the same length."""
     if isinstance(layer, nn.Linear):
         is_pooled = "pooled" in name
         yield InputSpec(name, (BATCH, layer.in_features) if is_pooled else (BATCH, TEXT, layer.in_features))
@@ -166,7 +166,7 @@ def _taken(name: str, layer: nn.Module | None) -> Iterator[InputSpec]:
 
 
 def _positions(model: Any, name: str) -> Iterator[InputSpec]:
-    """Positions of a text, or of a film along each of its axes, in patches."""
+    """Yield the positions of a text, or of a video along each of its axes, in patches."""
     if name.startswith("text"):
         yield InputSpec(name, (TEXT,), "int64", counted=True)
         return
@@ -209,7 +209,7 @@ def _beside_latent(model: Any, name: str, shape: tuple[int | str, ...]) -> Input
 
 
 def inputs_beside(model: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> Iterator[InputSpec]:
-    """What goes with a latent of `shape`, of those that the model needs or takes."""
+    """Yield the inputs beside a latent of `shape`, among those that the model needs or takes."""
     config, required = model.config, required_of(parameters)
     optional = {
         *("timestep", "encoder_hidden_states", "encoder_attention_mask", "pooled_projections", "class_labels"),
@@ -229,7 +229,7 @@ def inputs_beside(model: Any, parameters: Mapping[str, Any], shape: tuple[int | 
 
 
 def _is_packed(sizes: tuple[str, ...]) -> bool:
-    """Whether documented sizes begin with another than that of the batch, as of what all of its rows share."""
+    """Return True if documented sizes do not begin with the batch, as of an input that all of its rows share."""
     return bool(sizes) and sizes[0].startswith("num_")
 
 

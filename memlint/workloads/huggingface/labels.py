@@ -1,4 +1,4 @@
-"""What the head of a Hugging Face model is trained with."""
+"""Labels with which the head of a Hugging Face model is trained."""
 
 from __future__ import annotations
 
