@@ -38,8 +38,7 @@ READY = b"ready"
 _IMPORTED = (
     "memlint.worker.child",
     "memlint.worker.protocol",
-    "memlint.commands.analyse.child",
-    "memlint.commands.run.child",
+    "memlint.session.script",
     "memlint.cli",
 )
 
