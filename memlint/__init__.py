@@ -29,8 +29,8 @@ def open(file: str | PathLike[str], *, gpu: str | None = None) -> Capture:  # no
     >>> step = memlint.open("fixtures/captures/mlp.memlint")
     >>> step.workload.name, step.workload.batch
     ('MLP', 8)
-    >>> max(step.trace.buffers, key=lambda buffer: buffer.nbytes).name
-    'layers.0.weight'
+    >>> sum(buffer.nbytes for buffer in step.trace.buffers if buffer.category == "parameter")
+    163499936
 
     Its `trace` has nodes, Buffers and events (records of `memlint.memory.records`), `workload` what was analysed;
     `memlint.capture.looks.estimate_of` gives the peaks. Raises memlint.base.errors.TargetError.

@@ -20,6 +20,7 @@ class InProcess:
     """A Session whose jobs are done here."""
 
     is_script = False
+    knows_variables = has_tables = True
     seconds_left = 1000.0
 
     def __init__(self, request, discovery=None):

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memlint.worker.child import answer_jobs, run
+from memlint.worker.child import answer_jobs, own_imports, run
 
 if TYPE_CHECKING:
     from memlint.session.target import Target
@@ -47,14 +47,16 @@ def begin(
 
 def _serve(request: Request) -> NoReturn:
     if request.script is not None:
-        from memlint.session.script import run_request  # noqa: PLC0415  (limits first)
+        with own_imports():
+            from memlint.session.script import run_request  # noqa: PLC0415  (limits first)
 
         run_request(request)
     from memlint.validate.jobs import DescribeMachine, MeasureSubject  # noqa: PLC0415
 
     @cache
     def target() -> Target:
-        from memlint.session.target import Target  # noqa: PLC0415
+        with own_imports():
+            from memlint.session.target import Target  # noqa: PLC0415
 
         return Target(request)
 

@@ -16,8 +16,8 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -127,6 +127,7 @@ def run(
     if watch is None:
         watch = Watch(directory)
     watch.paused = False
+    _Jobs.keeps_bytecode = bytecode
     sys.dont_write_bytecode = not bytecode
     ready()
     from memlint.worker.protocol import Request  # noqa: PLC0415  (limits first)
@@ -139,6 +140,16 @@ def run(
         serve(request)
     except BaseException as error:
         fail_now(error)
+
+
+@contextmanager
+def own_imports() -> Iterator[None]:
+    """Keep the compiled modules that are imported inside the block, as Python does: memlint's and PyTorch's."""
+    sys.dont_write_bytecode = not _Jobs.keeps_bytecode
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = True
 
 
 def answer_jobs(answer: Callable[[Job], BaseModel | Capture | None]) -> NoReturn:
@@ -176,6 +187,8 @@ class _Jobs:
 
     number = 0
     offset = 0
+    keeps_bytecode = False
+    """True if compiled modules are kept that are no user's."""
 
 
 def _next_job() -> bytes:

@@ -19,7 +19,10 @@ from memlint.worker.protocol import Answer
 from memlint.worker.session import EndedError, JobError, Session
 from memlint.worker.task import Task
 
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
+_BOOT = (
+    "import sys; sys.dont_write_bytecode = not sys.argv[-1]; "
+    "sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
+)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -83,7 +83,7 @@ def texts_of(workload: dict[str, Any]) -> list[str]:
 
 def test_the_stand_in_of_the_page_is_used_by_check(project, tmp_path):
     site = tmp_path / "site-packages"
-    install(site, FILES["pyproject.toml"], acme_memlint=FILES["acme_memlint.py"])
+    install(site, FILES["pyproject.toml"], acme_stand_in=FILES["acme_stand_in.py"])
     workload = workload_of(project, site, "check", "--timeline", "model.py", "--batch", "64")
     assert workload["error"] is None
     assert ASSUMED in texts_of(workload)
@@ -99,7 +99,7 @@ def test_the_stand_in_of_the_page_is_used_by_check(project, tmp_path):
 
 def test_one_that_is_developed_beside_the_project_is_used_by_run_and_its_lines_are_nobodys(project, tmp_path):
     site = tmp_path / "src"
-    install(site, FILES["pyproject.toml"], acme_memlint=FILES["acme_memlint.py"])
+    install(site, FILES["pyproject.toml"], acme_stand_in=FILES["acme_stand_in.py"])
     workload = workload_of(project, site, "run", "train.py")
     assert workload["error"] is None
     assert ASSUMED in texts_of(workload)
@@ -107,25 +107,25 @@ def test_one_that_is_developed_beside_the_project_is_used_by_run_and_its_lines_a
     assert "memlint_acme_kernels.backward.default" in {each["op"] for each in workload["estimate"]["at_peak"]}
 
 
-BROKEN = "the stand-in for acme_kernels that acme-memlint 1.4.0 brings cannot be loaded: ZeroDivisionError: "
+BROKEN = "the stand-in for acme_kernels that acme-stand-in 1.4.0 brings cannot be loaded: ZeroDivisionError: "
 
 
 def test_a_broken_one_is_named_where_the_package_is_not_installed(project, tmp_path):
     site = tmp_path / "site-packages"
-    install(site, FILES["pyproject.toml"], acme_memlint="1 / 0\n")
+    install(site, FILES["pyproject.toml"], acme_stand_in="1 / 0\n")
     error = workload_of(project, site, "run", "train.py")["error"]
     assert BROKEN in error["message"]
-    assert error["hint"] == "Update or uninstall acme-memlint."
+    assert error["hint"] == "Update or uninstall acme-stand-in."
 
 
 def test_a_broken_one_is_assumed_where_the_package_is_installed_until_it_is_mended(project, tmp_path):
     site = tmp_path / "site-packages"
     own = "from torch.nn.functional import linear as gelu_linear\n"
-    install(site, FILES["pyproject.toml"], acme_memlint="1 / 0\n", acme_kernels=own)
+    install(site, FILES["pyproject.toml"], acme_stand_in="1 / 0\n", acme_kernels=own)
     workload = workload_of(project, site, "check", "model.py")
     assert workload["error"] is None
     assert any(text.startswith(BROKEN) for text in texts_of(workload)), texts_of(workload)
-    (site / "acme_memlint.py").write_text(FILES["acme_memlint.py"], encoding="utf-8")
+    (site / "acme_stand_in.py").write_text(FILES["acme_stand_in.py"], encoding="utf-8")
     texts = texts_of(workload_of(project, site, "check", "model.py"))
     assert ASSUMED in texts
     assert not any(text.startswith(BROKEN) for text in texts)
@@ -133,12 +133,12 @@ def test_a_broken_one_is_assumed_where_the_package_is_installed_until_it_is_mend
 
 def test_a_mistake_in_a_function_of_a_stand_in_is_its_authors(project, tmp_path):
     site = tmp_path / "site-packages"
-    text = FILES["acme_memlint.py"].replace("temporary(4 * x.numel())", "temporary(4 * x.sizes())")
-    install(site, FILES["pyproject.toml"], acme_memlint=text)
+    text = FILES["acme_stand_in.py"].replace("temporary(4 * x.numel())", "temporary(4 * x.sizes())")
+    install(site, FILES["pyproject.toml"], acme_stand_in=text)
     error = workload_of(project, site, "run", "train.py")["error"]
     assert "'Tensor' object has no attribute 'sizes'" in error["message"]
-    assert "The stand-in for acme_kernels that acme-memlint 1.4.0 brings raises it" in error["hint"]
-    assert "acme_memlint.py:12)" in error["hint"]
+    assert "The stand-in for acme_kernels that acme-stand-in 1.4.0 brings raises it" in error["hint"]
+    assert "acme_stand_in.py:12)" in error["hint"]
 
 
 @pytest.fixture

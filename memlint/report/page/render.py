@@ -23,7 +23,7 @@ from memlint.report.escaping import one_line, visible
 from memlint.report.model import Finding, Report, Site, Timeline, Workload
 from memlint.report.page import filters
 from memlint.report.page.grid import grids
-from memlint.report.page.picture import CATEGORIES, Picture, bar, picture, stretches
+from memlint.report.page.timeline import CATEGORIES, Picture, bar, picture, stretches
 from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
 from memlint.report.phrases import (
     CAUSES,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from memlint.report.model import Interval, Peak, Report, Site, Stretch, Timeline
-from memlint.report.page.picture import CATEGORIES
+from memlint.report.page.timeline import CATEGORIES
 from tests.report.sample import ESTIMATE, REPORT
 
 ROOT = Path(__file__).parents[3]

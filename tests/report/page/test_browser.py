@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.base.units import format_nbytes
-from memlint.report.page.picture import CATEGORIES, tick_step
 from memlint.report.page.render import render_page
+from memlint.report.page.timeline import CATEGORIES, tick_step
 from memlint.report.phrases import spaced
 from tests.npm.packages import installed
 from tests.report.formats.samples import HOSTILE, hostile

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from memlint.report.page.picture import CATEGORIES
+from memlint.report.page.timeline import CATEGORIES
 
 Color = tuple[float, float, float]
 STYLE = resources.files("memlint.report.page").joinpath("assets", "page.css").read_text("utf-8")

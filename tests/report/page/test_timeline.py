@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from memlint.report.model import Course, Workload
-from memlint.report.page.picture import CATEGORIES, SIDE, Picture, picture, tick_step
+from memlint.report.page.timeline import CATEGORIES, SIDE, Picture, picture, tick_step
 from tests.report.page.samples import live, made_up
 from tests.report.sample import ESTIMATE, REPORT
 
