@@ -153,6 +153,8 @@ class Target:
         self.request = request
         self.root = Path(request.root)
         self._traced: dict[int, Traced] = {}
+        self._errors: dict[str, MemlintError] = {}
+        """Errors of Workloads that could not be traced, by name."""
 
     @functools.cached_property
     def discovery(self) -> Discovery:
@@ -176,7 +178,12 @@ class Target:
     def traced(self, number: int) -> Traced:
         """The Workload at this position, traced."""
         if number not in self._traced:
-            self._traced[number] = Traced.of(self.workloads[number], self.root)
+            workload = self.workloads[number]
+            try:
+                self._traced[number] = Traced.of(workload, self.root)
+            except MemlintError as error:
+                self._errors[workload.name] = error
+                raise
         return self._traced[number]
 
     def trace(self, number: int) -> Capture:
@@ -218,7 +225,7 @@ class Target:
 
     def declare_by_hand(self, name: str, kind: str, message: str, hint: str) -> Text:
         """Answer DeclareByHand; empty where it cannot be loaded, which the error says."""
-        error = getattr(errors, kind, WorkloadError)(message, hint)
+        error = self._errors.get(name) or getattr(errors, kind, WorkloadError)(message, hint)
         known = {each.name: each for each in self.workloads}
         with suppress(MemlintError):
             return Text(text=draft(known.get(name) or self._unbuilt(name), self.root, error))

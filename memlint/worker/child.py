@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
@@ -252,7 +253,14 @@ def _reply_with_error(error: BaseException) -> None:
         message, hint = error.message, error.hint
     else:
         message, hint = "".join(traceback.format_exception_only(error)).strip(), ""
-    _reply_with_failure(type(error).__name__, message, user_lines(error), hint, memory=memory)
+    _reply_with_failure(_kind_of(error), message, user_lines(error), hint, memory=memory)
+
+
+def _kind_of(error: BaseException) -> str:
+    """Name the class of an error; of memlint's own the closest that the parent knows."""
+    if not isinstance(error, MemlintError):
+        return type(error).__name__
+    return next(each.__name__ for each in type(error).__mro__ if hasattr(errors, each.__name__))
 
 
 def _reply_with_failure(kind: str, message: str, lines: list[str], hint: str = "", *, memory: bool = False) -> None:

@@ -22,11 +22,11 @@ CASES = [
 ]
 
 
-def analysed(rule, case):
+def analysed(folder, rule, case):
     from tests.in_process import analyse
 
-    with tempfile.TemporaryDirectory() as folder:
-        result = analyse(request_of(rule, case, Path(folder)))
+    folder.mkdir(exist_ok=True)
+    result = analyse(request_of(rule, case, folder))
     assert [workload.error for workload in result.workloads] == [None]
     return result
 
@@ -35,7 +35,8 @@ def analysed(rule, case):
 def example(code, kind, number):
     """The result for a case of a rule, analysed once however many tests look at it."""
     (rule,) = [rule for rule in RULES if rule.code == code]
-    return analysed(rule, getattr(rule, kind)[number])
+    with tempfile.TemporaryDirectory() as folder:
+        return analysed(Path(folder), rule, getattr(rule, kind)[number])
 
 
 @pytest.mark.parametrize(("rule", "kind", "number"), CASES)
@@ -121,11 +122,11 @@ def test_a_modelled_saving_is_near_what_the_good_twin_takes_less(code):
 
 
 @pytest.mark.parametrize("code", ["MEM204", "MEM210"])
-def test_of_a_large_trace_a_model_says_what_another_trace_would(monkeypatch, code):
+def test_of_a_large_trace_a_model_says_what_another_trace_would(monkeypatch, tmp_path, code):
     (rule,) = [rule for rule in RULES if rule.code == code]
     (exact,) = example(code, "bad", 0).findings
     monkeypatch.setattr(sys.modules[type(rule).__module__], "MANY_NODES", 0)
-    (modelled,) = analysed(rule, rule.bad[0]).findings
+    (modelled,) = analysed(tmp_path, rule, rule.bad[0]).findings
     assert (exact.confidence, modelled.confidence) == ("exact-retrace", "modelled")
     assert modelled.peak_change == pytest.approx(exact.peak_change, rel=0.1)
 
