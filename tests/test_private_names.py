@@ -23,7 +23,7 @@ OF_OTHERS = frozenset(
     _tables_of_used
     """.split()  # noqa: SIM905
 )
-"""Of Python; of other packages (transformers, safetensors, xFormers, torch_sparse); of memlint, on their objects."""
+"""Names of Python, of other packages (transformers, safetensors, xFormers, torch_sparse), and of memlint."""
 IN_TEXTS = frozenset({"_record_memory_history", "_indices"})
 """Words that are looked for in the text of programs, and in names of inputs."""
 

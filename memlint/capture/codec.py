@@ -59,10 +59,10 @@ _DAMAGED: Final = (ValueError, KeyError, TypeError, IndexError, AttributeError, 
 _Value = TypeVar("_Value")
 
 
-def save(capture: Capture, file: Path) -> None:
-    """Write a Capture. Raises TargetError where that is not possible."""
+def save(capture: Capture, file: Path) -> int:
+    """Write a Capture; give the bytes of the file. Raises TargetError where that is not possible."""
     try:
-        file.write_bytes(encode(capture))
+        return file.write_bytes(encode(capture))
     except OSError as error:
         raise TargetError(f"{file} cannot be written: {error.strerror}", "Name another file with -o.") from error
 

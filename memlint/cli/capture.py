@@ -34,7 +34,7 @@ def capture(
 
     Exit status: 0 it is written, 2 it could not be analysed or written.
     """
-    from memlint.capture.codec import SUFFIX  # noqa: PLC0415
+    from memlint.capture.codec import SUFFIX, save  # noqa: PLC0415
     from memlint.commands import capture as capturing  # noqa: PLC0415
     from memlint.commands.report import file_name  # noqa: PLC0415
 
@@ -46,5 +46,5 @@ def capture(
         raise UsageError(f"{file} is not called as a capture", f"End it in {SUFFIX}.")
     with progress() as show:
         captured = capturing.capture(target, settings, workload, show, cache=cache)
-    nbytes = capturing.write(captured, file)
+    nbytes = save(captured, file)
     click.echo(f"Wrote {file} ({format_nbytes(nbytes)}): {captured.workload.name}, batch {captured.workload.batch}.")

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 
-from memlint.base.errors import TargetError, UsageError, WorkerError
+from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import install_command
 from memlint.capture.capture import Capture
-from memlint.capture.codec import encode, workload_of
+from memlint.capture.codec import workload_of
 from memlint.commands.targets import distinct, resolve
 from memlint.worker.capture_store import Store
 from memlint.worker.jobs import FindWorkloads, Found, TraceWorkload
@@ -69,13 +68,3 @@ def _position(session: Session, name: str | None) -> int:
     raise UsageError(
         f"{target} has {len(workloads)} workloads, and a capture is of one", f"Give --workload, one of {names}."
     )
-
-
-def write(captured: Capture, file: Path) -> int:
-    """Write it; give the bytes. Raises WorkerError."""
-    content = encode(captured)
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise WorkerError(f"{file} cannot be written: {error.strerror}", "Name another file with -o.") from error
-    return len(content)

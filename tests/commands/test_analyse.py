@@ -1,4 +1,4 @@
-"""What is kept on the way while a file with several models is analysed: it counts if that is stopped."""
+"""A file with several models keeps what is done on the way: it counts if the analysis is stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Large(nn.Module):
 
 
 class Stopped(BaseException):
-    """What stops the analysis."""
+    """Stands for whatever stops the analysis."""
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ leave(status)
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "TORCH", "PYTORCH", "TZ")
 """Beginnings of names of variables that Python, the C library and PyTorch read when they start."""
 _OF_EACH = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-"""What a copy takes from its own variables."""
+"""Variables that a copy takes from its own environment."""
 _PRISTINE = subprocess.Popen
 
 
@@ -63,7 +63,7 @@ class Template:
         self._lock = threading.Lock()
 
     def is_like(self, variables: Mapping[str, str]) -> bool:
-        """Whether a copy for this process may stand for a new Python with these variables."""
+        """Return True if a copy for this process may stand for a new Python with these variables."""
         return self._process == os.getpid() and self._read_at_start == _read_at_start(variables)
 
     def copy(self, order: Mapping[str, object], files: list[int]) -> int:
@@ -146,7 +146,7 @@ def _start_copy(
 
 
 def _is_program(command: Any) -> bool:
-    """Whether it is this Python, with a program that copies know how to begin."""
+    """Return True if it is this Python, with a program that copies know how to begin."""
     if isinstance(command, str | bytes | os.PathLike) or not all(isinstance(each, str | Path) for each in command):
         return False
     first, *rest = [str(each) for each in command]

@@ -61,7 +61,7 @@ def project(tmp_path):
 
 
 def workload_of(project: Path, site: Path, *arguments: str) -> dict[str, Any]:
-    """What memlint says of the only workload, where packages are imported from the folder `site` as well."""
+    """The record of the only workload, where packages are imported from the folder `site` as well."""
     paths = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "memlint", *arguments[:1], "--output-format", "json", "--select", "MEM010"]
     done = subprocess.run(

@@ -39,7 +39,6 @@ from memlint.worker.protocol import Request, Result
 from memlint.worker.session import AnySession, EndedError, FileSession, JobError, Session
 
 OVER_BUDGET = "MEM010"
-_LEFT_OUT_TOO = "findings are missing"
 
 
 def analyse(session: Session, look: Look) -> Result:
@@ -124,7 +123,7 @@ class _Conversation:
         before = self._done
         details = self._details(analysis)
         self._add(described(analysis, budget).model_copy(update=details))
-        reason = f"{analysis.workload.name}: its rules were not finished when it was stopped: {_LEFT_OUT_TOO}"
+        reason = f"{analysis.workload.name}: its rules were not finished when it was stopped: findings are missing"
         hint = "Allow more with --timeout SECONDS, or choose fewer rules with --select."
         unfinished = report.Skipped(name=analysis.workload.name, reason=reason, hint=hint)
         self._session.rules_begin()
