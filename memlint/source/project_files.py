@@ -60,7 +60,7 @@ class ProjectFiles:
         for path in self.paths:
             if path.suffix in (*_CONFIGS, ".sh") or num_read >= _MOST_READ:
                 continue
-            text = self._text(path)
+            text = self.text(path)
             if pattern.search(text):
                 num_read += 1
                 yield from self.code(path)
@@ -68,7 +68,7 @@ class ProjectFiles:
     def code(self, path: Path) -> Iterator[Source]:
         """Yield all code of one of the files, a document block by block."""
         with suppress(Unreadable):
-            yield from _code(path, self._text(path))
+            yield from _code(path, self.text(path))
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
@@ -76,7 +76,7 @@ class ProjectFiles:
         configs: dict[Path, Mapping[str, Any]] = {}
         for path in self.paths:
             if path.suffix in _CONFIGS and len(configs) < _MOST_CONFIGS:
-                value = _config(path, self._text(path))
+                value = _config(path, self.text(path))
                 if isinstance(value, Mapping) and value:
                     configs[path] = value
         return configs
@@ -84,7 +84,7 @@ class ProjectFiles:
     def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
         """Yield the options that documents and shell scripts type after the name of a Python script."""
         for path in self.paths:
-            text = self._text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
+            text = self.text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
             for line in re.findall(rf"(?<![\w.-]){re.escape(script)} +(-[^\n`;|]*)", text):
                 yield tuple(line.replace("=", " ").split())
 
@@ -94,15 +94,16 @@ class ProjectFiles:
             return None
         above = (folder for folder in self.near.parents if folder.is_relative_to(self.root))
         path = next((path for folder in above if (path := folder / name).is_file()), None)
-        value = None if path is None else _config(path, self._text(path))
+        value = None if path is None else _config(path, self.text(path))
         return (path, value) if path is not None and isinstance(value, Mapping) else None
 
     def line_of(self, path: Path, word: str) -> int:
         """Return the first line that mentions `word` outside of a comment, or else the first of all."""
-        lines = enumerate(self._text(path).splitlines(), 1)
+        lines = enumerate(self.text(path).splitlines(), 1)
         return next((number for number, line in lines if word in line and not line.lstrip().startswith("#")), 1)
 
-    def _text(self, path: Path) -> str:
+    def text(self, path: Path) -> str:
+        """Return the text of one of the files; empty for one that is too large or cannot be read."""
         if path not in self._texts:
             self._texts[path] = ""
             with suppress(OSError, Unreadable):
