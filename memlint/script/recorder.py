@@ -25,6 +25,7 @@ from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
 from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
+from memlint.script.construction import Construction
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.targets.script import Ending, Script
@@ -73,6 +74,7 @@ class ScriptRecorder(Recorder):
         """Class of the leading optimizer."""
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()
         """Existing optimizers, whether they step or not."""
+        self.construction = Construction(script)
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
@@ -182,6 +184,7 @@ class ScriptRecorder(Recorder):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
             return False
+        self.construction.note_call(module, args, kwargs)
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         self._meet(module)
         if torch.is_grad_enabled():
