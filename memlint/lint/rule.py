@@ -353,7 +353,7 @@ class TraceRule(Rule):
         if self.rests_on not in context.assumed:
             return message
         value = getattr(context.workload, self.rests_on)
-        return f"{message} This rests on {self.rests_on} {value}, which memlint took: nothing says otherwise."
+        return f"{message} This rests on {self.rests_on} {value}, which memlint took itself."
 
 
 def place_of(frame: Frame | None, context: Context) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from memlint.source.calls import called, last_name
 from memlint.source.expressions import Values
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
-from memlint.source.scopes import Scope, is_test, scopes
+from memlint.source.scopes import Scope, calls_backward, is_test, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Call, Name, Unknown, Unseen
 
@@ -98,7 +98,7 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
                 continue  # a part of another model
             arguments, unseen = values.arguments(call, scope)
             default = values.runs(call, scope)
-            here = Where.OTHER if own and not scope.name else where
+            here = _of_own_file(scope) if own else where
             if scope.in_module and not _trains_itself(scope):
                 here = max(here, Where.PART)
             inside = scope.owner.name if scope.owner is not None else scope.name
@@ -106,6 +106,13 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
             unseen_names = {key: names_of.get(key, "") for key in unseen}
             full = f"{name}.{method}" if method else name
             yield CallSite(full, arguments, unseen_names, here, default, source.path, call.lineno, source, inside)
+
+
+def _of_own_file(scope: Scope) -> Where:
+    """Return the kind of a call in the file that defines the called name: its own loop or `main` is a script."""
+    if not scope.in_module and calls_backward(scope.owner or scope.node):
+        return Where.TRAINING
+    return Where.OTHER if not scope.name or _TRAINS.fullmatch(scope.name) else Where.OWN_FILE
 
 
 def function_name(call: ast.Call, values: Values, scope: Scope) -> str:

@@ -40,6 +40,8 @@ _MAKES_SETTINGS = re.compile(
     r"|load|loads|safe_load|full_load|parse|create|compose",
     re.IGNORECASE,
 )
+_OF_ONE_PROCESS = {"get_world_size": 1, "device_count": 1, "get_rank": 0}
+"""Values of functions in a program that runs alone on one GPU."""
 _PARSES = re.compile(r"parse_(known_)?args")
 _COMMON = frozenset({"main", "run", "forward", "train", "build", "get", "create", "make", "load", "init"})
 """Function names that are too common to tell which function is called."""
@@ -367,6 +369,8 @@ class Values:
 
     def _call(self, node: ast.Call, scope: Scope | None) -> object:
         name = called(node)
+        if name in _OF_ONE_PROCESS and not node.args:
+            return _OF_ONE_PROCESS[name]
         if isinstance(node.func, ast.Name) and name in CONVERSIONS and not node.keywords:
             arguments = [self._followed(self.of(each, scope)) for each in node.args]
             return computed(CONVERSIONS[name], *arguments)

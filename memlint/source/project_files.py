@@ -25,6 +25,11 @@ _SHOWS_COMMANDS = (".md", ".rst", ".sh")
 _ENDINGS = (".py", ".ipynb", *_CONFIGS, *_SHOWS_COMMANDS)
 _SKIPPED = SKIPPED_DIRECTORIES | {"data", "datasets"}
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)")
+EVALUATES = re.compile(
+    r"(^|[_-])(eval|evaluat\w*|val|valid\w*|test|infer\w*|sampl\w*|predict\w*|generat\w*|demo|export|bench\w*|distill\w*)"
+    r"($|[_-])"
+)
+"""Pattern in the name of a file, or of a part of a config, that is for something else than training."""
 _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
 
 
@@ -34,7 +39,7 @@ class ProjectFiles:
 
     root: Path
     near: Path
-    """A file; files named after training come first, then the nearest to it."""
+    """A file; files named after training come first, those named after evaluation last, nearer ones before others."""
     _texts: dict[Path, str] = field(default_factory=dict)
 
     @cached_property
@@ -48,22 +53,25 @@ class ProjectFiles:
                 break
         return tuple(sorted(paths[:_MOST_FILES], key=self._distance))
 
-    def _distance(self, path: Path) -> tuple[bool, int, str]:
+    def _distance(self, path: Path) -> tuple[bool, bool, int, str]:
         common = os.path.commonpath((path, self.near))
         steps = len(path.parts) + len(self.near.parts) - 2 * len(Path(common).parts)
-        return "train" not in path.stem, steps, str(path)
+        return "train" not in path.stem, EVALUATES.search(path.stem) is not None, steps, str(path)
 
     def sources(self, words: Collection[str]) -> Iterator[Source]:
         """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks."""
-        pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
         num_read = 0
         for path in self.paths:
             if path.suffix in (*_CONFIGS, ".sh") or num_read >= _MOST_READ:
                 continue
-            text = self.text(path)
-            if pattern.search(text):
+            if self.mentions(path, words):
                 num_read += 1
                 yield from self.code(path)
+
+    def mentions(self, path: Path, words: Collection[str]) -> bool:
+        """Return True if one of the files contains one of `words`."""
+        pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
+        return bool(words) and re.search(pattern, self.text(path)) is not None
 
     def code(self, path: Path) -> Iterator[Source]:
         """Yield all code of one of the files, a document block by block."""
@@ -72,10 +80,12 @@ class ProjectFiles:
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
-        """Return the mappings in YAML and JSON files, the nearest first."""
+        """Return the mappings in YAML and JSON files: those that a document or shell script names, then the nearest."""
         configs: dict[Path, Mapping[str, Any]] = {}
-        for path in self.paths:
-            if path.suffix in _CONFIGS and len(configs) < _MOST_CONFIGS:
+        shown = "\n".join(self.text(path) for path in self.paths if path.suffix in _SHOWS_COMMANDS)
+        paths = [path for path in self.paths if path.suffix in _CONFIGS]
+        for path in sorted(paths, key=lambda path: path.name not in shown):
+            if len(configs) < _MOST_CONFIGS:
                 value = _config(path, self.text(path))
                 if isinstance(value, Mapping) and value:
                     configs[path] = value

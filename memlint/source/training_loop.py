@@ -2,16 +2,18 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of, mappings
+from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of
 from memlint.source.calls import argument, called
 from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
 from memlint.source.project import Project
+from memlint.source.project_files import EVALUATES
 from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Unknown
@@ -39,15 +41,19 @@ _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
 """Image sizes of torchvision's datasets whose images all have one size."""
 _BATCH = re.compile(
-    r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(batch(_?size)?|bs|bsz)(_per_(gpu|device))?",
+    r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(batch(_?size)?|bs|bsz)(_?train)?(_per_(gpu|device))?"
+    r"|(samples|images|imgs)_per_gpu",
     re.IGNORECASE,
 )
+_GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|ims_per_batch)", re.IGNORECASE)
+"""Names of the batch of all GPUs together, of which one is assumed."""
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
 _OPTIONS = (
     ("batch", _BATCH, range(1, 2**20)),
+    ("global_batch", _GLOBAL_BATCH, range(1, 8193)),  # larger ones count tokens
     ("image_size", _IMAGE, _SIZES),
     ("image_height", re.compile(r"(img|image|input)_?(h|height)", re.IGNORECASE), _SIZES),
     ("image_width", re.compile(r"(img|image|input)_?(w|width)", re.IGNORECASE), _SIZES),
@@ -70,16 +76,44 @@ class LoopSetting(NamedTuple):
 
 
 def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
-    """Return the settings in the only training script that imports the file `target`, or a package it is in."""
+    """Return the settings in the only training script that imports the file `target`, or a package it is in.
+
+    Those of the file itself come before if it trains, and otherwise after.
+    """
+    scripts, own = list(_scripts(target, project)), next(project.files.code(target), None)
+    settings = _in_source(scripts[0], project) if len(scripts) == 1 else {}
+    stated = {} if own is None else _in_source(own, project)
+    return {**settings, **stated} if own is not None and "backward" in own.words else {**stated, **settings}
+
+
+def _scripts(target: Path, project: Project) -> Iterator[Source]:
+    """Yield the training scripts that import the file, or a package it is in."""
     module = target.relative_to(project.root).with_suffix("").parts
-    scripts = [
-        source
-        for source in project.files.sources(module)
-        if Path(source.path) != target
-        and kind_of(source, project.root) is Where.TRAINING
-        and any(_stands_for(name, module) for name in _imported(source))
-    ]
-    return _in_source(scripts[0], project) if len(scripts) == 1 else {}
+    for source in project.files.sources(module):
+        is_training = Path(source.path) != target and kind_of(source, project.root) is Where.TRAINING
+        if is_training and any(_stands_for(name, module) for name in _imported(source)):
+            yield source
+
+
+def nearest_batch(target: Path, names: Collection[str], project: Project) -> LoopSetting | None:
+    """Return the batch size in a config that has one of `names`, in a script that imports the file, in any config.
+
+    For a model of the file `target` whose own loop states none: the first of several counts.
+    """
+    configs = [str(path) for path in project.files.configs if not EVALUATES.search(path.stem)]
+    naming = [each for each in configs if project.files.mentions(Path(each), names)]
+    stated = chain(
+        (sizes_in_config(path, project) for path in naming),
+        (_in_source(source, project) for source in _scripts(target, project)),
+        (sizes_in_config(path, project) for path in configs),
+    )
+    return next((batch for each in stated if (batch := batch_of(each)) is not None), None)
+
+
+def batch_of(settings: Mapping[str, LoopSetting]) -> LoopSetting | None:
+    """Return the batch size of one GPU, or that of all together."""
+    batch = settings.get("batch", settings.get("global_batch"))
+    return None if batch is None else batch._replace(key="batch")
 
 
 def _imported(source: Source) -> Iterator[tuple[str, ...]]:
@@ -118,7 +152,7 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
     """Return the sizes anywhere in a config of the project; empty if the path is not that of a config."""
     settings: dict[str, LoopSetting] = {}
     path, values = project.files.config(path_text) or (Path(), {})
-    for mapping in mappings(values):
+    for mapping in _for_training(values):
         for name, value in mapping.items():
             key = _kind(str(name), value)
             parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet: of a batch, one after another
@@ -126,6 +160,16 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
                 text, line = f"{name}: {value}", project.files.line_of(path, str(name))
                 settings.setdefault(key, LoopSetting(key, max(value // max(parts, 1), 1), text, str(path), line))
     return settings
+
+
+def _for_training(value: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings within a config, outer before inner, without those under a name for evaluation."""
+    if isinstance(value, Mapping):
+        yield value
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        if not EVALUATES.search(str(name).lower()):
+            yield from _for_training(each)
 
 
 def _kind(name: str, value: object) -> str:
@@ -325,13 +369,23 @@ def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
                 )
     for name, option in own.items():
         yield LoopSetting(_kind(name, option.value), option.value, f"option {name}", source.path, option.line)
-    outside = frozenset(source.tree.body)  # code in a condition there may only try the file out
+    outside = frozenset(_run_as_script(source))
     for statement in source.index.of(ast.Assign):
         target, constant = statement.targets[0], getattr(statement.value, "value", None)
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and statement in outside):
             name = dotted_name(target).rpartition(".")[2]
             text = " ".join(ast.unparse(statement).split())
             yield LoopSetting(_kind(name, constant), constant, text, source.path, statement.lineno)
+
+
+def _run_as_script(source: Source) -> Iterator[ast.stmt]:
+    """Yield the statements outside of functions; of a file that trains, those of `__main__` and of `main` too."""
+    for statement in source.tree.body:
+        yield statement
+        is_main = isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)
+        if is_main or (isinstance(statement, ast.FunctionDef) and statement.name == "main"):
+            # other code in a condition, or without a loop in the file, may only try it out
+            yield from statement.body if is_training(source) else ()  # type: ignore[attr-defined]
 
 
 __all__ = ["LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]

@@ -198,8 +198,8 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     with simulated_device(defaults.device):
         for name, kind in classes.items():
             methods = [each for each in recipes.methods_of(name) if _makes_by_class(kind, each)]
-            names = (name, *factories.get(name, ()), *methods)
-            built = _first_built(module, names, recipes, defaults, failures, absent)
+            makers_of_it = (*factories.get(name, ()), *methods)
+            built = _first_built(module, name, makers_of_it, recipes, defaults, failures, absent)
             if built is not None:
                 candidates[kind] = built
         called = (r for name in functions for r in recipes.of(name, getattr(module, name)) if r.trains)
@@ -290,7 +290,8 @@ def _suggested_call(
 
 def _first_built(
     module: ModuleType,
-    names: Sequence[str],
+    name: str,
+    makers: Sequence[str],
     recipes: Recipes,
     defaults: Workload,
     failures: dict[str, LeftOut],
@@ -298,11 +299,17 @@ def _first_built(
 ) -> _Candidate | None:
     """Build with the first recipe that works, training scripts' recipes first; `failures` gets the others' errors.
 
+    Where no script builds the class `name`, the file's own `makers` without arguments come before the bare class.
     `absent` gets the missing packages that the recipes of the project's scripts need.
     """
-    every = [recipe for name in names for recipe in recipes.of(name, attrgetter(name)(module))]
+    every = [recipe for maker in (name, *makers) for recipe in recipes.of(maker, attrgetter(maker)(module))]
     own: dict[str, LeftOut] = {}
-    for recipe in sorted(every, key=lambda recipe: (*recipe.doubts, "pretrained" in recipe.maker)):
+
+    def doubts(recipe: Recipe) -> tuple[bool, ...]:
+        is_bare = recipe.maker == name and recipe.site is None
+        return (*recipe.doubts, "pretrained" in recipe.maker, is_bare)
+
+    for recipe in sorted(every, key=doubts):
         try:
             return _built(module, recipes, recipe, defaults)[1]
         except (WorkloadError, TargetError) as error:

@@ -236,7 +236,7 @@ def train(model):
         ({"main.py": "import nets.model as m"}, 16),
         ({"work/main.py": "from nets.model import other"}, 16),
         ({"main.py": "from elsewhere import model_zoo"}, 8),
-        ({"main.py": "from nets import *", "other.py": "import nets"}, 8),
+        ({"main.py": "from nets import *", "other.py": "import nets"}, 16),
         ({"test_nets.py": "from nets import *"}, 8),
     ],
 )
@@ -249,7 +249,8 @@ def test_the_only_script_that_trains_what_the_file_has_says_how_whichever_class_
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(LOOP.format(imports=imports))
     (workload,) = find_workloads(str(path), root).workloads
-    assert (workload.batch, workload.optimizer) == (batch, "rmsprop" if batch == 16 else "adamw")
+    is_sole = batch == 16 and len(scripts) == 1  # of several, the first has the batch
+    assert (workload.batch, workload.optimizer) == (batch, "rmsprop" if is_sole else "adamw")
 
 
 @pytest.mark.parametrize(
@@ -894,6 +895,8 @@ def test_a_script_that_sets_names_of_its_own_says_batch_and_dtype(write):
     assert ("batch 36: batch_size = 36", 4) in texts(workload)
     script = path.parent / "train.py"
     script.write_text(script.read_text().replace("batch_size = 36", "if __name__ == '__main__': bs = 36"))
+    assert the_only(path).batch == 36
+    script.write_text(script.read_text().replace("__name__ == '__main__'", "settings"))
     assert the_only(path).batch == 8
 
 
@@ -915,3 +918,77 @@ def test_a_part_that_a_script_builds_too_is_no_answer_where_the_whole_fails(writ
     assert discovery.left_out[0].hint == "Type memlint run " + os.path.relpath(path.parent / "pretrain.py") + (
         ", a script that builds Net (line 3)."
     )
+
+
+ALONE = """
+import torch
+from torch import nn
+batch_size = 24
+class Net(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.layer = nn.Linear(16, width)
+    def forward(self, x): return self.layer(x)
+"""
+MAIN = """
+def main():
+    net = Net(width=256)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in loader:
+        net(x).sum().backward()
+        optimizer.step()
+"""
+OWN_LOADER = "    loader = torch.utils.data.DataLoader(data, batch_size=24)\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ALONE + MAIN,
+        ALONE.replace("batch_size = 24\n", "") + MAIN.replace("    optimizer", OWN_LOADER + "    optimizer"),
+        ALONE.replace("batch_size = 24\n", "") + MAIN + "if __name__ == '__main__':\n    batch_size = 24\n    main()\n",
+    ],
+)
+def test_the_loop_of_the_models_own_file_says_how_it_is_built_and_trained(write, code):
+    workload = the_only(write(code))
+    assert (workload.batch, workload.optimizer, workload.arguments) == (24, "sgd", {"width": 256})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"model.py": ALONE},  # a size above the class
+        {"config/base.yaml": "loader: {batch_size: 24}", "config/eval_all.yaml": "loader: {batch_size: 2}"},
+        {"config/base.yaml": "validation: {batch_size: 2}\ntrain: {total_batch_size: 24}"},
+        {"a.yaml": "batch_size: 2", "b.yaml": "batch_size: 24", "README.md": "python train.py --config b.yaml"},
+        {"config/base.yaml": "samples_per_gpu: 24"},
+        {
+            "train.py": "import torch.distributed as dist\nfrom model import Net\nparser.add_argument('--global-batch', default=24)"
+            "\nnet = Net()\nloader = DataLoader(data, batch_size=int(args.global_batch // dist.get_world_size()))\nloss.backward()\n"
+        },
+    ],
+)
+def test_a_batch_that_the_file_or_a_config_says_is_taken_and_named(write, files):
+    path = write(ALONE.replace("batch_size = 24\n", ""))
+    for name, text in files.items():
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        (path.parent / name).write_text(text)
+    workload = the_only(path)
+    assert (workload.batch, "batch" in workload.assumed) == (24, False)
+    assert any(text.startswith("batch 24: ") for text, _line in texts(workload))
+
+
+def test_what_memlint_takes_itself_is_never_said_to_be_in_no_file_of_the_project(write):
+    workload = the_only(write(ALONE.replace("batch_size = 24\n", "")))
+    said = [each.text for each in settings_of(workload)]
+    assert said == [
+        "batch 8, dtype float32, optimizer adamw: memlint's own, as nothing was found that sets them for this model"
+    ]
+
+
+def test_a_builder_of_the_file_comes_before_the_bare_class_unless_a_script_builds_that(write):
+    builders = "def net_tiny(): return Net(width=8)\ndef net_large(): return Net(width=512)\n"
+    path = write(ALONE + builders)
+    assert the_only(path).qualname == "net_tiny"
+    (path.parent / "train.py").write_text("from model import Net\nnet = Net()\nloss.backward()\n")
+    assert (the_only(path).qualname, the_only(path).arguments) == ("Net", {})

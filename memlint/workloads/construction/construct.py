@@ -164,7 +164,7 @@ def settings_of(workload: Workload) -> Iterator[Assumption]:
     of_mode = workload.assumed if workload.mode == "train" else workload.assumed - {"optimizer"}
     settings = [f"{name} {getattr(workload, name)}" for name in ("batch", "dtype", "optimizer") if name in of_mode]
     if settings:
-        yield Assumption(f"{', '.join(settings)}: nothing in the project says otherwise", None)
+        yield Assumption(f"{', '.join(settings)}: memlint's own, as nothing was found that sets them for this model", None)
 
 
 def _stated(workload: Workload) -> dict[str, object]:

@@ -17,7 +17,14 @@ from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import is_script
 from memlint.source.shown_inputs import ShownCall, shown_call
-from memlint.source.training_loop import LoopSetting, sizes_in_config, sole_loop, training_loop
+from memlint.source.training_loop import (
+    LoopSetting,
+    batch_of,
+    nearest_batch,
+    sizes_in_config,
+    sole_loop,
+    training_loop,
+)
 from memlint.source.values import Call, Name, shown_arguments
 from memlint.targets.workload import Workload
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
@@ -138,6 +145,8 @@ class Recipes:
         settings: dict[str, Any] = {}
         sizes: dict[str, Any] = {}
         for each in self._loop(recipe).values():
+            if each.key == "global_batch":
+                continue
             if each.key in _SIZES:
                 sizes[each.key] = each.value
             elif each.key == "loss":
@@ -183,7 +192,12 @@ class Recipes:
         merged: dict[str, LoopSetting] = {}
         for settings in (*found, *(sizes_in_config(path, self._project) for path in paths)):
             merged = {**settings, **merged}
-        return merged
+        batch = batch_of(merged) or self._nearest_batch
+        return merged if batch is None else {**merged, "batch": batch}
+
+    @cached_property
+    def _nearest_batch(self) -> LoopSetting | None:
+        return nearest_batch(self._path, self._names, self._project)
 
     @cached_property
     def _sole_loop(self) -> Mapping[str, LoopSetting]:
