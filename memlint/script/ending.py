@@ -198,7 +198,7 @@ def ending_of(error: BaseException) -> Ending:
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if fake_data and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"The cause may be the fake data; if so, put the real data there: {'; '.join(fake_data)}."
+        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(fake_data)}."
     name = missing_package(error)
     if name and not isinstance(error, PackageNotFoundError):  # a placeholder has no version that could be asked for
         hint += f" If it only logs, do without it: --stub {name.partition('.')[0]}."
