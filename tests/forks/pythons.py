@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.own_process import adopt_orphans
-from tests.forks.template import READY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+READY = b"ready"
+"""The first message of a template."""
 _ROOT = Path(__file__).parents[2]
 _BOOT = """
 import sys
@@ -101,17 +102,23 @@ def start_template() -> Template:
 @contextmanager
 def copies_used(template: Template | None) -> Iterator[None]:
     """Let `subprocess` start copies of `template`, if there is one, in place of Pythons."""
-
-    class Popen(_PRISTINE):  # type: ignore[misc, valid-type]
-        def _execute_child(self, *given: Any) -> None:
-            if template is None or not _start_copy(self, template, *given):
-                super()._execute_child(*given)
-
-    subprocess.Popen = Popen  # type: ignore[misc]
+    if template is not None:
+        use_copies(template)
     try:
         yield
     finally:
         subprocess.Popen = _PRISTINE  # type: ignore[misc]
+
+
+def use_copies(template: Template) -> None:
+    """Let `subprocess` start copies of `template` from now on."""
+
+    class Popen(_PRISTINE):  # type: ignore[misc, valid-type]
+        def _execute_child(self, *given: Any) -> None:
+            if not _start_copy(self, template, *given):
+                super()._execute_child(*given)
+
+    subprocess.Popen = Popen  # type: ignore[misc]
 
 
 def _start_copy(
@@ -153,4 +160,6 @@ def _is_program(command: Any) -> bool:
     rest = rest[1:] if rest[:1] == ["-P"] else rest
     if first != sys.executable or not rest:
         return False
+    if rest[0] == "-m":
+        return rest[1:2] == ["memlint"]
     return len(rest) > 1 if rest[0] == "-c" else not rest[0].startswith("-")

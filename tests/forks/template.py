@@ -3,7 +3,8 @@
 A copy goes on as a new Python does: it has the arguments, variables, working directory and open files that it was asked
 for, fresh standard streams, an empty `__main__` and none of the tests' modules. What differs: PyTorch and memlint are
 there already, as in a copy of memlint's own server (`memlint.worker.server`), one thread computes, the seed of hashes
-is the template's, and so are the variables and the command line under /proc.
+is the template's, and so are the variables and the command line under /proc. A copy that runs a module (`-m memlint`)
+has a child more: the template of what it starts in turn.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import memlint_rules
 
 from memlint.base.own_process import die_with
+from tests.forks.pythons import READY, Template, use_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MOST_FILES = 64
 """Descriptors in one order: what it says, and those that the copy gets."""
-READY = b"ready"
-
 _IMPORTED = (
     "memlint.worker.child",
     "memlint.worker.protocol",
@@ -98,10 +98,32 @@ def _begin_copy(files: list[int], writing: int) -> Callable[[], None]:
         os.setsid()
     os.environ.clear()
     os.environ.update(variables)
+    if _is_module(arguments) and (program := _start_template(order["descriptors"])):
+        return program
     _renew()
     for name in [name for name in sys.modules if name == "tests" or name.startswith("tests.")]:
         del sys.modules[name]
     return _program(arguments)
+
+
+def _is_module(arguments: list[str]) -> bool:
+    return "-m" in arguments[: 1 + (arguments[0] == "-P")]
+
+
+def _start_template(descriptors: list[int]) -> Callable[[], None] | None:
+    """Let a child be the template of what this process starts; returns in its copies, and None in this process."""
+    orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    if os.fork():
+        theirs.close()
+        use_copies(Template(orders, os.environ))
+        return None
+    orders.close()
+    die_with(parent)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for each in descriptors:  # the end of the process, not of its template, is that of its pipes
+        os.dup2(nowhere, each)
+    return _serve(theirs)
 
 
 def _take_files(files: list[int], descriptors: list[int]) -> None:
@@ -135,7 +157,7 @@ def _stream(descriptor: int, like: Any) -> io.TextIOWrapper:
 
 
 def _program(arguments: list[str]) -> Callable[[], None]:
-    """The program that a Python runs with these arguments: `-c` or a file, `-P` before it or not."""
+    """The program that a Python runs with these arguments: `-c`, `-m` or a file, `-P` before it or not."""
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
@@ -146,6 +168,9 @@ def _program(arguments: list[str]) -> Callable[[], None]:
     if kind == "-c":
         first, sys.argv = "", [kind, *rest[1:]]
         code = compile(rest[0], "<string>", "exec")
+    elif kind == "-m":
+        first, sys.argv = str(Path.cwd()), [kind, *rest[1:]]
+        code = compile(f"import runpy; runpy._run_module_as_main({rest[0]!r})", "<module>", "exec")
     else:
         first, sys.argv = str(Path(kind).resolve().parent), [kind, *rest]
         code = compile(Path(kind).read_bytes(), kind, "exec")

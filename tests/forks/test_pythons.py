@@ -96,6 +96,33 @@ def test_pipes_that_are_passed_on_keep_their_numbers() -> None:
         assert pipe.read() == "here"
 
 
+MODEL = """
+import os, sys, torch
+with open("seen.txt", "a") as file:
+    print(os.getpid(), "tests.forks" in open("/proc/self/cmdline").read(), file=file)
+class Model(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(64, 64)
+"""
+
+
+def test_memlint_as_a_command_is_a_copy_and_so_are_its_children(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    command = [sys.executable, "-P", "-m", "memlint", "check", "--no-cache", "model.py"]
+    before = set(psutil.Process().children(recursive=True))
+    done = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    is_copy = "tests.forks" in " ".join(psutil.Process(done.pid).cmdline())
+    said, problems = done.communicate()
+    assert is_copy, "it was executed"
+    assert (done.returncode, problems) == (0, "")
+    assert said.startswith("model.py::Model needs ")
+    lines = (tmp_path / "seen.txt").read_text().splitlines()
+    assert lines
+    assert all(line.endswith("True") for line in lines), "a child of the command was executed"
+    assert str(done.pid) not in {line.split()[0] for line in lines}
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
 @pytest.mark.parametrize(
     ("options", "variables"), [(["-W", "ignore"], {}), (["-S"], {}), ([], {"PYTHONUTF8": "1"}), ([], {"LC_ALL": "C"})]
 )
