@@ -26,7 +26,7 @@ from memlint.worker.child import (
     write_here,
     write_partial_capture,
 )
-from memlint.worker.jobs import Job, Retrace, TraceWorkload
+from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
 from memlint.workloads import availability, placeholders
 
@@ -52,6 +52,8 @@ def run_request(request: Request) -> NoReturn:
 
     def answer(run: ScriptRun) -> NoReturn:
         write_here()
+        if script.builds_only:
+            answer_jobs(lambda _job: WhatWasBuilt(built=run.built()))
         capture = _capture(run, request, gpu)
         answer_jobs(partial(_answer, run, capture))
 
