@@ -199,7 +199,7 @@ def ending_of(error: BaseException) -> Ending:
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if fake_data and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"The cause may be the fake data; if so, put the real data there: {'; '.join(fake_data)}."
+        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(fake_data)}."
     if (name := missing_package(error)) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
     if is_out_of_host_memory(error):

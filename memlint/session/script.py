@@ -80,7 +80,7 @@ def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
     def required() -> list[str]:
         return required_packages(file, root, placeholders.is_missing) if script.path else []
 
-    placeholders.expect_in_script(stubs, folders, required)
+    placeholders.expect_in_script(stubs, folders, required, quiet=script.builds_only)
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:

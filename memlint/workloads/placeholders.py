@@ -53,13 +53,17 @@ def expect(names: Sequence[str]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def expect_in_script(names: Sequence[str], folders: Sequence[Path], required: Callable[[], Iterable[str]]) -> None:
+def expect_in_script(
+    names: Sequence[str], folders: Sequence[Path], required: Callable[[], Iterable[str]], *, quiet: bool = False
+) -> None:
     """Replace these packages by placeholders that do nothing in a script, and packages that are missing there as well.
 
     A package of the user's that is in one of `folders`, which are not on the search path, is not missing: it is found.
-    `required` gives all packages that the script has to import and that may be missing.
+    `required` gives all packages that the script has to import and that may be missing. With `quiet` no placeholder
+    fails, whatever it stands for: only what the script builds is asked for.
     """
     expect(names)
+    _finder.is_quiet = quiet
     _finder.quiet.update(names)
     _finder.in_script, _finder.required = True, required
     sys.meta_path.append(_MissingFinder(folders))
@@ -317,6 +321,8 @@ class _Finder(MetaPathFinder, Loader):
         """True if a script is run, which is never imported once more."""
         self.required: Callable[[], Iterable[str]] = tuple
         """Gives the packages that a script has to import and that may be missing."""
+        self.is_quiet = False
+        """True if all placeholders do nothing."""
         self.quiet: set[str] = set()
         """Packages to do without: they do nothing, whenever they are used."""
         self.elsewhere: dict[str, Frame] = {}
@@ -327,7 +333,8 @@ class _Finder(MetaPathFinder, Loader):
         """Return the way in which the placeholder of this dotted name behaves; None if it fails when it is used."""
         if any(f"{name}.".startswith((f"{each}.", f"{each}()")) for each in self.quiet):
             return "quiet"
-        return kind_of(name.replace("()", "")) if self.in_script else None
+        known = kind_of(name.replace("()", "")) if self.in_script else None
+        return known or ("quiet" if self.is_quiet else None)
 
     def is_importing(self) -> bool:
         """Return True if a file is being imported; of a script the line that calls has to be one of its modules."""
