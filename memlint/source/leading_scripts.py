@@ -48,7 +48,8 @@ _READS_CONFIGS = frozenset(
 _TAKES_WORDS = re.compile(r"nargs|add_argument\(\s*[\"'][^-]|REMAINDER|parse_known_args")
 """Text of a script whose command line has more than options with one word each."""
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
-_CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".py", ".toml")
+_OF_PROJECTS = ("README.md", "README.rst", "setup.py", "pyproject.toml", "requirements.txt")
+"""Names of files in the folder from which a project's scripts are run."""
 
 
 class LeadingScript(NamedTuple):
@@ -90,12 +91,12 @@ class LeadingScripts:
 
     def _found(self) -> Iterator[LeadingScript]:
         scripts: dict[Path, list[TypedCommand]] = {}
-        for command in sorted(self._all(), key=self._order):
+        for command in sorted(map(self._completed, self._all()), key=self._order):
             scripts.setdefault(command.script, []).append(command)
         uncertain = []
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script)
-            found = [LeadingScript(self._completed(each), bool(leads)) for each in scripts[script][:_MOST_OF_ONE]]
+            found = [LeadingScript(each, bool(leads)) for each in scripts[script][:_MOST_OF_ONE]]
             if leads:
                 yield from found
             elif leads is None:
@@ -118,7 +119,7 @@ class LeadingScripts:
     def _folder(self, script: Path) -> Path:
         """Return the directory from which people start a script: that of the README above it, or the project's."""
         above = [folder for folder in script.parents if folder.is_relative_to(self.root)]
-        readme = (f for f in above if any((f / name).is_file() for name in ("README.md", "README.rst", "setup.py")))
+        readme = (folder for folder in above if any((folder / name).is_file() for name in _OF_PROJECTS))
         return next(readme, self.root)
 
     def _order(self, command: TypedCommand) -> tuple[object, ...]:
@@ -129,6 +130,7 @@ class LeadingScripts:
         return (
             not is_own and evaluates,
             not is_own,
+            self._is_of_another_part(command.script),
             not self._names_target(command),
             _TRAINS.fullmatch(stem) is None,
             command.document is None,
@@ -158,6 +160,11 @@ class LeadingScripts:
         defaults = self._defaults.get(command.script, {})
         own = typed(defaults, command.arguments)
         return sum(own[name].value != defaults[name].value for name in own)
+
+    def _is_of_another_part(self, script: Path) -> bool:
+        """Return True if the file is in a project within the project, and the script is not."""
+        first = self.root / self.file.relative_to(self.root).parts[0]
+        return any((first / name).is_file() for name in _OF_PROJECTS) and not script.is_relative_to(first)
 
     def _names_target(self, command: TypedCommand) -> bool:
         """Return True if an argument says the name of the file or of one of its classes."""
@@ -283,7 +290,7 @@ def typed_as(command: TypedCommand, program: Sequence[str] = ("memlint", "run"))
     """Return the line to type in the current directory that runs a command, by default with memlint."""
     here = Path.cwd()
     script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
-    needs_data = any(is_placeholder(each) for each in command.arguments)
+    needs_data = program and any(is_placeholder(each) for each in command.arguments)
     line = shlex.join((*program, *(("--fake-data",) if needs_data else ()), *script, *command.arguments))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 

@@ -74,6 +74,14 @@ class Project:
                 pending += self._files_of(each, file.parent, search_path)
         return program
 
+    def files_of(self, each: Import, folder: Path, starts: Sequence[Path]) -> tuple[Path, ...]:
+        """Return the project's files that an import in a file of `folder` runs, in a program that begins with `starts`.
+
+        A package that is nowhere is looked for by its whole name only.
+        """
+        search_path = self._search_path(starts)
+        return tuple(file for file in self._files_of(each, folder, search_path) if not _is_foreign(file))
+
     def _search_path(self, files: Sequence[Path]) -> tuple[str, ...]:
         """Return `sys.path` as it is when these files are loaded.
 

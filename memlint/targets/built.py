@@ -113,3 +113,14 @@ class Built:
     """Whole numbers in arguments, configs and variables of the script, by name."""
     progress: Literal["nothing", "built", "called", "trained"] = "nothing"
     """The point that the script itself reached: nothing built, a model built, called on the GPU, a whole step taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The answer of a script of the project that was asked how it builds what a file defines."""
+
+    built: Built
+    command: str
+    """The script and its arguments, as they are typed in the current directory."""
+    others: tuple[str, ...] = ()
+    """Other scripts that may build it, as they are typed."""

@@ -17,7 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
+from memlint.source.scripts import training_at_import
+from memlint.source.text import source_at
 from memlint.targets.target import Target
 from memlint.workloads.loading import load_object
 
@@ -66,8 +69,13 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, root: Path | None) -> None:
         super().__init__(file)
         self._root = root
+        self._files: set[str] = set()
 
     def persistent_load(self, pid: Any) -> object:
         """Load a class or function from its file."""
         path, qualname = pid
+        source = source_at(path) if path not in self._files else None
+        if source is not None and training_at_import(source) is not None:
+            raise WorkloadError(f"{qualname} is defined in {path}, whose import would train")
+        self._files.add(path)
         return load_object(Target(f"{path}::{qualname}", Path(path), "", qualname), self._root)
