@@ -128,6 +128,8 @@ class Settings(_Table):
     """Ops of compiled extensions that do not load here."""
     workload: tuple[dict[str, Any], ...] = ()
     """Unparsed tables; `memlint.targets.workload_tables` reads them."""
+    ask_scripts: bool = True
+    """True if `memlint check` runs the project's scripts to see how they build the models of a file."""
     sweep: bool = True
     """True if `memlint check` shows the batch sizes around that of each Workload."""
     timeout: Annotated[float, Field(gt=0)] = 120.0

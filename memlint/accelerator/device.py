@@ -21,6 +21,7 @@ from memlint.accelerator.private import (
     create_empty_tensor,
     functorch,
     handle_of,
+    num_function_modes,
     register_device,
     registered_device,
 )
@@ -43,8 +44,18 @@ META_KEYS = DispatchKeySet(DispatchKey.Meta)
 
 set_geometry = handle_of(torch.ops.aten.set_.source_Storage_storage_offset).redispatch_boxed
 """Arguments: dispatch keys, tensor, storage, offset, shape, stride."""
-real_device_of: Callable[[torch.Tensor], torch.device] = TensorBase.device.__get__
-"""The device that PyTorch itself sees, whatever the program sees."""
+_device_of: Callable[[torch.Tensor], torch.device] = TensorBase.device.__get__
+
+
+def real_device_of(tensor: torch.Tensor) -> torch.device:
+    """Return the device that PyTorch itself sees, whatever the program sees.
+
+    A mode of the program's, such as that of `torch.set_default_device`, would pass on what the program sees.
+    """
+    if num_function_modes():
+        with DisableTorchFunction():
+            return _device_of(tensor)
+    return _device_of(tensor)
 
 
 class real:  # noqa: N801 - reads as `real.empty(...)`

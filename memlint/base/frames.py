@@ -1,8 +1,11 @@
-"""The user's lines in the stack of an exception or of a process."""
+"""The user's lines in the stack of an exception or of a process, or in the one that runs."""
 
+import functools
 import re
+import sys
 import traceback
 from collections.abc import Iterator
+from types import FrameType
 
 from memlint.base.ownership import is_users
 
@@ -10,6 +13,18 @@ _NUM_ENDS = 8
 """Number of lines shown from each end of a long stack, as of an endless recursion."""
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 _STACK_LINE = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+
+
+def user_frames() -> Iterator[FrameType]:
+    """Yield the running lines of the user's code, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if _is_users_file(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+_is_users_file = functools.cache(is_users)
 
 
 def user_lines(error: BaseException) -> list[str]:

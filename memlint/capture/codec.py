@@ -243,6 +243,7 @@ def workload_fields(workload: Workload) -> dict[str, Any]:
         "loss": workload.loss,
         "dimensions": dict(workload.dimensions),
         "assumed": sorted(workload.assumed),
+        **({"built_by": workload.built_by} if workload.built_by else {}),
     }
 
 

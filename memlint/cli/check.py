@@ -65,6 +65,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--no-cache", "cache", **OFF, help="Do everything anew, and keep nothing in .memlint_cache.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--no-exec", "execute", **OFF, help="Never run the code: source rules only.")
+@click.option("--no-scripts", "ask_scripts", flag_value=False, default=None, help="Ask no script how it builds them.")
 @click.option("--affected", is_flag=True, help="PATHS are changed files: of workloads only those with a part in them.")
 @click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` matches even if it is named.")
 @click.option("--timeout", **SECONDS, help="For one file's code.")

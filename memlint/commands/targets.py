@@ -164,6 +164,12 @@ def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
     return exclusion(patterns, root)(absolute.parent.resolve() / absolute.name)
 
 
+def is_declared(request: Request) -> bool:
+    """Return True if the requested file, or a table of the configuration for it, declares a Workload."""
+    tables = workloads_from_tables(request.settings.workload, Path(request.root) / "pyproject.toml", {})
+    return any(each.path == request.path for each in tables) or _declares(Path(request.path or ""))
+
+
 def _declares(file: Path) -> bool:
     """Return True if the source declares a Workload, judged without running it."""
     try:

@@ -127,7 +127,7 @@ class Finder(MetaPathFinder, Loader):
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         """Find a module of a library that is not installed, or the compiled part of one that is."""
         top, _, inner = fullname.partition(".")
-        if not self._knows(top) or (inner and not isinstance(sys.modules.get(top), StandIn)):
+        if not self.knows(top) or (inner and not isinstance(sys.modules.get(top), StandIn)):
             return None
         if top not in self._used and not _program_imports(top):
             return None
@@ -137,7 +137,8 @@ class Finder(MetaPathFinder, Loader):
         self._used.add(top)
         return ModuleSpec(fullname, self, origin="memlint", is_package=True)
 
-    def _knows(self, package: str) -> bool:
+    def knows(self, package: str) -> bool:
+        """Return True if there is a Library for the package, or a plugin that has one."""
         return package in self._libraries or package in self._plugins.packages
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -160,6 +161,11 @@ class Finder(MetaPathFinder, Loader):
             library = self._libraries[name]
             if distribution is None or distribution == library.distribution.replace("_", "-"):
                 yield _Metadata(library)
+
+
+def is_simulated(package: str) -> bool:
+    """Return True if memlint has something in place of the package where it is not installed."""
+    return any(isinstance(each, Finder) and each.knows(package) for each in sys.meta_path)
 
 
 class _ExtensionFinder(MetaPathFinder, Loader):

@@ -595,6 +595,8 @@ class Workload(Record):
     """Left out of a program that joins no process group."""
     guessed: str = ""
     """Arguments of the target that nobody named: `n_channels=3, n_classes=10`."""
+    built_by: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
+    """The script that was asked and builds it so: `as train.py --depth 12 builds it`; left out without one."""
     assumptions: Several[Assumption] = []
     estimate: Estimate | None = None
     timeline: Timeline | None = None

@@ -97,8 +97,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     others = optimizer, torch_text(workload), ranks_text(workload.ranks)
     step = step_text(workload.mode, workload.batch, workload.dtype, *others)
     yield paint(f"  {step}", dim=True)
-    if workload.guessed:
-        yield f"  sizes assumed: {workload.guessed}"
+    sizes = f"sizes assumed: {workload.guessed}" if workload.guessed else ""
+    yield from (f"  {text}" for text in (workload.built_by, sizes) if text)
     if (script := workload.script) is not None:
         command = script.command if script.command != program_name(script) else ""
         for text in filter(None, (command, script_text(script), not_reached_text(script))):

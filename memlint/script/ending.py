@@ -11,7 +11,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +21,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
 from memlint.script.script_line import fake_data
 from memlint.targets.script import END_SIGNAL, Ending
+from memlint.workloads.placeholders import AbsentError
 from memlint.workloads.user_errors import missing_package, what_to_do
 
 if TYPE_CHECKING:
@@ -193,16 +193,26 @@ def ending_of(error: BaseException) -> Ending:
         return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
-        return Ending(named.message, is_failure=True, traceback=lines, hint=named.hint)
+        hint = named.hint + (_stub(named.package) if isinstance(named, AbsentError) and named.package else "")
+        return Ending(named.message, is_failure=True, traceback=lines, hint=hint)
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if fake_data and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"The cause may be the fake data; if so, put the real data there: {'; '.join(fake_data)}."
-    name = missing_package(error)
-    if name and not isinstance(error, PackageNotFoundError):  # a placeholder has no version that could be asked for
-        hint += f" If it only logs, do without it: --stub {name.partition('.')[0]}."
+        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(fake_data)}."
+    if (name := missing_package(error)) and _is_of_user(error):
+        hint += _stub(name.partition(".")[0])
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()
     return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
+
+
+def _stub(package: str) -> str:
+    return f" If no tensor passes through it, do without it: --stub {package}."
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Return True if a line of the user's imports what is missing: a placeholder stands in for nobody else."""
+    files = [frame.f_code.co_filename for frame, _line in traceback.walk_tb(error.__traceback__)]
+    return next((is_users(file) for file in reversed(files) if not file.startswith("<frozen importlib")), False)

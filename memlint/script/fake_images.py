@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from memlint.base.frames import user_frames
 from memlint.base.variables import variables_of
-from memlint.script.script_line import note, note_fake_data, user_frames
+from memlint.script.script_line import note, note_fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

@@ -23,11 +23,13 @@ def hooks(recorder: ScriptRecorder) -> list[Patch]:
 
     def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         recorder.made.add(self)
+        recorder.construction.note_optimizer(self)
         init(self, *args, **kwargs)
 
     _follow_libraries(recorder)
     return [
         *availability.noting(),
+        *recorder.construction.patches(),
         (torch.optim.Optimizer, "__init__", making),
         (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
     ]

@@ -20,8 +20,9 @@ from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.script.replacing import Replacing
-from memlint.script.script_line import note
-from memlint.workloads.downloads import Absent, loading
+from memlint.script.script_line import note, note_fake_data
+from memlint.workloads.absent_weights import Absent
+from memlint.workloads.missing_checkpoints import replace_loads
 
 _OF_CONFIGS = (
     *("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only"),
@@ -52,7 +53,7 @@ def random_weights() -> Iterator[None]:
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
-        replacing.put(torch.nn.Module, "load_state_dict", loading(torch.nn.Module.load_state_dict))
+        replace_loads(replacing.put, note_fake_data)
         yield
 
 
@@ -212,9 +213,9 @@ def _replace_download(module: Any, replacing: Replacing) -> None:
     def load_state_dict_from_url(url: str, *args: Any, **kwargs: Any) -> Any:
         try:
             return download(url, *args, **kwargs)
-        except OSError:
+        except OSError as error:
             state.assume(f"the weights at {url} are not on this machine: they are random")
-            return Absent()
+            return Absent(error)
 
     replacing.put(module, "load_state_dict_from_url", load_state_dict_from_url)
 

@@ -25,6 +25,7 @@ from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
 from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
+from memlint.script.construction import Construction
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.targets.script import Ending, Script
@@ -40,6 +41,8 @@ _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj")
 """Variables of libraries whose names tell nothing about a model."""
 _MOST_STEPS_MORE = 10
 """Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet."""
+_ENOUGH_EVALUATIONS = 4
+"""Calls of models after which a script that does not train is known well enough."""
 _COLLECTED_EVERY = 16
 """Number of steps, or evaluation calls, between two collections of reference cycles.
 
@@ -73,6 +76,7 @@ class ScriptRecorder(Recorder):
         """Class of the leading optimizer."""
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()
         """Existing optimizers, whether they step or not."""
+        self.construction = Construction(script)
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
@@ -182,7 +186,10 @@ class ScriptRecorder(Recorder):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
             return False
+        self.construction.note_call(module, args, kwargs)
         has_gradients = any(parameter.requires_grad for parameter in parameters)
+        if self.script.builds_only and self._shows_all(is_training=has_gradients and torch.is_grad_enabled()):
+            self.end(Ending("it called its model", goes_on=True))
         self._meet(module)
         if torch.is_grad_enabled():
             if has_gradients:
@@ -191,6 +198,10 @@ class ScriptRecorder(Recorder):
         elif has_gradients or self.step < 0:
             self._enter(Phase.EVALUATION)
         return True
+
+    def _shows_all(self, *, is_training: bool) -> bool:
+        """Return True if everything that a step needs is built when a model is called."""
+        return len(self.made) > 0 if is_training else self.evaluations.num_calls >= _ENOUGH_EVALUATIONS
 
     def _is_functional(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Return True if a backward left every `grad` empty, as torch.func.grad does: new parameters replace these."""

@@ -18,6 +18,7 @@ from memlint.memory.devices import Device
 from memlint.memory.records import Trace
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
+from memlint.script.construction import Construction
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits, wait_for_threads
 from memlint.script.guard import Connection, Program
@@ -28,6 +29,7 @@ from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
 from memlint.script.writes import Write, scratch_writes
+from memlint.targets.built import Built
 from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import observed, without_collector
 
@@ -65,6 +67,8 @@ class ScriptRun:
     """Names what the kernel kept it from."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
+    built: Callable[[], Built]
+    """Returns what the script has built, as long as its process exists."""
 
 
 def run_script(
@@ -114,9 +118,11 @@ def run_script(
                 programs=writes.programs(),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
+                built=partial(recorder.construction.built, ending),
             )
 
         def finished(ending: Ending) -> NoReturn:
+            recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
             recorder.note_cycles()
             run = seen(ending)
@@ -155,7 +161,7 @@ def run_script(
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            ending = _executed(script, end.undisturbed)
+            ending = _executed(script, end.undisturbed, recorder.construction)
             if not ending.is_failure:
                 wait_for_threads()
                 ending = children.joined(ending)
@@ -168,16 +174,18 @@ def _take_steps(recorder: ScriptRecorder, num: int) -> None:
     recorder.script = recorder.script.model_copy(update={"steps": num})
 
 
-def _executed(script: Script, undisturbed: Callable[[], None]) -> Ending:
+def _executed(script: Script, undisturbed: Callable[[], None], construction: Construction) -> Ending:
     """Why the script ended by itself; `undisturbed` is called before what it raised is looked at."""
     try:
         if script.module:
-            runpy.run_module(script.module, run_name="__main__", alter_sys=True)
+            variables = runpy.run_module(script.module, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(script.path, run_name="__main__")
+            variables = runpy.run_path(script.path, run_name="__main__")
     except:  # noqa: E722 -- a script may take away the names of exceptions
         undisturbed()
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
+        construction.note_end(error)
         return ending_of(error)
+    construction.note_end(None, variables)
     return Ending("the script ran to its end")

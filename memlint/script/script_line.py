@@ -1,31 +1,14 @@
 """The running line of the script."""
 
-import functools
-import sys
-from collections.abc import Iterator
-from types import FrameType
-
 from memlint.accelerator import state
-from memlint.base.ownership import is_users
+from memlint.base.frames import user_frames
 from memlint.memory.records import Frame
-
-
-def user_frames() -> Iterator[FrameType]:
-    """Yield the running lines of the user's code, innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if _is_users(frame.f_code.co_filename):
-            yield frame
-        frame = frame.f_back
 
 
 def script_frame() -> Frame | None:
     """Return the innermost running line of the user's code; None if only installed packages are running."""
     frame = next(user_frames(), None)
     return frame and Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-
-
-_is_users = functools.cache(is_users)
 
 
 def note(error: BaseException, text: str, hint: str, examples: str = "") -> None:

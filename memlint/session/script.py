@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from memlint.base.units import format_count
@@ -16,6 +17,7 @@ from memlint.memory.records import Assumption, Phase, computes_on_gpu, has_param
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.session.target import of_context, of_torch, prepare, uncompiled
+from memlint.source.required_packages import required_packages
 from memlint.targets.script import Script
 from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
@@ -26,7 +28,7 @@ from memlint.worker.child import (
     write_here,
     write_partial_capture,
 )
-from memlint.worker.jobs import Job, Retrace, TraceWorkload
+from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
 from memlint.workloads import availability, placeholders
 
@@ -42,8 +44,7 @@ def run_request(request: Request) -> NoReturn:
     prepare(request)
     set_variables(script)
     settings = request.settings
-    if settings.stub:
-        placeholders.expect_in_script(settings.stub)
+    _expect_packages(script, Path(request.root), settings.stub)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 
     def keep_in_copy(run: ScriptRun) -> None:
@@ -52,6 +53,8 @@ def run_request(request: Request) -> NoReturn:
 
     def answer(run: ScriptRun) -> NoReturn:
         write_here()
+        if script.builds_only:
+            answer_jobs(lambda _job: WhatWasBuilt(built=run.built()))
         capture = _capture(run, request, gpu)
         answer_jobs(partial(_answer, run, capture))
 
@@ -63,6 +66,21 @@ def run_request(request: Request) -> NoReturn:
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
     run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail, reason_to_end)
+
+
+def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
+    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH.
+
+    Then the folder around the project is on the search path, too: the project itself may be a package.
+    """
+    file = Path(script.path or os.curdir).absolute()
+    above = [folder for folder in file.parents if folder.is_relative_to(root)]
+    folders = list(dict.fromkeys((Path.cwd(), root, root / "src", *above, root.parent)))
+
+    def required() -> list[str]:
+        return required_packages(file, root, placeholders.is_missing) if script.path else []
+
+    placeholders.expect_in_script(stubs, folders, required, quiet=script.builds_only)
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:

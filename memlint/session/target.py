@@ -250,7 +250,7 @@ def find_requested(request: Request) -> Discovery:
     target = request.path or request.target
     if request.path and request.qualname:
         target += f"::{request.call or request.qualname}"
-    discovered = find_workloads(target, root, configured, overrides)
+    discovered = find_workloads(target, root, configured, overrides, request.asked)
     workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
     return discovered._replace(workloads=workloads)
 

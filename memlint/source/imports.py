@@ -63,14 +63,20 @@ def imports_in(content: bytes, path: str) -> Imports:
     source = Source.from_bytes(content, path)
     imports: set[Import | None] = set()
     for node in source.statements:
-        if isinstance(node, ast.Import):
-            imports.update(Import(name.name) for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            imports.add(Import(node.module or "", node.level, tuple(name.name for name in node.names)))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.update(import_of(node))
     if source.words & _WORDS:
         imports.update(_dynamic(source))
     files = frozenset(_files(source) if _PLACE.search(source.text) else ())
     return Imports(frozenset(each for each in imports if each is not None), files, None in imports)
+
+
+def import_of(node: ast.Import | ast.ImportFrom) -> Iterator[Import]:
+    """Yield what one statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (Import(name.name) for name in node.names)
+    else:
+        yield Import(node.module or "", node.level, tuple(name.name for name in node.names))
 
 
 def _dynamic(source: Source) -> Iterator[Import | None]:

@@ -44,8 +44,13 @@ class Project:
         self._imports = ImportReader(root if cache else None)
         self._imported: dict[tuple[object, ...], tuple[Path, ...]] = {}
 
-    def parts(self, files: Iterable[Path], modules: Iterable[str] = ()) -> ProgramFiles:
-        """Find the files of a program that begins with `files` and `modules`."""
+    def parts(
+        self, files: Iterable[Path], modules: Iterable[str] = (), *, to_the_end: bool = False
+    ) -> ProgramFiles:
+        """Find the files of a program that begins with `files` and `modules`.
+
+        Where it is undecided the others are only looked for if it goes `to_the_end`.
+        """
         starts = [file.resolve() for file in files]
         search_path = self._search_path(starts)
         program = ProgramFiles()
@@ -53,7 +58,7 @@ class Project:
         for each in map(Import, modules):
             program.words.update(each.words)
             pending += self._files_of(each, self.root, search_path)
-        while pending and not program.undecided:
+        while pending and (to_the_end or not program.undecided):
             file = pending.pop()
             if file in program.files or _is_foreign(file):
                 continue
@@ -62,12 +67,20 @@ class Project:
             if file.suffix != ".py":
                 continue
             imports = self._imports(file)
-            program.undecided = imports.undecided
+            program.undecided = program.undecided or imports.undecided
             pending += [(base / name).resolve() for name in imports.files for base in (file.parent, self.root)]
             for each in imports.modules:
                 program.words.update(each.words)
                 pending += self._files_of(each, file.parent, search_path)
         return program
+
+    def files_of(self, each: Import, folder: Path, starts: Sequence[Path]) -> tuple[Path, ...]:
+        """Return the project's files that an import in a file of `folder` runs, in a program that begins with `starts`.
+
+        A package that is nowhere is looked for by its whole name only.
+        """
+        search_path = self._search_path(starts)
+        return tuple(file for file in self._files_of(each, folder, search_path) if not _is_foreign(file))
 
     def _search_path(self, files: Sequence[Path]) -> tuple[str, ...]:
         """Return `sys.path` as it is when these files are loaded.

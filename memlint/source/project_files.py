@@ -71,22 +71,22 @@ class ProjectFiles:
     def mentions(self, path: Path, words: Collection[str]) -> bool:
         """Return True if one of the files contains one of `words`."""
         pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
-        return bool(words) and re.search(pattern, self._text(path)) is not None
+        return bool(words) and re.search(pattern, self.text(path)) is not None
 
     def code(self, path: Path) -> Iterator[Source]:
         """Yield all code of one of the files, a document block by block."""
         with suppress(Unreadable):
-            yield from _code(path, self._text(path))
+            yield from _code(path, self.text(path))
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
         """Return the mappings in YAML and JSON files: those that a document or shell script names, then the nearest."""
         configs: dict[Path, Mapping[str, Any]] = {}
-        shown = "\n".join(self._text(path) for path in self.paths if path.suffix in _SHOWS_COMMANDS)
+        shown = "\n".join(self.text(path) for path in self.paths if path.suffix in _SHOWS_COMMANDS)
         paths = [path for path in self.paths if path.suffix in _CONFIGS]
         for path in sorted(paths, key=lambda path: path.name not in shown):
             if len(configs) < _MOST_CONFIGS:
-                value = _config(path, self._text(path))
+                value = _config(path, self.text(path))
                 if isinstance(value, Mapping) and value:
                     configs[path] = value
         return configs
@@ -94,7 +94,7 @@ class ProjectFiles:
     def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
         """Yield the options that documents and shell scripts type after the name of a Python script."""
         for path in self.paths:
-            text = self._text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
+            text = self.text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
             for line in re.findall(rf"(?<![\w.-]){re.escape(script)} +(-[^\n`;|]*)", text):
                 yield tuple(line.replace("=", " ").split())
 
@@ -104,15 +104,16 @@ class ProjectFiles:
             return None
         above = (folder for folder in self.near.parents if folder.is_relative_to(self.root))
         path = next((path for folder in above if (path := folder / name).is_file()), None)
-        value = None if path is None else _config(path, self._text(path))
+        value = None if path is None else _config(path, self.text(path))
         return (path, value) if path is not None and isinstance(value, Mapping) else None
 
     def line_of(self, path: Path, word: str) -> int:
         """Return the first line that mentions `word` outside of a comment, or else the first of all."""
-        lines = enumerate(self._text(path).splitlines(), 1)
+        lines = enumerate(self.text(path).splitlines(), 1)
         return next((number for number, line in lines if word in line and not line.lstrip().startswith("#")), 1)
 
-    def _text(self, path: Path) -> str:
+    def text(self, path: Path) -> str:
+        """Return the text of one of the files; empty for one that is too large or cannot be read."""
         if path not in self._texts:
             self._texts[path] = ""
             with suppress(OSError, Unreadable):

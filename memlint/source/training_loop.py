@@ -18,11 +18,12 @@ from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Unknown
 
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "SGD": "sgd", "Adam": "adam", "AdamW": "adamw", "Adamax": "adamax", "NAdam": "nadam", "RAdam": "radam",
     "Adagrad": "adagrad", "Adadelta": "adadelta", "Adafactor": "adafactor", "RMSprop": "rmsprop", "Rprop": "rprop",
     "ASGD": "asgd", "SparseAdam": "sparse-adam", "Muon": "muon",
 }  # fmt: skip
+"""memlint's names of PyTorch's optimizers."""
 _LOSSES = {
     "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
     "BCELoss": "binary_cross_entropy", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",
@@ -276,8 +277,8 @@ def _files_imported(source: Source, root: Path) -> Iterator[Path]:
 
 def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, object]]:
     name = function_name(call, values, scope)
-    if name in _OPTIMIZERS and "optim" in (values.source.qualified_name(call.func) or ast.unparse(call.func)):
-        kind = _OPTIMIZERS[name]
+    if name in OPTIMIZERS and "optim" in (values.source.qualified_name(call.func) or ast.unparse(call.func)):
+        kind = OPTIMIZERS[name]
         momentum = argument(call, "momentum", 2)
         if kind == "sgd" and momentum is not None and _value(momentum, scope, values) != 0:
             kind = "sgd-momentum"  # also if its value is not known: it takes a buffer for each weight
@@ -388,4 +389,4 @@ def _run_as_script(source: Source) -> Iterator[ast.stmt]:
             yield from statement.body if is_training(source) else ()  # type: ignore[attr-defined]
 
 
-__all__ = ["LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]
+__all__ = ["OPTIMIZERS", "LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]

@@ -40,6 +40,10 @@ class Script(BaseModel):
     """True to let the script write files where it wants to, instead of into a scratch folder."""
     repeat: bool = False
     """True to run evaluation batches again even if their shapes were seen before."""
+    folder: str = ""
+    """Absolute path of the directory in which it is run; empty for that of memlint."""
+    builds_only: bool = False
+    """True if only what it builds is asked for: it ends when it calls its model."""
     gpu: str | None = None
     """Name of the GPU; None: the one of the settings."""
     allocator: str = ""

@@ -201,6 +201,16 @@ class Workload:
     """Sizes of images and texts in the project's training loop."""
     shown: ShownCall | None = None
     """The arguments of a call in one of the project's examples."""
+    recorded: bytes | None = None
+    """The arguments with which a script has built it, for `memlint.workloads.construction.recorded_arguments`; they
+    take the place of `arguments`.
+    """
+    built_by: str = ""
+    """The script that has built it, in words; empty without one."""
+    accumulation: int = 1
+    """Batches per step."""
+    copies: int = 0
+    """Number of averages of its weights that stay beside it."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""

@@ -309,6 +309,8 @@ def _enter_project(request: Request) -> None:
     root = Path(request.root)
     script = request.script
     if script is not None:  # as Python itself starts one
+        if script.folder:
+            os.chdir(script.folder)
         sys.argv = [script.path or script.module, *script.arguments]
         sys.path.insert(0, str(Path(script.path).parent) if script.path else str(Path.cwd()))
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.report.model import Place, Record, Sweep
 from memlint.report.tables import Fit
+from memlint.targets.built import Built
 
 if TYPE_CHECKING:
     from memlint.report.tables import FitOrder, Order
@@ -34,6 +35,11 @@ class TraceWorkload(Job):
 
     workload: int = 0
     """Its position in Found."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellBuilt(Job):
+    """Run the script to where it has built its models. Answered by WhatWasBuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,12 @@ class Found(Record):
     workloads: list[dict[str, Any]] = []
     """As in the file of a Capture: see `memlint.capture.codec.workload_of`."""
     left_out: list[LeftOut] = []
+
+
+class WhatWasBuilt(Record):
+    """Answer of TellBuilt."""
+
+    built: Built
 
 
 class Held(Record):

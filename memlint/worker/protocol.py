@@ -13,6 +13,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
 from memlint.report.model import Record, RunFinding, Skipped, Workload
+from memlint.targets.built import Asked
 from memlint.targets.script import Script
 from memlint.worker.jobs import FitsSoFar, Sweeps
 
@@ -38,6 +39,8 @@ class Request(Record):
     """Configuration with the command line's options on top."""
     script: Script | None = None
     """Run this instead."""
+    asked: Asked | None = None
+    """The answer of a script that was asked before; None where none was, or none builds it."""
 
     def limits(self, patience: float = 1) -> Limits:
         """Return the limits that its settings give a child, with `patience` times as many seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pickle
 import signal
@@ -72,7 +73,7 @@ class Answered(NamedTuple):
     def as_(self, model: type[_Model]) -> _Model:
         """Give the record. Raises EndedError where it is none of that kind: then nothing that the child says counts."""
         try:
-            return model.model_validate(self.record)
+            return model.model_validate_json(json.dumps(self.record))  # bytes in it are base64
         except ValidationError as error:
             raise EndedError(endings.unreadable(error)) from error
 

@@ -22,10 +22,12 @@ from memlint.source.files import Unreadable
 from memlint.source.scripts import is_script, training_at_import
 from memlint.source.text import Source, dotted_name, source_at
 from memlint.source.values import shown_arguments
+from memlint.targets.built import Asked
 from memlint.targets.declare import declared_workloads
 from memlint.targets.target import SEPARATOR, Target, parse_target
 from memlint.targets.workload import Workload
 from memlint.workloads import placeholders
+from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_settings_of
 from memlint.workloads.construction.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
@@ -73,13 +75,14 @@ def find_workloads(
     root: Path,
     configured: Sequence[Workload] = (),
     overrides: Mapping[str, Any] | None = None,
+    asked: Asked | None = None,
 ) -> Discovery:
     """Find the Workloads of `text`: an explicit target, declared in the file, in `configured`, or discovered.
 
     `root` is the project's folder; targets are relative to the current one. `configured` are the Workloads of the
-    pyproject, `overrides` are fields from the command line; sizes of dimensions are added to the declared ones. It is
-    not an error to find none. Raises TargetError if the target does not exist, WorkloadError if its file cannot be
-    imported.
+    pyproject, `overrides` are fields from the command line; sizes of dimensions are added to the declared ones. A
+    script that was `asked` says how a class is built, before that is guessed. It is not an error to find none. Raises
+    TargetError if the target does not exist, WorkloadError if its file cannot be imported.
     """
     overrides = dict(overrides or {})
     target = parse_target(text, Path.cwd())
@@ -95,7 +98,9 @@ def find_workloads(
             defaults = Workload(
                 target.path.stem, text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides
             )
-            discovery = _discovered(module, target.path, root, text, defaults)
+            discovery = _of_script(module, target.path, root, text, defaults, asked) or _discovered(
+                module, target.path, root, text, defaults
+            )
             here = str(target.path)
             missing = [each for each in placeholders.assumptions() if each.frame and each.frame.path == here]
             if missing and not discovery.workloads and not discovery.left_out:
@@ -108,6 +113,11 @@ def find_workloads(
                 raise TargetError(f"{NO_MODULE_FOUND}: {reasons}", run + install)
             return discovery
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
+    if not workloads and asked is not None and target.path is not None:
+        defaults = Workload(name, text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides)
+        found = _of_script(load_file(target.path, root), target.path, root, text, defaults, asked, target.qualname)
+        if found is not None:
+            return found
     workloads = workloads or [_explicit(target, text, root, overrides)]
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
@@ -182,6 +192,52 @@ class _Candidate(NamedTuple):
     """True if a script of the project builds it."""
     is_built_elsewhere: bool
     """True if that script is another file: code in the model's own file may only try it out."""
+
+
+def _of_script(
+    module: ModuleType,
+    path: Path,
+    root: Path,
+    text: str,
+    defaults: Workload,
+    asked: Asked | None,
+    name: str = "",
+) -> Discovery | None:
+    """Find the models of the file that a script has built, or the one of this `name`; None if none can be built so."""
+    found = [] if asked is None else classes_in(asked.built, path, name)
+    if asked is None or not found:
+        return None
+    defaults = with_settings_of(defaults, asked)
+    recipes = Recipes(path, root, [kind.qualname for _model, kind in found if kind.arguments is None])
+    candidates: dict[type, _Candidate] = {}
+    with simulated_device(defaults.device) as place:
+        for model, kind in found:
+            workload = as_built(replace(defaults, name=kind.name), asked, model, kind)
+            try:
+                function = attrgetter(kind.qualname)(module)
+                built, workload = _repeated(function, workload, recipes)
+            except (AttributeError, WorkloadError, TargetError):
+                continue
+            if workload.inputs is not None and not takes_inputs(built, workload, place):
+                workload = replace(workload, inputs=None)
+            candidates[type(built)] = _candidate(kind.qualname, built, workload, is_trained=True, elsewhere=True)
+    classes = {each.__name__: each for each in candidates}
+    chosen = _chosen(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
+    return chosen if chosen.workloads else None
+
+
+def _repeated(function: Callable[..., Any], workload: Workload, recipes: Recipes) -> tuple[nn.Module, Workload]:
+    """Build as a script has, or if its arguments are unknown as the project's text says. Raises WorkloadError."""
+    if workload.recorded is not None:
+        return build_object(function, workload).model, workload
+    failure: WorkloadError | TargetError | None = None
+    for recipe in recipes.of(workload.name, function):
+        changed = recipes.applied(workload, recipe)
+        try:
+            return build_object(function, changed).model, changed
+        except (WorkloadError, TargetError) as error:
+            failure = failure or error
+    raise failure or WorkloadError(f"nothing says how to build {workload.name}")
 
 
 def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: Workload) -> Discovery:
@@ -350,10 +406,14 @@ def _built(module: ModuleType, recipes: Recipes, recipe: Recipe, defaults: Workl
             raise
         workload = recipes.applied(replace(defaults, name=recipe.maker), lists)
         model = build_object(function, workload).model
+    elsewhere = recipe.trains and recipe.site is not None and recipe.site.path != module.__file__
+    return type(model), _candidate(recipe.maker, model, workload, is_trained=recipe.trains, elsewhere=elsewhere)
+
+
+def _candidate(name: str, model: nn.Module, workload: Workload, *, is_trained: bool, elsewhere: bool) -> _Candidate:
     parts = frozenset(type(part) for part in model.modules() if part is not model)
     number = sum(weight.numel() for weight in model.parameters())
-    elsewhere = recipe.trains and recipe.site is not None and recipe.site.path != module.__file__
-    return type(model), _Candidate(recipe.maker, number, parts, workload, recipe.trains, elsewhere)
+    return _Candidate(name, number, parts, workload, is_trained, elsewhere)
 
 
 def _chosen(

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 from memlint.base.ownership import is_users
 from memlint.libraries.op_template import OP_TEMPLATE
 from memlint.source.files import SKIPPED_DIRECTORIES
+from memlint.workloads.known_packages import distribution_of
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
 _EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
@@ -22,8 +23,8 @@ _EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
 _MOST_FOLDERS = 1000
 
 
-def remedy(module: str, importer: str) -> str:
-    """Return advice on how to provide the dotted `module`, which the file `importer` imports."""
+def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
+    """Return advice on how to provide the dotted `module`, which the file `importer` imports, and `others` with it."""
     elsewhere = "or run memlint in the project's environment."
     source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
@@ -32,7 +33,19 @@ def remedy(module: str, importer: str) -> str:
         command = _build_command(source, module)
         how = f"its source is {source}{f'; type: {command}' if command else ''}"
         return f"Build {module} where memlint runs, {sys.prefix}: {how}; {elsewhere} {without}"
-    return f"Install {module.partition('.')[0]} where memlint runs, {sys.prefix}, {elsewhere}"
+    if place := _folder_of(module):
+        return f"There is no {module} in {place}: complete the project, or import it by its new name."
+    packages = list(dict.fromkeys(each.partition(".")[0] for each in (module, *others)))
+    names = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
+    distributions = " ".join(dict.fromkeys(shlex.quote(distribution_of(each)) for each in (module, *others)))
+    return f"Install {names} where memlint runs, {sys.prefix}: pip install {distributions}; {elsewhere}"
+
+
+def _folder_of(module: str) -> str:
+    """Return the folder of the user's package that a dotted module would be in; empty without such a package."""
+    package, _, inner = module.partition(".")
+    places: Iterable[str] = getattr(sys.modules.get(package), "__path__", ()) if inner else ()
+    return next((place for place in map(str, places) if is_users(place)), "")
 
 
 def _build_command(source: Path, module: str) -> str:

@@ -3,18 +3,23 @@
 If a file cannot be imported because a package is missing, memlint imports it once more with a placeholder in the
 package's place. Files may import the placeholder, name it in annotations and use it as a decorator; its functions do
 nothing during imports. Any other use, above all by the model, fails and says what to install.
+
+A script cannot be imported once more: there a finder behind all others gives each package that is missing a placeholder
+at once. Those of packages that no tensor passes through do nothing, whenever they are used.
 """
 
 from __future__ import annotations
 
 import ast
+import dis
 import importlib.util
+import inspect
 import linecache
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
@@ -22,12 +27,18 @@ from typing import Any, NoReturn
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption, Frame
+from memlint.workloads.known_packages import NEEDS, Kind, kind_of
 from memlint.workloads.missing_modules import remedy
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
 """Maximum number of characters of a displayed error."""
 _WITH_IMPORTER = 2
+_IMPORTING = (
+    *("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"),
+    *(importlib.import_module.__code__.co_filename, __file__),
+)
+"""Files that import; `importlib.util.find_spec`, which only asks, is in another."""
 _USES = (
     "bool", "iter", "next", "len", "contains", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
     "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem",
@@ -42,11 +53,20 @@ def expect(names: Sequence[str]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def expect_in_script(names: Sequence[str]) -> None:
-    """Replace these packages by placeholders in a script, all of whose lines count as import time."""
+def expect_in_script(
+    names: Sequence[str], folders: Sequence[Path], required: Callable[[], Iterable[str]], *, quiet: bool = False
+) -> None:
+    """Replace these packages by placeholders that do nothing in a script, and packages that are missing there as well.
+
+    A package of the user's that is in one of `folders`, which are not on the search path, is not missing: it is found.
+    `required` gives all packages that the script has to import and that may be missing. With `quiet` no placeholder
+    fails, whatever it stands for: only what the script builds is asked for.
+    """
     expect(names)
-    _finder.importing += 1
-    _finder.does_nothing = True
+    _finder.is_quiet = quiet
+    _finder.quiet.update(names)
+    _finder.in_script, _finder.required = True, required
+    sys.meta_path.append(_MissingFinder(folders))
 
 
 def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleType:
@@ -85,9 +105,36 @@ def forget_users(modules: Iterable[str]) -> None:
 
 def assumptions() -> list[Assumption]:
     """Return the packages with placeholders, and the lines that first imported them."""
-    what = "does nothing" if _finder.does_nothing else "fails when the model uses it"
-    text = f"a placeholder that {what} replaces"
-    return [Assumption(f"{text} {name}, {_reason(name, frame)}", frame) for name, frame in _finder.replaced.items()]
+    texts = {
+        name: f"a placeholder that {_behaviour(name)} replaces {name}, {_reason(name, frame)}"
+        for name, frame in _finder.replaced.items()
+    }
+    placed = [Assumption(text, _finder.replaced[name]) for name, text in texts.items()]
+    return placed + [Assumption(text, frame) for text, frame in _finder.elsewhere.items()]
+
+
+def missing() -> list[str]:
+    """Return the packages that are not installed and have placeholders that fail when they are used."""
+    names = [name for name, frame in _finder.replaced.items() if frame and name not in _finder.failed]
+    others = (name for name in _finder.required() if name not in names)
+    return [name for name in (*names, *others) if _finder.kind_of(name) is None]
+
+
+def is_missing(package: str) -> bool:
+    """Return True if a package is not installed, and memlint has nothing that simulates it."""
+    from memlint.libraries.finders import is_simulated  # noqa: PLC0415 -- a process that takes real steps has none
+
+    try:
+        return importlib.util.find_spec(package) is None and not is_simulated(package)
+    except (ImportError, ValueError):  # a module without a spec, which is there
+        return False
+
+
+def _behaviour(name: str) -> str:
+    kind = _finder.kind_of(name)
+    if kind is None:
+        return f"fails when the {'script' if _finder.in_script else 'model'} uses it"
+    return "gives what it is to iterate over" if kind == "progress" else "does nothing"
 
 
 def _reason(name: str, frame: Frame | None) -> str:
@@ -99,6 +146,9 @@ def _reason(name: str, frame: Frame | None) -> str:
 class AbsentError(WorkloadError):
     """The program uses an object of a missing package."""
 
+    package = ""
+    """Name of the package, if it is not installed."""
+
 
 class _Absent:
     """An object of a missing package."""
@@ -109,13 +159,18 @@ class _Absent:
     def __getattr__(self, name: str) -> _Absent:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return _Absent(f"{self._name}.{name}")
+        return _absent(f"{self._name}.{name}")
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if not _finder.importing:
+        kind = _finder.kind_of(self._name)
+        if kind is None and not _finder.is_importing():
             self._fail()
-        is_decorator = len(arguments) == 1 and not named and isinstance(arguments[0], FunctionType | type)
-        return arguments[0] if is_decorator else _Absent(f"{self._name}()")
+        if len(arguments) == 1 and not named and isinstance(arguments[0], FunctionType | type):
+            return arguments[0]  # of a decorator
+        items = arguments[0] if arguments else None
+        if kind == "progress" and isinstance(items, Iterable) and not isinstance(items, str):
+            return _Progress(f"{self._name}()", items)
+        return (_Zero if kind == "metric" else _absent)(f"{self._name}()")
 
     def __getitem__(self, _key: object) -> _Absent:
         return self  # of an annotation
@@ -126,7 +181,7 @@ class _Absent:
     __ror__ = __or__
 
     def __enter__(self) -> _Absent:
-        if not _finder.importing:
+        if _finder.kind_of(self._name) is None and not _finder.is_importing():
             self._fail()
         return self
 
@@ -134,13 +189,20 @@ class _Absent:
         pass
 
     def __mro_entries__(self, _bases: object) -> tuple[type, ...]:
+        if _finder.kind_of(self._name) is not None:
+            absent = _absent(f"{self._name}()")
+            members = {"__init__": lambda *_, **__: None, "__getattr__": lambda _, name: getattr(absent, name)}
+            return (type(self._name.rpartition(".")[2], (), members),)
         frame = _asking()
-        if not _finder.importing or (frame is not None and frame.f_code.co_filename == _finder.target):
+        of_target = frame is not None and frame.f_code.co_filename == _finder.target
+        if of_target or not (_finder.in_script or _finder.importing):
             self._fail()
-        return (type(self._name.rpartition(".")[2], (), {"__init__": lambda _self, *_, **__: self._fail()}),)
+        return (type(self._name.rpartition(".")[2], (), {"__new__": lambda _class, *_, **__: self._fail()}),)
 
     def __instancecheck__(self, _value: object) -> bool:
         return False
+
+    __subclasscheck__ = __instancecheck__
 
     def _fail(self, *_arguments: object) -> NoReturn:
         frame = sys._getframe(1)
@@ -148,20 +210,91 @@ class _Absent:
             frame = frame.f_back
         package = self._name.partition(".")[0]
         reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
-        missing = "is not available" if reason is None else f"cannot be imported: {reason}"
+        is_missing = "is not available" if reason is None else f"cannot be imported: {reason}"
         parts = self._name.split(".")
         modules = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-        hint = remedy(next((each for each in modules if each in sys.modules), package), _finder.target)
+        module = next((each for each in modules if each in sys.modules), package)
+        hint = remedy(module, _finder.target or frame.f_code.co_filename, missing() if reason is None else ())
         if package in _finder.failed and reason == _finder.uncompiled:
             hint = f"Compile it, or estimate the step on the host: memlint check {_finder.target} --gpu=cpu"
-        raise AbsentError(
-            f"{self._name} is used, but {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
-            hint,
+        error = AbsentError(
+            f"{self._name} is used, but {package} {is_missing} ({frame.f_code.co_filename}:{frame.f_lineno})", hint
         )
+        error.package = "" if reason else package
+        raise error
 
 
 for _use in _USES:
     setattr(_Absent, f"__{_use}__", _Absent._fail)
+
+
+class _Quiet(_Absent):
+    """An object of a package that no tensor passes through: a logger, a plot, a client of a cloud."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return 0
+
+    def __contains__(self, _item: object) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[_Absent]:
+        """Yield as many objects as the calling line takes apart: `figure, axes = subplots()`; in a loop none."""
+        frame = sys._getframe(1)
+        opcode, number = frame.f_code.co_code[frame.f_lasti : frame.f_lasti + 2]
+        return iter([self] * (number if dis.opname[opcode] == "UNPACK_SEQUENCE" else 0))
+
+    def __setitem__(self, _key: object, _value: object) -> None:
+        pass
+
+    def __add__(self, text: Any) -> Any:
+        if not isinstance(text, str):
+            self._fail()
+        return text  # what it would colour
+
+    __radd__ = __add__
+
+    def __str__(self) -> str:
+        return ""
+
+    def __format__(self, _specification: str) -> str:
+        return ""
+
+
+class _Progress(_Quiet):
+    """A progress bar: it gives what it was made for."""
+
+    def __init__(self, name: str, items: Iterable[Any]) -> None:
+        super().__init__(name)
+        self._items: Any = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class _Zero(_Quiet, float):  # type: ignore[misc]  # `float` makes no use of what _Absent has
+    """The result of a metric: nobody knows it."""
+
+    def __new__(cls, _name: str) -> _Zero:
+        return float.__new__(cls)
+
+    def __format__(self, specification: str) -> str:
+        return format(0.0, specification)
+
+
+for _use in (*_USES, "bool"):
+    if f"__{_use}__" in vars(float):
+        setattr(_Zero, f"__{_use}__", vars(float)[f"__{_use}__"])
+_Zero.__str__ = float.__repr__  # type: ignore[method-assign, assignment]
+
+
+def _absent(name: str) -> _Absent:
+    return (_Absent if _finder.kind_of(name) is None else _Quiet)(name)
 
 
 class _Module(ModuleType):
@@ -170,7 +303,7 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> _Absent:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return _Absent(f"{self.__name__}.{name}")
+        return _absent(f"{self.__name__}.{name}")
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -184,17 +317,50 @@ class _Finder(MetaPathFinder, Loader):
         self.uncompiled = ""
         """Why extensions cannot be compiled here."""
         self.importing = 0
-        self.does_nothing = False
-        """True if calls after the import do nothing either."""
+        self.in_script = False
+        """True if a script is run, which is never imported once more."""
+        self.required: Callable[[], Iterable[str]] = tuple
+        """Gives the packages that a script has to import and that may be missing."""
+        self.is_quiet = False
+        """True if all placeholders do nothing."""
+        self.quiet: set[str] = set()
+        """Packages to do without: they do nothing, whenever they are used."""
+        self.elsewhere: dict[str, Frame] = {}
+        """Descriptions of packages of the user's that were not on the search path, with their first import."""
         self.target = ""
+
+    def kind_of(self, name: str) -> Kind | None:
+        """Return the way in which the placeholder of this dotted name behaves; None if it fails when it is used."""
+        if any(f"{name}.".startswith((f"{each}.", f"{each}()")) for each in self.quiet):
+            return "quiet"
+        known = kind_of(name.replace("()", "")) if self.in_script else None
+        return known or ("quiet" if self.is_quiet else None)
+
+    def is_importing(self) -> bool:
+        """Return True if a file is being imported; of a script the line that calls has to be one of its modules."""
+        if not self.in_script:
+            return self.importing > 0
+        frame = sys._getframe(2)
+        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        return not is_function and frame.f_globals.get("__name__") != "__main__"
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         name = next((name for name in self.replaced if f"{fullname}.".startswith(f"{name}.")), None)
         if name is None:
-            return None
+            needed = NEEDS.get(fullname) if self.in_script else None
+            return None if needed is None or importlib.util.find_spec(needed) else self.stand_in(fullname)
+        if not isinstance(sys.modules.get(fullname.rpartition(".")[0]), _Module):
+            frame = _asking()
+            if frame is None or (self.replaced[name] and _is_guarded(frame.f_code.co_filename, frame.f_lineno)):
+                return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def stand_in(self, fullname: str) -> ModuleSpec | None:
+        """Give the user's file a placeholder for a module that is missing, if it cannot do without it."""
         frame = _asking()
-        if frame is None or (self.replaced[name] and _is_guarded(frame.f_code.co_filename, frame.f_lineno)):
+        if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno):
             return None
+        self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -207,10 +373,30 @@ class _Finder(MetaPathFinder, Loader):
 _finder = _Finder()
 
 
+class _MissingFinder(MetaPathFinder):
+    """Import hook behind all others: it finds what the files of a script import and nobody else has found."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = [str(folder) for folder in folders]
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        package, _, inner = fullname.rpartition(".")
+        if package and not isinstance(sys.modules.get(package), _Module):
+            return None  # an installed package of another version, or a file of the user's that is not there
+        folder = next((each for each in self._folders if not package and PathFinder.find_spec(inner, [each])), None)
+        if folder is None:
+            return _finder.stand_in(fullname)
+        frame = _asking()
+        if frame is not None:
+            text = f"{fullname} is in {folder}, which is taken to be on the search path"
+            _finder.elsewhere.setdefault(text, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        return None if frame is None else PathFinder.find_spec(fullname, [folder])
+
+
 def _asking() -> FrameType | None:
     """Return the frame of the import statement, if it is in a file of the user's."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+    while frame is not None and frame.f_code.co_filename in _IMPORTING:
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None
 
@@ -281,9 +467,12 @@ def _imported(frame: Frame) -> Iterator[str]:
 def _is_guarded(path: str, line: int) -> bool:
     """Return True if the file can do without the import in that line."""
     return any(
-        isinstance(node, ast.Try)
-        and line <= (node.body[-1].end_lineno or line)
-        and any(handler.type is None or _GUARDS & _names(handler.type) for handler in node.handlers)
+        (
+            isinstance(node, ast.Try)
+            and line <= (node.body[-1].end_lineno or line)
+            and any(handler.type is None or _GUARDS & _names(handler.type) for handler in node.handlers)
+        )
+        or (isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items))
         for node in _nodes_at(path, line)
     )
 

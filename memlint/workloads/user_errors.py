@@ -14,6 +14,7 @@ from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
+from memlint.workloads import placeholders
 from memlint.workloads.missing_modules import absent, remedy
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -58,7 +59,7 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
 def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
     if name := missing_package(error):
-        return remedy(name, user_line(error).rpartition(":")[0])
+        return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
     if of_plugin := plugins.hint_for(error):
         return of_plugin
     if "more than 1 value per channel" in text_of(error):
@@ -85,13 +86,15 @@ def what_to_do(error: BaseException) -> str:
 def missing_package(error: BaseException) -> str:
     """Return the name of the missing module or package; empty if the error is another one, or does not name it.
 
-    Libraries raise PackageNotFoundError with a sentence in place of the name, which is then in quotes.
+    Libraries raise PackageNotFoundError with a sentence in place of the name, and ModuleNotFoundError with one and no
+    name. The requirement is in quotes then: `Requirement 'jsonargparse[signatures]>=4.27.7' not met`.
     """
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
+    if not isinstance(error, ModuleNotFoundError):
         return ""
-    quoted = re.search(r"['\"`]([\w.-]+)['\"`]", str(error.name))
-    name = str(error.name) if _PACKAGE.fullmatch(str(error.name)) else quoted[1] if quoted else ""
-    return name if _PACKAGE.fullmatch(name) else ""
+    if error.name and _PACKAGE.fullmatch(str(error.name)):
+        return str(error.name)
+    quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))
+    return quoted[1].partition("[")[0] if quoted else ""
 
 
 def _refused_arguments(error: BaseException) -> str | None:

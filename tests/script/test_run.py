@@ -514,6 +514,8 @@ def test_a_package_that_is_not_there_is_done_without(tmp_path: Path) -> None:
     )
     error = workload_of(run_text(tmp_path, text)).error
     assert error is not None
+    assert "recorder_of_runs.init is used, but recorder_of_runs is not available" in error.message
+    assert ": pip install recorder-of-runs; " in error.hint
     assert "do without it: --stub recorder_of_runs." in error.hint
     workload = workload_of(run_text(tmp_path, text, settings={"stub": ("recorder_of_runs",)}))
     assert workload.error is None

@@ -373,3 +373,38 @@ def test_modules_that_another_thread_calls_meanwhile_are_no_part_of_a_step(tmp_p
     assert (workload.mode, workload.batch) == ("train", 4)
     assert workload.estimate is not None
     assert workload.estimate.phase_peaks.keys() >= {"forward", "backward"}
+
+
+def test_calls_under_a_default_device_are_calls_of_a_model(tmp_path: Path) -> None:
+    text = """
+        import torch
+        torch.set_default_device("cuda")
+        model = torch.nn.Linear(256, 1024)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            model(torch.randn(16, 256)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.estimate is not None, workload.error
+    assert (workload.mode, workload.batch) == ("train", 16)
+    assert workload.estimate.categories["parameter"] == (256 + 1) * 1024 * 4
+    assert {"forward", "backward", "optimizer"} <= set(workload.estimate.phase_peaks)
+    assert not [each.text for each in workload.assumptions if "no model was called" in each.text]
+
+
+def test_inference_under_a_default_device_is_an_evaluation_of_the_model(tmp_path: Path) -> None:
+    text = """
+        import torch
+        torch.set_default_device(torch.device("cuda"))
+        model = torch.nn.Linear(256, 1024)
+        with torch.inference_mode():
+            model(torch.randn(4, 256))
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is None
+    assert workload.estimate is not None
+    assert "evaluation" in workload.estimate.phase_peaks
+    assert workload.estimate.categories["parameter"] == (256 + 1) * 1024 * 4
+    assert not [each.text for each in workload.assumptions if "no model was called" in each.text]

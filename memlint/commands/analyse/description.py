@@ -32,7 +32,7 @@ _NOT_BY_LINE = tuple(map(Category, report.NOT_BY_LINE))
 
 def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
     """The fields that say which Workload it is and what it may take."""
-    names = ("name", "target", "mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "origin")
+    names = ("name", "target", "mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "origin", "built_by")
     return {
         **{name: getattr(workload, name) for name in names},
         "optimizer": workload.optimizer if workload.mode == "train" else None,

@@ -12,6 +12,7 @@ from memlint.base.version import install_command
 from memlint.capture.files import is_capture
 from memlint.commands.analyse.analyse import analyse, look_at_file
 from memlint.commands.analyse.look import Look
+from memlint.commands.asking import with_scripts_asked
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
@@ -85,7 +86,7 @@ def answers_of_workers(
     workloads += [_unspeakable(request) for request, _ in requests if not _is_text(request)]
     requests = [(request, rules) for request, rules in requests if _is_text(request)]
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
-    own = [request for request, _ in requests]
+    own = with_scripts_asked([request for request, _ in requests], on_wait, cache=options.cache)
     answers = _answers(own, look, on_wait, cache=options.cache)
     of_files = [(request, rules) for request, rules in all_requests if _is_file(request)]
     requests += of_files

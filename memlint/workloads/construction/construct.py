@@ -22,6 +22,7 @@ from memlint.targets.workload import SEQUENCE, Workload
 from memlint.workloads.construction.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.construction.optimizers import NONE, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
+from memlint.workloads.construction.recorded_arguments import load_arguments
 from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
@@ -93,6 +94,10 @@ def build_object(value: object, workload: Workload) -> Construction:
     namespace = vars(sys.modules[value.__module__]) if getattr(value, "__module__", None) in sys.modules else {}
     failure: WorkloadError | None = None
     name = getattr(value, "__name__", workload.name)
+    if workload.recorded is not None:
+        with reported(f"{name} cannot be built as a script does"):
+            positional, named = load_arguments(workload.recorded)
+            return _of_result(value(*positional, **named), name)
     for arguments in arguments_for(value, workload, namespace):
         try:
             with reported(f"{name} cannot be built"):
@@ -200,7 +205,9 @@ def build_program(
 def completed_program(workload: Workload, root: Path | None = None, device: str | None = None) -> Program:
     """Make the Program of a completed Workload; on a real `device` nothing is simulated."""
     place = device or ("cuda" if workload.device.is_cuda else "cpu")
-    return Program(workload, lambda each: _construction(each, root), place)
+    # From the second batch of a step on, gradients are there during forward; further ones take nothing more.
+    num_batches = min(workload.accumulation, 2)
+    return Program(workload, lambda each: _construction(each, root), place, accumulation_steps=num_batches)
 
 
 def _construction(workload: Workload, root: Path | None) -> Construction:

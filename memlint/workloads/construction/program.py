@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,8 @@ class Program:
     model: torch.nn.Module | None = None
     called: torch.nn.Module | None = None
     """The module that a step calls: the model, or its wrapper."""
+    copies: list[torch.nn.Module] = field(default_factory=list)
+    """Averages of the model's weights."""
     optimizer: torch.optim.Optimizer | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     scaler: torch.amp.GradScaler | None = None
@@ -121,6 +124,7 @@ class Program:
                 text = wrapping.spread(model, strategy, self.device, AUTOCASTS.get(workload.dtype))
                 self._assume(Assumption(text, None))
             self.model = model.to(self.device).train(workload.mode == "train")
+            self.copies = [copy.deepcopy(self.model).requires_grad_(False) for _ in range(workload.copies)]
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step
         self.declares_optimizer = built.declares_optimizer

@@ -166,8 +166,8 @@ class Recipes:
             **settings,
             arguments={**recipe.arguments, **workload.arguments},
             guessed=recipe.assumed,
-            found=tuple(assumptions),
-            sizes=sizes,
+            found=(*workload.found, *assumptions),
+            sizes={**workload.sizes, **sizes},
             shown=self._shown(recipe),
             assumed=workload.assumed - settings.keys(),
         )

@@ -1,0 +1,117 @@
+"""Before a file's models are guessed: scripts of its project are asked how they build them.
+
+Each runs as `memlint run` runs it, only to where it calls its model. The first that has built a class of the file
+answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from memlint.commands.targets import is_declared
+from memlint.report.model import Record
+from memlint.source.leading_scripts import LeadingScripts, typed_as
+from memlint.source.typed_commands import TypedCommand
+from memlint.targets.built import Asked, Built
+from memlint.targets.script import Script
+from memlint.worker.jobs import TellBuilt, WhatWasBuilt
+from memlint.worker.protocol import Limits, Request
+from memlint.worker.session import Session
+from memlint.worker.task import Task
+
+_MOST = 3
+"""Scripts that are asked about one file."""
+_SECONDS, _ALL_SECONDS = 30.0, 60.0
+"""Time limit of one script, and the time after which no further one is begun."""
+
+
+class _Told(Record):
+    """Result of asking one script."""
+
+    built: Built
+
+
+def with_scripts_asked(
+    requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool
+) -> list[Request]:
+    """Return the requests with what scripts say of each file that was named; with `cache` that is kept.
+
+    Nothing is asked about what is declared, called with arguments or no Python file.
+    """
+    answered = list(requests)
+    pending = {
+        number: iter(scripts)
+        for number, request in enumerate(requests)
+        if _may_ask(request) and (scripts := _scripts(request, cache=cache))
+    }
+    begin = time.monotonic()
+    for _round in range(_MOST):
+        asking = {number: command for number, left in pending.items() if (command := next(left, None)) is not None}
+        if not asking or time.monotonic() - begin > _ALL_SECONDS:
+            break
+        for number, built in _told(requests, asking, on_wait, cache=cache):
+            if _builds(built, requests[number]):
+                others = tuple(dict.fromkeys(typed_as(each, ()) for each in pending.pop(number)))
+                told = Asked(built=built, command=typed_as(asking[number], ()), others=others)
+                answered[number] = requests[number].model_copy(update={"asked": told})
+    return answered
+
+
+def _may_ask(request: Request) -> bool:
+    is_python = request.path is not None and request.path.endswith(".py")
+    is_plain = request.named and request.script is None and not request.call and "." not in request.qualname
+    return request.settings.ask_scripts and is_python and is_plain and not is_declared(request)
+
+
+def _scripts(request: Request, *, cache: bool) -> list[TypedCommand]:
+    """Return the commands to try: one for each script, and then second ones."""
+    found = LeadingScripts(Path(request.path or ""), Path(request.root), keep=cache).commands
+    return [each.command for each in found]
+
+
+def _told(
+    requests: Sequence[Request],
+    asking: dict[int, TypedCommand],
+    on_wait: Callable[[str, float], None],
+    *,
+    cache: bool,
+) -> Iterator[tuple[int, Built]]:
+    """Run one script for each request, and yield the numbers of requests with what was built."""
+    from memlint.worker.parallel import answers_to  # noqa: PLC0415
+
+    numbers = list(asking)
+    tasks = [_task(requests[number], asking[number], cache=cache) for number in numbers]
+    for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+        if isinstance(answer.result, _Told):
+            yield numbers[place], answer.result.built
+
+
+def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
+    script = Script(
+        name=command.script.stem,
+        path="" if command.module else str(command.script),
+        module=command.module,
+        arguments=command.arguments,
+        folder=str(command.folder),
+        steps=1,
+        fake_data=True,
+        builds_only=True,
+    )
+    asked = Request(
+        target=typed_as(command, ()), path=script.path or None, module=script.module, root=request.root,
+        settings=request.settings, script=script,
+    )  # fmt: skip
+    limits = Limits(seconds=min(_SECONDS, request.settings.timeout), nbytes=request.settings.memory_limit)
+    return Task(asked, limits, _ask, cache)
+
+
+def _ask(session: Session) -> _Told:
+    return _Told(built=session.ask(TellBuilt()).as_(WhatWasBuilt).built)
+
+
+def _builds(built: Built, request: Request) -> bool:
+    """Return True if a class of the requested file, or the one that is asked for, was built."""
+    classes = [each for model in built.models for each in (model, *model.parts)]
+    return any(each.path == request.path and request.qualname in ("", each.qualname) for each in classes)

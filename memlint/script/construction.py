@@ -1,0 +1,454 @@
+"""Observer of what a script builds: modules, optimizers, loaders, autocast, losses.
+
+It notes the arguments of constructors when these are called, and holds what was built until a model runs on the GPU for
+the first time: a script that fails before that may have left nothing else that refers to its models. From then on every
+object lives as long as without memlint.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import reprlib
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules.loss import _Loss
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
+from torch.utils.data.distributed import DistributedSampler
+
+from memlint.base.ownership import is_users
+from memlint.base.signatures import signature_of
+from memlint.base.variables import variables_of
+from memlint.memory.records import Frame
+from memlint.script.settings_by_name import ACCUMULATION, BATCH, Value, named_setting, sizes_of, values_in
+from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
+from memlint.workloads.construction.recorded_arguments import dump_arguments
+
+if TYPE_CHECKING:
+    from memlint.base.patching import Patch
+    from memlint.targets.script import Ending, Script
+
+_MOST_OF_A_CLASS = 4
+"""Constructor calls of one class whose arguments are noted: a model and its copies, or the first of many layers."""
+_MOST_MODELS = 16
+_WRAPPED = ("module", "_orig_mod")
+"""Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
+_CONSTRUCTS = "__init__"
+_TORCH = "torch."
+
+
+class _Call(NamedTuple):
+    """A call of a constructor."""
+
+    module: weakref.ref[nn.Module]
+    path: str
+    frame: Frame | None
+    arguments: bytes | None
+    shown: str
+
+
+class _Loader(NamedTuple):
+    batch: int
+    frame: Frame | None
+    text: str
+    is_for_training: bool
+
+
+class Construction:
+    """What a script has built so far."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._calls: dict[int, _Call] = {}
+        """Constructor calls by the module's id."""
+        self._of_class: dict[type, int] = {}
+        """Number of noted calls per class; cleared with everything that is held."""
+        self._files: dict[tuple[str, str], str] = {}
+        self._made: list[weakref.ref[nn.Module]] = []
+        """All modules, those of torch.nn too; copies are not among them."""
+        self._held: list[object] | None = []
+        """None once a model has run on the GPU."""
+        self._inputs: dict[int, tuple[weakref.ref[nn.Module], bool, tuple[BuiltInput, ...]]] = {}
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._loaders: list[_Loader] = []
+        self._autocast: Setting | None = None
+        self._scaler = False
+        self.values: list[Value] = []
+        """Plain values in the script's variables, once it is over."""
+        self._is_over = False
+
+    # --- while the script runs
+
+    def patches(self) -> list[Patch]:
+        """Return patches that let this observer see constructors."""
+        init, init_loader, init_batches = nn.Module.__init__, DataLoader.__init__, BatchSampler.__init__
+        init_autocast, init_scaler = torch.autocast.__init__, torch.amp.GradScaler.__init__
+
+        def making(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            if id(module) not in self._calls or self._calls[id(module)].module() is not module:
+                self._note_module(module, sys._getframe(1))
+            init(module, *args, **kwargs)
+
+        def loading(loader: Any, *args: Any, **kwargs: Any) -> None:
+            with suppress(TypeError):
+                taken = inspect.signature(init_loader).bind(loader, *args, **kwargs)
+                taken.apply_defaults()
+                self._note_loader(taken.arguments)
+            init_loader(loader, *args, **kwargs)
+
+        def batching(batches: Any, sampler: Any, batch_size: Any, *args: Any, **kwargs: Any) -> None:
+            self._note_batch(batch_size, "BatchSampler", is_for_training=_is_random(sampler))
+            init_batches(batches, sampler, batch_size, *args, **kwargs)
+
+        def casting(autocast: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+            init_autocast(autocast, device_type, *args, **kwargs)
+            if self._autocast is None and autocast._enabled and str(device_type).startswith("cuda"):
+                name = {torch.bfloat16: "bf16-amp", torch.float16: "fp16-amp"}.get(autocast.fast_dtype)
+                self._autocast = Setting(name, "autocast", _caller(sys._getframe(1))) if name else None
+
+        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> None:
+            init_scaler(scaler, *args, **kwargs)
+            self._scaler = self._scaler or scaler._enabled
+
+        return [
+            (nn.Module, _CONSTRUCTS, making),
+            (DataLoader, _CONSTRUCTS, loading),
+            (BatchSampler, _CONSTRUCTS, batching),
+            (torch.autocast, _CONSTRUCTS, casting),
+            (torch.amp.GradScaler, _CONSTRUCTS, scaling),
+        ]
+
+    def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note an optimizer that begins to be made."""
+        self._optimizers.append(weakref.ref(optimizer))
+        self._hold(optimizer)
+
+    def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note a call of a model on the GPU; from the first one on, nothing is held any more."""
+        self._held = None
+        self._of_class.clear()
+        known = self._inputs.get(id(module))
+        if known is None or known[0]() is not module:
+            self._inputs[id(module)] = weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs))
+
+    def _hold(self, value: object) -> None:
+        if self._held is not None:
+            self._held.append(value)
+
+    def _note_module(self, module: nn.Module, caller: FrameType | None) -> None:
+        kind = type(module)
+        self._hold(module)
+        self._made.append(weakref.ref(module))
+        if kind.__module__.startswith(_TORCH) or self._of_class.get(kind, 0) >= _MOST_OF_A_CLASS:
+            return
+        self._of_class[kind] = self._of_class.get(kind, 0) + 1
+        constructor, outside = _constructor(module, caller)
+        arguments = _arguments(constructor, kind) if constructor is not None else None
+        path = self._file(kind)
+        if arguments is None:
+            call = _Call(weakref.ref(module), path, _caller(outside), None, kind.__name__)
+        else:
+            shown = f"{kind.__name__}({_shown(*arguments)})"
+            call = _Call(weakref.ref(module), path, _caller(outside), dump_arguments(*arguments), shown)
+        self._calls[id(module)] = call
+
+    def _file(self, kind: type) -> str:
+        key = kind.__module__, kind.__qualname__
+        if key not in self._files:
+            file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+            self._files[key] = os.path.realpath(file) if file else ""
+        return self._files[key]
+
+    def _note_loader(self, taken: Mapping[str, Any]) -> None:
+        batches, sampler = taken["batch_sampler"], taken["sampler"]
+        size = taken["batch_size"] if batches is None else getattr(batches, "batch_size", None)
+        chosen = getattr(batches, "sampler", None) if batches is not None else sampler
+        self._note_batch(size, "DataLoader", is_for_training=bool(taken["shuffle"]) or _is_random(chosen))
+
+    def _note_batch(self, size: object, kind: str, *, is_for_training: bool) -> None:
+        if isinstance(size, int) and size >= 1:
+            frame = _caller(sys._getframe(2))
+            self._loaders.append(_Loader(size, frame, f"{kind}(batch_size={size})", is_for_training))
+
+    # --- when the script is over
+
+    def note_end(self, error: BaseException | None, namespace: Mapping[str, Any] | None = None) -> None:
+        """Note the variables of a script while they exist: those of the frames that `error` has left, or the running.
+
+        `namespace` holds the global variables of a script that ran to its end. Only the first call counts.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
+        frames: list[FrameType] = []
+        trace = error.__traceback__ if error is not None else None
+        while trace is not None:
+            frames.append(trace.tb_frame)
+            trace = trace.tb_next
+        frames.reverse()
+        if error is None:
+            running: FrameType | None = sys._getframe(1)
+            while running is not None:
+                frames.append(running)
+                running = running.f_back
+        self.values = values_in(
+            (each for each in frames if is_users(each.f_code.co_filename)), [namespace] if namespace else ()
+        )
+        if self._held is not None or error is not None:
+            self._held = [*(self._held or ()), *self._modules()]
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that exist and have parameters."""
+        made = (reference() for reference in self._optimizers)
+        return [each for each in made if each is not None and getattr(each, "param_groups", None)]
+
+    def roots(self) -> list[nn.Module]:
+        """Return the modules with parameters that are no part of others: trained ones first, then the largest."""
+        modules = self._modules()
+        inner = {id(child) for module in modules for child in _children(module)}
+        trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
+        sizes = [(_num_parameters(module), module) for module in modules if id(module) not in inner]
+        sizes = [each for each in sizes if each[0] and not isinstance(each[1], nn.ParameterList | nn.ParameterDict)]
+        sizes.sort(key=lambda each: (not _has_any(each[1], trained), -each[0]))
+        return [module for _, module in sizes]
+
+    def criteria(self) -> list[nn.Module]:
+        """Return the losses of torch.nn that were made outside of models."""
+        modules = self._modules()
+        inner = {id(child) for module in modules for child in _children(module)}
+        return [each for each in modules if isinstance(each, _Loss) and id(each) not in inner]
+
+    def batch(self) -> Setting | None:
+        """Return the number of items per batch, and its source."""
+        training = [each for each in self._loaders if each.is_for_training]
+        loader = next(iter(training or self._loaders), None)
+        if loader is None:
+            return named_setting(self.values, BATCH)
+        is_sure = len({each.batch for each in training or self._loaders}) == 1
+        return Setting(loader.batch, loader.text, loader.frame, is_sure)
+
+    def dtype(self, model: nn.Module | None) -> Setting | None:
+        """Return the dtype of a step of `model` as a Workload names it."""
+        if self._autocast is not None:
+            return self._autocast
+        if self._scaler:
+            return Setting("fp16-amp", "GradScaler")
+        kinds = {p.dtype for p in model.parameters() if p.is_floating_point()} if model is not None else set()
+        return Setting(str(kinds.pop()).removeprefix(_TORCH), "the parameters") if len(kinds) == 1 else None
+
+    def accumulation(self) -> Setting | None:
+        """Return the number of batches per step if an argument or a config says one above 1."""
+        setting = named_setting(self.values, ACCUMULATION)
+        return setting if setting is not None and setting.value != 1 else None
+
+    def built(self, ending: Ending, progress: Literal["nothing", "built", "called", "trained"] | None = None) -> Built:
+        """Return the record of everything built; `progress` is the point that the script reached by itself."""
+        roots = self.roots()[:_MOST_MODELS]
+        trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
+        kinds = [type(_unwrapped(root)) for root in roots]
+        models = tuple(
+            self._model(root, trained, is_last_of_several=kinds.count(kind) > 1)
+            for root, kind in zip(roots, kinds, strict=True)
+        )
+        return Built(
+            command=self._script.command,
+            ending=ending,
+            models=models,
+            optimizers=tuple(map(_optimizer, self.optimizers)),
+            batch=self.batch(),
+            dtype=self.dtype(roots[0] if roots else None),
+            accumulation=self.accumulation(),
+            criteria=tuple(type(each).__name__ for each in self.criteria()),
+            sizes=sizes_of(self.values),
+            progress=progress or ("built" if models else "nothing"),
+        )
+
+    def _model(self, root: nn.Module, trained: set[int], *, is_last_of_several: bool) -> BuiltModel:
+        module = _unwrapped(root)
+        called = next((known for known in map(self._called, (root, module)) if known is not None), None)
+        parts: dict[type, BuiltClass] = {}
+        for part in module.modules():
+            if part is not module and type(part) not in parts and is_users(self._file(type(part)) or "<"):
+                parts[type(part)] = BuiltClass(*self._class(part))
+        return BuiltModel(
+            *self._class(module),
+            is_called=called is not None,
+            is_training=root.training if called is None else called[1],
+            has_optimizer=_has_any(root, trained),
+            is_copy=is_last_of_several and self._call(module) is None,
+            inputs=() if called is None else called[2],
+            parts=tuple(parts.values()),
+        )
+
+    def _class(self, module: nn.Module) -> tuple[str, str, str, int, Frame | None, bytes | None, str]:
+        kind, call = type(module), self._call(module)
+        name = kind.__module__, kind.__qualname__, self._file(kind), _num_parameters(module)
+        return (*name, None, None, kind.__name__) if call is None else (*name, call.frame, call.arguments, call.shown)
+
+    def _modules(self) -> list[nn.Module]:
+        """Return all modules that exist; those from before the first kernel are frozen, and not listed."""
+        copies = (each for each in gc.get_objects() if issubclass(type(each), nn.Module))
+        modules = {id(each): each for each in (*(made() for made in self._made), *copies) if each is not None}
+        return [each for each in modules.values() if "_modules" in vars(each)]
+
+    def _call(self, module: nn.Module) -> _Call | None:
+        call = self._calls.get(id(module))
+        return call if call is not None and call.module() is module else None
+
+    def _called(self, module: nn.Module) -> tuple[object, bool, tuple[BuiltInput, ...]] | None:
+        known = self._inputs.get(id(module))
+        return known if known is not None and known[0]() is module else None
+
+
+def _constructor(module: nn.Module, frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
+    """Return the outermost frame that constructs `module`, and the frame that called it."""
+    constructor: FrameType | None = None
+    while frame is not None and _first_argument(frame) is module:
+        constructor, frame = frame, frame.f_back
+    return constructor, frame
+
+
+def _first_argument(frame: FrameType) -> object:
+    code = frame.f_code
+    if not code.co_varnames or not (code.co_argcount or code.co_flags & inspect.CO_VARARGS):
+        return None
+    variables = variables_of(frame)
+    if code.co_argcount:
+        return variables.get(code.co_varnames[0])
+    rest = variables.get(code.co_varnames[code.co_kwonlyargcount])
+    return rest[0] if isinstance(rest, tuple) and rest else None
+
+
+def _arguments(frame: FrameType, kind: type) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments of a running constructor without `self`; those that are its defaults are left out."""
+    code, variables = frame.f_code, variables_of(frame)
+    num_positional, num_named = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames[:num_positional]
+    extra = code.co_varnames[num_positional + num_named :]
+    has_rest, has_others = bool(code.co_flags & inspect.CO_VARARGS), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    if not variables.keys() >= {*names, *code.co_varnames[num_positional : num_positional + num_named]}:
+        return None
+    rest = tuple(variables.get(extra[0], ())) if has_rest else ()
+    others = dict(variables.get(extra[has_rest], {})) if has_others else {}
+    if not names:
+        rest = rest[1:]  # the constructor is wrapped by a function that takes anything
+    defaults = _defaults(kind, frame)
+    named = {name: variables[name] for name in code.co_varnames[num_positional : num_positional + num_named]}
+    positional: list[Any] = []
+    for place, name in enumerate(names[1:], start=1):
+        if rest or place < code.co_posonlyargcount:
+            positional.append(variables[name])
+        else:
+            named[name] = variables[name]
+    kept = {name: value for name, value in named.items() if defaults.get(name, inspect.Parameter.empty) is not value}
+    return (*positional, *rest), {**kept, **others}
+
+
+def _defaults(kind: type, frame: FrameType) -> dict[str, Any]:
+    """Return the default values of the constructor that runs in `frame`."""
+    with suppress(Exception):  # of a signature that cannot be read
+        function: Callable[..., Any] = kind.__init__  # type: ignore[misc]  # it is only read
+        if getattr(function, "__code__", None) is frame.f_code:
+            return {name: each.default for name, each in signature_of(function).parameters.items()}
+    return {}
+
+
+_repr = reprlib.Repr()
+_repr.maxlevel, _repr.maxdict, _repr.maxlist, _repr.maxtuple, _repr.maxstring, _repr.maxother = 2, 6, 6, 6, 40, 80
+
+
+def _shown(positional: Iterable[Any], named: Mapping[str, Any]) -> str:
+    texts = [_text(value) for value in positional] + [f"{name}={_text(value)}" for name, value in named.items()]
+    return ", ".join(texts)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, nn.Module | torch.Tensor):
+        return f"<{type(value).__name__}>"
+    if isinstance(value, type) or inspect.isroutine(value):
+        return getattr(value, "__name__", "...")
+    try:
+        text = _repr.repr(value)
+    except Exception:  # of code of the user's
+        return f"<{type(value).__name__}>"
+    is_readable = not any(part in text for part in ("\n", " at 0x", " object at"))
+    return text if is_readable else f"{type(value).__name__}(...)"
+
+
+def _caller(frame: FrameType | None) -> Frame | None:
+    """Return the innermost running line of the user's code from `frame` on."""
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def _is_random(sampler: object) -> bool:
+    """Return True for samplers that draw at random, as loops of training do."""
+    if isinstance(sampler, DistributedSampler):
+        return bool(sampler.shuffle)
+    return isinstance(sampler, RandomSampler | Sampler) and "Random" in type(sampler).__name__
+
+
+def _inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[BuiltInput]:
+    """Yield the tensors of a call by name."""
+    names: list[str] = []
+    with suppress(Exception):  # of a signature that cannot be read
+        known = signature_of(_unwrapped(module).forward).parameters.values()
+        names = [each.name for each in known if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    positional = {names[place] if place < len(names) else str(place): each for place, each in enumerate(args)}
+    for name, value in {**positional, **kwargs}.items():
+        yield from _tensors(value, name)
+
+
+def _tensors(value: object, name: str) -> Iterator[BuiltInput]:
+    if isinstance(value, torch.Tensor):
+        yield BuiltInput(name, tuple(value.shape), str(value.dtype).removeprefix(_TORCH))
+    elif isinstance(value, Mapping | list | tuple):
+        entries = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, entry in entries:
+            yield from _tensors(entry, f"{name}.{key}")
+
+
+def _children(module: nn.Module) -> Iterator[nn.Module]:
+    yield from filter(None, module._modules.values())
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return the model inside PyTorch's wrappers."""
+    while type(module).__module__.startswith(_TORCH) and len(module._modules) == 1:
+        (name, inner), *_ = module._modules.items()
+        if name not in _WRAPPED or inner is None:
+            break
+        module = inner
+    return module
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _has_any(module: nn.Module, parameters: set[int]) -> bool:
+    return any(id(parameter) in parameters for parameter in module.parameters())
+
+
+def _num_parameters(module: nn.Module) -> int:
+    with suppress(Exception):  # of a lazy layer that was never called
+        return sum(parameter.numel() for parameter in module.parameters())
+    return 0
+
+
+def _optimizer(optimizer: torch.optim.Optimizer) -> BuiltOptimizer:
+    plain = {k: v for k, v in optimizer.defaults.items() if isinstance(v, int | float | bool | str | type(None))}
+    return BuiltOptimizer(type(optimizer).__name__, plain, sum(p.numel() for p in _parameters_of(optimizer)))

@@ -1,0 +1,116 @@
+"""Settings that a script has in namespaces, configs and variables, found by their names.
+
+A value that stands for training is preferred to one for evaluation, and a name that says it exactly to one that may.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+from memlint.base.variables import variables_of
+from memlint.targets.built import Setting
+
+BATCH = (
+    *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
+    *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs", "total_batch_size"),
+)
+"""Names of the number of items per batch, the surest first."""
+ACCUMULATION = (
+    *("gradient_accumulation_steps", "grad_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches"),
+    *("accumulation_steps", "gradient_accumulation", "accum_iter", "grad_accum", "accum_steps"),
+)
+"""Names of the number of batches per step."""
+_EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
+_MOST_DEPTH = 5
+_MOST_VALUES = 4096
+_MOST_NUMBER = 1 << 31
+
+
+class Value(NamedTuple):
+    """A plain value somewhere in a script's settings."""
+
+    path: tuple[str, ...]
+    """Names that lead to it: the variable, then keys and attributes."""
+    value: int | float | str
+
+    @property
+    def name(self) -> str:
+        """Its own name, in lower case."""
+        return self.path[-1].lower().replace("-", "_")
+
+    @property
+    def is_for_evaluation(self) -> bool:
+        """True if one of the names says evaluation."""
+        return any(word in part.lower() for part in self.path for word in _EVALUATION)
+
+
+def values_in(frames: Iterable[FrameType], others: Iterable[Mapping[str, Any]] = ()) -> list[Value]:
+    """Return the plain values in the variables of `frames`, innermost first, and in `others`."""
+    found: list[Value] = []
+    seen: set[int] = set()
+    namespaces = [space for frame in frames for space in (variables_of(frame), frame.f_globals)]
+    for variables in (*namespaces, *others):
+        if id(variables) in seen:
+            continue
+        seen.add(id(variables))
+        for name, value in list(variables.items()):
+            if name == "self":
+                for key, attribute in list(getattr(value, "__dict__", {}).items()):
+                    found += _plain(attribute, (name, key), seen)
+            elif not name.startswith("_") and len(found) < _MOST_VALUES:
+                found += _plain(value, (name,), seen)
+    return found
+
+
+def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | None:
+    """Return the number from 1 that one of `names` stands for; values for evaluation are the last choice."""
+    numbers = [each for each in values if type(each.value) is int and each.name in names and each.value >= 1]
+    best = min(numbers, key=lambda each: (each.is_for_evaluation, names.index(each.name)), default=None)
+    if best is None:
+        return None
+    assert isinstance(best.value, int), "only whole numbers were chosen"
+    return Setting(best.value, f"{'.'.join(best.path)} = {best.value}", is_sure=False)
+
+
+def sizes_of(values: Iterable[Value]) -> dict[str, int]:
+    """Return the whole numbers from 1 by name; of several with one name the first."""
+    sizes: dict[str, int] = {}
+    for each in values:
+        if type(each.value) is int and 1 <= each.value < _MOST_NUMBER and not each.is_for_evaluation:
+            sizes.setdefault(each.path[-1], each.value)
+    return sizes
+
+
+def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]:
+    if type(value) in (int, float, str):
+        yield Value(path, value)
+        return
+    if len(path) > _MOST_DEPTH or id(value) in seen:
+        return
+    entries = _entries(value)
+    if entries:
+        seen.add(id(value))
+    for name, entry in entries:
+        if isinstance(name, str) and not name.startswith("_"):
+            yield from _plain(entry, (*path, name), seen)
+
+
+def _entries(value: Any) -> list[tuple[Any, Any]]:
+    """Return names and values of a namespace, a mapping, a dataclass or a config of a library; else nothing."""
+    kind = type(value)
+    if isinstance(value, type | ModuleType):
+        return []
+    with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
+        if isinstance(value, Mapping):
+            return list(value.items())[:_MOST_VALUES]
+        if dataclasses.is_dataclass(value):
+            return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+        if "namespace" in kind.__name__.lower() or kind.__name__.lower().endswith(("config", "cfg", "args", "hparams")):
+            return list(vars(value).items())
+        if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
+            return [(name, value[name]) for name in value.keys()]  # noqa: SIM118 -- no Mapping
+    return []

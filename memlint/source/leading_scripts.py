@@ -1,0 +1,300 @@
+"""Scripts of a project that lead to one of its files, as commands, in the order in which a person would try them."""
+
+import ast
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memlint.base import cache
+from memlint.source.files import Unreadable
+from memlint.source.options import Option, options_in, typed
+from memlint.source.program_files import Project
+from memlint.source.project_files import ProjectFiles
+from memlint.source.scripts import training_at_import
+from memlint.source.text import Source, dotted_name
+from memlint.source.typed_commands import TypedCommand, is_placeholder, typed_commands
+
+_KIND = "leading-scripts"
+_MOST_EXAMINED = 16
+"""Scripts whose imports are followed, the likeliest first."""
+_MOST, _MOST_OF_ONE = 6, 2
+"""Number of commands that are given, and of those with one script."""
+_TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
+_OTHERWISE = re.compile(
+    r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
+    r"generat(e|ion)|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
+    r"prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
+    re.IGNORECASE,
+)
+"""Stems of scripts that do something else with a model than train it, or nothing."""
+_EVALUATES = re.compile(
+    r"--?(test|eval|evaluate|test[_-]only|eval[_-]only|inference|throughput)(=true)?"
+    r"|\w*(eval|test)(_only)?=true|--?mode=(test|eval)",
+    re.IGNORECASE,
+)
+"""Arguments with which a training script does not train."""
+_TRAINING = re.compile(r"\.backward\(|\.fit\(|\boptim\b|Trainer\(")
+_TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
+_READS_CONFIGS = frozenset(
+    ("hydra", "omegaconf", "yaml", "lightning", "pytorch_lightning", "jsonargparse", "toml", "mmengine", "mmcv", "gin")
+)
+"""Packages by which a program may find a class whose name is in a config."""
+_TAKES_WORDS = re.compile(r"nargs|add_argument\(\s*[\"'][^-]|REMAINDER|parse_known_args")
+"""Text of a script whose command line has more than options with one word each."""
+_CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
+_OF_PROJECTS = ("README.md", "README.rst", "setup.py", "pyproject.toml", "requirements.txt")
+"""Names of files in the folder from which a project's scripts are run."""
+
+
+class LeadingScript(NamedTuple):
+    """A command that may build what the file defines, and how surely."""
+
+    command: TypedCommand
+    is_certain: bool
+    """True if its imports lead to the file; False if only what it decides at run time can."""
+
+
+class LeadingScripts:
+    """Search in one project for the scripts that lead to one of its files."""
+
+    def __init__(self, file: Path, root: Path, *, keep: bool = True) -> None:
+        """`file` and `root` are absolute; with `keep` what is found is kept for the next time."""
+        self.file, self.root, self._keep = file, root, keep
+        self._files = ProjectFiles(root, file)
+        self._project = Project(root, cache=keep)
+        self._defaults: dict[Path, dict[str, Option]] = {}
+
+    @cached_property
+    def commands(self) -> tuple[LeadingScript, ...]:
+        """The commands, the likeliest first."""
+        if not self._keep:
+            return tuple(islice(self._found(), _MOST))
+        key = cache.key_of(*self._state())
+        commands = cache.read(self.root, _KIND, str(self.file), key, _decoded)
+        if commands is None:
+            commands = tuple(islice(self._found(), _MOST))
+            cache.write(self.root, _KIND, str(self.file), key, {"commands": list(map(_encoded, commands))})
+        return commands
+
+    def _state(self) -> Iterator[str]:
+        """Yield what tells the files of the project, as they are now, from those of another time."""
+        for path in self._files.paths:
+            with suppress(OSError):
+                status = path.stat()
+                yield f"{path} {status.st_mtime_ns} {status.st_size}"
+
+    def _found(self) -> Iterator[LeadingScript]:
+        scripts: dict[Path, list[TypedCommand]] = {}
+        for command in sorted(map(self._completed, self._all()), key=self._order):
+            scripts.setdefault(command.script, []).append(command)
+        uncertain = []
+        for script in list(scripts)[:_MOST_EXAMINED]:
+            leads = self._leads(script)
+            found = [LeadingScript(each, bool(leads)) for each in scripts[script][:_MOST_OF_ONE]]
+            if leads:
+                yield from found
+            elif leads is None:
+                uncertain += found
+        yield from uncertain
+
+    def _all(self) -> Iterator[TypedCommand]:
+        """Yield all commands that documents type, and scripts without any that do something when they are run."""
+        typed = list(typed_commands(self._files))
+        yield from typed
+        known = {each.script for each in typed}
+        for path in self._files.paths:
+            if path.suffix != ".py" or path in known:
+                continue
+            text = self._files.text(path)
+            trains = (_TRAINS_ITSELF if path == self.file else _TRAINING).search(text) is not None
+            if trains or (path != self.file and "__main__" in text and _OTHERWISE.fullmatch(path.stem)):
+                yield TypedCommand(path, "", (), self._folder(path))
+
+    def _folder(self, script: Path) -> Path:
+        """Return the directory from which people start a script: that of the README above it, or the project's."""
+        above = [folder for folder in script.parents if folder.is_relative_to(self.root)]
+        readme = (folder for folder in above if any((folder / name).is_file() for name in _OF_PROJECTS))
+        return next(readme, self.root)
+
+    def _order(self, command: TypedCommand) -> tuple[object, ...]:
+        stem = command.script.stem if command.script.stem != "__main__" else command.script.parent.name
+        evaluates = _OTHERWISE.fullmatch(stem) is not None or any(map(_EVALUATES.fullmatch, command.arguments))
+        is_own = command.script == self.file
+        steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
+        return (
+            not is_own and evaluates,
+            not is_own,
+            self._is_of_another_part(command.script),
+            not self._names_target(command),
+            _TRAINS.fullmatch(stem) is None,
+            command.document is None,
+            command.document is not None and command.document.suffix == ".sh",
+            self._num_unknown(command),
+            steps,
+            command.num_placeholders,
+            self._num_unusual(command),
+        )
+
+    def _num_unknown(self, command: TypedCommand) -> int:
+        """Return the number of options that the script does not have (any more)."""
+        text = self._files.text(command.script)
+        if "add_argument(" not in text or "parse_known_args" in text:
+            return 0
+        options = (each.partition("=")[0] for each in command.arguments if each.startswith("--"))
+        return sum(f'"{each}"' not in text and f"'{each}'" not in text for each in options)
+
+    def _num_unusual(self, command: TypedCommand) -> int:
+        """Of the many commands in shell scripts: the number of options with another value than the script's default."""
+        if command.document is None or command.document.suffix != ".sh":
+            return 0
+        if command.script not in self._defaults:
+            with suppress(Unreadable):
+                source = Source.from_text(self._files.text(command.script), str(command.script))
+                self._defaults[command.script] = options_in(source, self.root)
+        defaults = self._defaults.get(command.script, {})
+        own = typed(defaults, command.arguments)
+        return sum(own[name].value != defaults[name].value for name in own)
+
+    def _is_of_another_part(self, script: Path) -> bool:
+        """Return True if the file is in a project within the project, and the script is not."""
+        first = self.root / self.file.relative_to(self.root).parts[0]
+        return any((first / name).is_file() for name in _OF_PROJECTS) and not script.is_relative_to(first)
+
+    def _names_target(self, command: TypedCommand) -> bool:
+        """Return True if an argument says the name of the file or of one of its classes."""
+        words = {word for each in command.arguments for word in re.split(r"[^A-Za-z0-9_]+", each)}
+        return not words.isdisjoint(self._names)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The names that stand for the file: its own and those of its classes."""
+        try:
+            tree = Source.from_text(self._files.text(self.file), str(self.file)).tree
+        except Unreadable:
+            return frozenset({self.file.stem})
+        return frozenset({self.file.stem, *(each.name for each in tree.body if isinstance(each, ast.ClassDef))})
+
+    def _leads(self, script: Path) -> bool | None:
+        """Return True if the script's imports lead to the file, None if nobody can say without running it."""
+        if not self._does_something(script):
+            return False
+        program = self._project.parts([script], to_the_end=True)
+        if self.file in program.files:
+            return True
+        by_config = self._configs and not program.words.isdisjoint(_READS_CONFIGS)
+        return None if program.undecided or by_config else False
+
+    def _does_something(self, script: Path) -> bool:
+        """Return True if work is done when it is run, and not only when it is imported and called."""
+        text = self._files.text(script)
+        if "__main__" in text:
+            return True
+        with suppress(Unreadable):
+            source = Source.from_text(text, str(script))
+            body = source.tree.body
+            own = {each.name for each in body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+            begun = (
+                each.value.func for each in body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
+            )
+            return training_at_import(source) is not None or any(dotted_name(each) in own for each in begun)
+        return False
+
+    @cached_property
+    def _configs(self) -> tuple[Path, ...]:
+        """Configs of the project that name one of the file's classes, the nearest first."""
+        pattern = re.compile(rf"(?<![\w.-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, self._classes))})(?!\w)")
+        yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
+        return tuple(path for path in yaml if self._classes and pattern.search(self._files.text(path)))
+
+    @cached_property
+    def _classes(self) -> frozenset[str]:
+        return self._names - {self.file.stem}
+
+    def _completed(self, command: TypedCommand) -> TypedCommand:
+        """Return the command with a config of the project in place of what stands for one."""
+        arguments = self._joined(command)
+        for i, argument in enumerate(arguments):
+            option, has_value, value = argument.partition("=")
+            place = i if has_value else i + 1
+            if not _CONFIG_OPTION.fullmatch(option) or place >= len(arguments):
+                continue
+            value = value if has_value else arguments[place]
+            if is_placeholder(value) and not (command.folder / value).exists():
+                config = self._config_for(command)
+                if config is not None:
+                    path = os.path.relpath(config, command.folder)
+                    arguments[place] = f"{option}={path}" if has_value else path
+        chosen = self._chosen_group(command)
+        if chosen is not None:
+            arguments.append(chosen)
+        return command._replace(arguments=tuple(arguments))
+
+    def _joined(self, command: TypedCommand) -> list[str]:
+        """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
+        text = self._files.text(command.script)
+        if _TAKES_WORDS.search(text) or "add_argument(" not in text:
+            return list(command.arguments)
+        joined: list[str] = []
+        for argument in command.arguments:
+            if len(joined) > 1 and not argument.startswith("-") and not joined[-1].startswith("-"):
+                joined[-1] += f" {argument}"
+            else:
+                joined.append(argument)
+        return joined
+
+    def _config_for(self, command: TypedCommand) -> Path | None:
+        """Return a config that the document of the command names, or else one that names the class."""
+        text = "" if command.document is None else self._files.text(command.document)
+        named = re.findall(r"[\w./-]+\.(?:yaml|yml)\b", text)
+        folders = (command.folder, command.folder if command.document is None else command.document.parent)
+        places = [folder / name for name in named for folder in folders] + list(self._configs)
+        return next((place.resolve() for place in places if place.is_file()), None)
+
+    def _chosen_group(self, command: TypedCommand) -> str | None:
+        """Return the override with which hydra takes the config that names the class: `model=unet`."""
+        text = self._files.text(command.script)
+        match = re.search(r"hydra\.main\([^)]*config_path\s*=\s*[\"']([^\"']+)[\"']", text)
+        if match is None:
+            return None
+        base = (command.script.parent / match[1]).resolve()
+        groups = (path.relative_to(base).parts for path in self._configs if path.is_relative_to(base))
+        for *group, name in groups:
+            key = "/".join(group)
+            if group and not any(each.startswith(f"{key}=") for each in command.arguments):
+                return f"{key}={Path(name).stem}"
+        return None
+
+
+def _encoded(found: LeadingScript) -> list[object]:
+    command = found.command
+    places = [str(command.script), str(command.folder), command.document and str(command.document)]
+    return [*places, command.module, command.arguments, command.line, found.is_certain]
+
+
+def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
+    return tuple(
+        LeadingScript(
+            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), line), certain
+        )
+        for script, folder, document, module, words, line, certain in entry["commands"]
+    )
+
+
+def typed_as(command: TypedCommand, program: Sequence[str] = ("memlint", "run")) -> str:
+    """Return the line to type in the current directory that runs a command, by default with memlint."""
+    here = Path.cwd()
+    script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
+    needs_data = program and any(is_placeholder(each) for each in command.arguments)
+    line = shlex.join((*program, *(("--fake-data",) if needs_data else ()), *script, *command.arguments))
+    return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
+
+
+def likeliest_command(file: Path, root: Path) -> str:
+    """Return the line that most likely runs what `file` defines, as `memlint run` of a script; empty without one."""
+    return next((typed_as(each.command) for each in LeadingScripts(file, root).commands), "")

@@ -1,0 +1,161 @@
+"""Commands that a project's documents and shell scripts type to run its Python scripts, without their launchers."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from memlint.source.project_files import ProjectFiles
+
+_DOCUMENTS = (".md", ".rst", ".sh")
+_MAY_RUN = re.compile(r"\.py\b|-m ")
+_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
+_IN_LINE = re.compile(r"``?([^`\n]+)``?")
+_PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
+_PYTHON = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|fabric)$")
+"""Programs that start a script of Python."""
+_LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile", "pdb", "debugpy", "pip", "ipykernel")
+"""Packages whose modules, behind `python -m`, start a script or are no part of a project."""
+_CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
+"""Pattern of what follows a command on its line: pipes, redirections, comments."""
+_STEPS = re.compile(r"\s*(?:&&|;)\s*")
+_BRACKETED = re.compile(r"<([^<>\n]+)>")
+_OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
+_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+_LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;]+)")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
+_PLACEHOLDER = re.compile(
+    r"\$|[<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
+)
+
+
+class TypedCommand(NamedTuple):
+    """One run of a script."""
+
+    script: Path
+    module: str
+    """The name behind `python -m`; empty for a file."""
+    arguments: tuple[str, ...]
+    folder: Path
+    """The directory in which it is typed."""
+    document: Path | None = None
+    """The file that types it; None if none does."""
+    line: int = 0
+
+    @property
+    def num_placeholders(self) -> int:
+        """Number of arguments that stand for what a reader has, such as `/path/to/data`."""
+        return sum(map(is_placeholder, self.arguments))
+
+
+def is_placeholder(argument: str) -> bool:
+    """Return True if the text stands for something that each reader has in a place of his own."""
+    return _PLACEHOLDER.search(argument) is not None
+
+
+def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:
+    """Yield the commands in documents, in the order of the files and of the lines in them, each once."""
+    seen = set()
+    documents = [path for path in files.paths if path.suffix in _DOCUMENTS]
+    for path in sorted(documents, key=lambda path: (path.stem.lower() != "readme", len(path.parts), str(path))):
+        for command in _commands(path, files):
+            if command[:4] not in seen:
+                seen.add(command[:4])
+                yield command
+
+
+def _commands(path: Path, files: ProjectFiles) -> Iterator[TypedCommand]:
+    text = files.text(path)
+    if not _MAY_RUN.search(text):
+        return
+    variables: dict[str, str] = {}
+    folder = path.parent
+    for number, line in _typed_lines(path, text):
+        if path.suffix == ".sh":
+            _assign(line, variables)
+        for step in _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line))):
+            if not (_MAY_RUN.search(step) or step.startswith("cd ")):
+                continue
+            words = _words(step, variables)
+            if words[:1] == ["cd"] and len(words) == 2:
+                folder = next((each for each in (folder / words[1], folder) if each.is_dir()), folder).resolve()
+                continue
+            run = _script_in(words)
+            found = _found(run[1], folder, path, files) if run is not None else None
+            if run is not None and found is not None:
+                yield TypedCommand(found[0], run[0], run[2], found[1], path, number)
+
+
+def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that may be typed, with their numbers: those of code in a document."""
+    number, in_code = 1, path.suffix == ".sh"
+    for logical in _CONTINUED.sub("\1", text).split("\n"):
+        line = _PROMPT.sub("", logical.replace("\1", " "))
+        if path.suffix != ".sh" and _FENCE.match(line):
+            in_code = not in_code
+        elif in_code or (path.suffix == ".rst" and line.startswith((" ", "\t"))) or line.startswith("    "):
+            yield number, line
+        else:
+            yield from ((number, span) for span in _IN_LINE.findall(line))
+        number += 1 + logical.count("\1")
+
+
+def _assign(line: str, variables: dict[str, str]) -> None:
+    """Take over what a shell script's line gives a variable, unless that depends on what nobody knows."""
+    for pattern in (_ASSIGNED, _LOOPED):
+        if match := pattern.match(line):
+            value = _with_values(match[2].strip("\"'"), variables)
+            if "$" not in value and value:
+                variables[match[1]] = value
+
+
+def _with_values(text: str, variables: dict[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1] or match[3], match[2] if match[2] else match[0])
+
+    return _VARIABLE.sub(value, text)
+
+
+def _words(step: str, variables: dict[str, str]) -> list[str]:
+    text = _with_values(_REST.sub("", step), variables)
+    text = _BRACKETED.sub(lambda match: f"'<{match[1]}>'" if " " in match[1] else match[0], text)
+    try:
+        words = shlex.split(text)
+    except ValueError:  # a quote that another line ends
+        words = text.split()
+    return [word for word in words if word != "..."]
+
+
+def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
+    """Return the module, the place of the script and its arguments, if the words run one."""
+    start = next((i for i, word in enumerate(words) if _PYTHON.search(word)), None)
+    if start is None:
+        is_own = words[:1] and words[0].endswith(".py") and (len(words) > 1 or words[0].startswith("./"))
+        start = -1 if is_own else None
+    if start is None:
+        return None
+    for i, word in enumerate(words[start + 1 :], start + 1):
+        module = words[i + 1] if word == "-m" and i + 1 < len(words) else ""
+        if module and module.partition(".")[0] not in _LAUNCHER_MODULES:
+            return module, f"{module.replace('.', '/')}.py", tuple(words[i + 2 :])
+        if word.endswith(".py") and "=" not in word:
+            return "", word, tuple(words[i + 1 :])
+    return None
+
+
+def _found(place: str, folder: Path, document: Path, files: ProjectFiles) -> tuple[Path, Path] | None:
+    """Return the script at a place, and the folder that it counts from.
+
+    That is `folder`, or one above the document, or else the only one in the project that has such a file.
+    """
+    above = (each for each in document.parents if each.is_relative_to(files.root))
+    for each in dict.fromkeys((folder, *above)):
+        for name in (place, f"{place.removesuffix('.py')}/__main__.py"):
+            if (file := each / name).is_file():
+                return file.resolve(), each
+    parts = Path(place).parts
+    alike = [path for path in files.paths if path.parts[-len(parts) :] == parts]
+    return (alike[0], alike[0].parents[len(parts) - 1]) if len(alike) == 1 else None

@@ -1,0 +1,126 @@
+"""Records of what a script has built when it is over or stopped: its models, optimizers, loaders and settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from memlint.memory.records import Frame
+from memlint.targets.script import Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that a script has given, and its place."""
+
+    value: int | str
+    source: str
+    """The place in words: `DataLoader(batch_size=32)`, `args.batch_size`."""
+    frame: Frame | None = None
+    """The user's line that gave it; None for a value of a namespace or config."""
+    is_sure: bool = True
+    """False for a value that is only known by its name, or by one of several loaders."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltInput:
+    """A tensor that a model was called with."""
+
+    name: str
+    """The parameter of `forward`, and the keys within it: `batch.images`; digits for further positional ones."""
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltClass:
+    """A class of modules, and the first call of its constructor."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    module: str
+    qualname: str
+    path: str
+    """Absolute path of the file that defines the class; empty if it has none."""
+    num_parameters: int
+    frame: Frame | None = None
+    """The user's line that called the constructor; None for a copy."""
+    arguments: bytes | None = None
+    """The constructor's arguments, for `memlint.workloads.construction.recorded_arguments`; None if they are unknown or
+    cannot be pickled.
+    """
+    shown: str = ""
+    """The call as text: `GPT(GPTConfig(n_layer=12))`."""
+
+    @property
+    def name(self) -> str:
+        """The class as a person would say it."""
+        return self.qualname.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel(BuiltClass):
+    """A module that is no part of another one."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = BuiltClass.__pydantic_config__
+
+    is_called: bool = False
+    """True if it was called on the GPU."""
+    is_training: bool = True
+    """True if it was in training mode, in its first call or at the end."""
+    has_optimizer: bool = False
+    """True if an optimizer has some of its parameters."""
+    is_copy: bool = False
+    """True if it was copied from another one, as an average of weights is."""
+    inputs: tuple[BuiltInput, ...] = ()
+    """The tensors of its first call on the GPU."""
+    parts: tuple[BuiltClass, ...] = ()
+    """The classes of the project's own files among its submodules, each with its first instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltOptimizer:
+    """An optimizer that a script has made."""
+
+    name: str
+    """Its class."""
+    defaults: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Those of its default settings that are plain values: `lr`, `foreach`, `fused`."""
+    num_parameters: int = 0
+    """Number of values that it updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a script has built when it is over or stopped."""
+
+    command: str
+    """The script as the user typed it: `train.py --epochs 3`."""
+    ending: Ending
+    models: tuple[BuiltModel, ...] = ()
+    """Trained ones first, then the largest."""
+    optimizers: tuple[BuiltOptimizer, ...] = ()
+    batch: Setting | None = None
+    """Items per batch: of the training loader if there is one, else by the name of an argument or a config's value."""
+    dtype: Setting | None = None
+    """A Workload's dtype; None if neither autocast nor the parameters say one."""
+    accumulation: Setting | None = None
+    """Batches per step; None if nothing says so."""
+    criteria: tuple[str, ...] = ()
+    """Classes of the losses that were made outside of models."""
+    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Whole numbers in arguments, configs and variables of the script, by name."""
+    progress: Literal["nothing", "built", "called", "trained"] = "nothing"
+    """The point that the script itself reached: nothing built, a model built, called on the GPU, a whole step taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The answer of a script of the project that was asked how it builds what a file defines."""
+
+    built: Built
+    command: str
+    """The script and its arguments, as they are typed in the current directory."""
+    others: tuple[str, ...] = ()
+    """Other scripts that may build it, as they are typed."""

@@ -1,0 +1,174 @@
+"""Weights that are not on this machine: whatever a program reads from them, its model keeps the values that it has.
+
+Weights change no size. So a checkpoint that is missing need not end a program: what it would hold accepts every use
+of a state dict, of its tensors and of arrays, and leaves models and optimizers unchanged. Only numbers are not made
+up, except those that count, such as epochs, which begin at 0: a size may depend on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from memlint.accelerator.private import LoadedKeys
+from memlint.base.frames import user_frames
+
+_COUNTED = frozenset(
+    ("epoch", "step", "iter", "iteration", "iterations", "best", "acc", "accuracy", "loss", "score", "samples", "seen")
+)
+"""Words in the names of numbers that a training writes into its checkpoints, and that begin at 0."""
+_MAKERS = ("from_numpy", "tensor", "as_tensor", "asarray")
+"""Functions of torch that make a tensor of something else without asking for `__torch_function__`."""
+_CLASSES: tuple[Any, ...] = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+"""Classes beside modules that load a state."""
+
+
+class Absent(dict[Any, Any]):
+    """The content of a missing checkpoint, and everything in it: a state dict, a tensor, a model, settings."""
+
+    def __init__(self, error: OSError) -> None:
+        """`error` is raised where a number is needed that only the checkpoint has."""
+        super().__init__()
+        self.__dict__["_error"] = error
+        if not _made:
+            nn.Module.__setattr__ = _setting(nn.Module.__setattr__)  # type: ignore[method-assign]
+        _made.append(self)
+
+    def __missing__(self, name: object) -> Any:
+        return 0 if isinstance(name, str) and _COUNTED & set(re.split(r"[\W_]+", name.lower())) else self
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except TypeError:  # a slice of a tensor
+            return self
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __setattr__(self, _name: str, _value: object) -> None:
+        """Accept an attribute."""
+
+    def __call__(self, *_arguments: object, **_named: object) -> Absent:  # noqa: D102 -- as each of its methods
+        return self
+
+    def get(self, name: Any, *default: Any) -> Any:
+        """Return the default, or else what an index returns."""
+        return default[0] if default else self[name]
+
+    pop = get
+
+    def copy(self) -> Absent:
+        """Return itself."""
+        return self
+
+    __copy__ = copy
+    __enter__ = copy
+
+    def __deepcopy__(self, _known: object) -> Absent:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def __eq__(self, _other: object) -> bool:
+        return True  # it has whichever shape it is compared with
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has none
+
+    def _number(self) -> NoReturn:
+        error: OSError = self.__dict__["_error"]
+        frame = next(user_frames(), None)
+        where = "the program" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        name = f"the checkpoint {error.filename}" if error.filename else "a checkpoint"
+        error.add_note(f"{where} takes a number from {name}, which is not there: put it there, as a size may need it.")
+        raise error
+
+    __index__ = __int__ = __float__ = _number
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _types: object, args: Sequence[Any] = (), _named: object = None) -> Any:
+        name = str(getattr(function, "__name__", ""))
+        if name.endswith("_") and not name.startswith("__") and isinstance(args[0], torch.Tensor):
+            return args[0]  # written in place
+        return None if name == "__setitem__" else next(_absent_in(args))
+
+    def __array_function__(self, *_call: object) -> Absent:
+        return self
+
+    def __array_ufunc__(self, *_call: object, **_named: object) -> Absent:
+        return self
+
+
+def _operation(self: Absent, *_others: object) -> Absent:
+    return self
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "mod"):
+    for _side in ("", "r"):
+        setattr(Absent, f"__{_side}{_name}__", _operation)
+for _name in ("neg", "abs", "invert"):
+    setattr(Absent, f"__{_name}__", _operation)
+
+
+def _absent_in(values: Sequence[Any]) -> Iterator[Absent]:
+    for value in values:
+        if isinstance(value, Absent):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _absent_in(value)
+
+
+# --- what loads weights
+
+
+def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `load_state_dict` so that absent weights, or an empty dictionary made of them, change nothing."""
+
+    def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **named: Any) -> Any:
+        if isinstance(state_dict, Absent) or (_made and state_dict == {}):
+            return LoadedKeys([], [])
+        return load(self, state_dict, *arguments, **named)
+
+    return load_state_dict
+
+
+def _setting(set_attribute: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `Module.__setattr__` so that a parameter or buffer made of absent weights leaves the present one."""
+
+    def __setattr__(self: nn.Module, name: str, value: Any) -> None:  # noqa: N807 -- it stands for it
+        fields = vars(self)
+        if isinstance(value, Absent) and (name in fields.get("_parameters", ()) or name in fields.get("_buffers", ())):
+            return
+        set_attribute(self, name, value)
+
+    return __setattr__
+
+
+def _making(make: Callable[..., Any]) -> Callable[..., Any]:
+    def made(data: Any, *arguments: Any, **named: Any) -> Any:
+        return data if isinstance(data, Absent) else make(data, *arguments, **named)
+
+    return made
+
+
+_made: list[Absent] = []
+"""The checkpoints that were missing so far."""
+
+
+def replace_loading(put: Callable[[Any, str, Any], object]) -> None:
+    """Make PyTorch accept absent weights; `put` sets an attribute of an owner."""
+    put(nn.Module, "load_state_dict", _loading(nn.Module.load_state_dict))
+    for owner in _CLASSES:
+        put(owner, "load_state_dict", _loading(vars(owner)["load_state_dict"]))
+    for name in _MAKERS:
+        put(torch, name, _making(getattr(torch, name)))

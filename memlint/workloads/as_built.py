@@ -1,0 +1,169 @@
+"""Workloads as a script of the project has built them: its model's arguments, inputs, batch, dtype and optimizer."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from memlint.base.units import Dtype
+from memlint.memory.records import Assumption
+from memlint.source.training_loop import OPTIMIZERS
+from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer
+from memlint.targets.workload import BATCH, SEQUENCE, InputSpec, Workload
+from memlint.workloads.guess.trial_forward import TRIAL_BATCH
+from memlint.workloads.loss import ALIKE, OF_CLASSES
+from memlint.workloads.tensors import make_inputs, positional_and_named
+
+_LONGEST = 100
+"""Maximum number of characters of a command in the headline."""
+_MOST_OTHERS = 3
+
+
+def classes_in(built: Built, path: Path, name: str = "") -> list[tuple[BuiltModel, BuiltClass]]:
+    """Return the classes of the file that were built, each with the model that it is or is a part of.
+
+    Whole models come first, of these only those that are trained, if any is; parts count only without a whole one.
+    With a `name` only the class of that name counts.
+    """
+    models = [each for each in built.models if not each.is_copy]
+    whole = [(each, each) for each in models if each.path == str(path) and name in ("", each.qualname)]
+    trained = [each for each in whole if each[0].has_optimizer]
+    parts = [(model, part) for model in models for part in model.parts if part.path == str(path)]
+    named = [each for each in parts if name in ("", each[1].qualname)]
+    found: dict[str, tuple[BuiltModel, BuiltClass]] = {}
+    for model, kind in trained or whole or named:
+        found.setdefault(kind.qualname, (model, kind))
+    return list(found.values())
+
+
+def with_settings_of(workload: Workload, asked: Asked) -> Workload:
+    """Return `workload` with the settings of the step that the script takes, where nobody has typed others."""
+    built, changed = asked.built, dict[str, Any]()
+    assumptions = []
+    called = next((each for each in built.models if each.is_called), None)
+    if called is not None and not called.is_training and not built.optimizers and workload.mode == "train":
+        changed["mode"] = "inference"
+        assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))
+    if built.batch is not None and "batch" in workload.assumed:
+        changed[BATCH] = int(built.batch.value)
+        text = f"batch {built.batch.value}: {built.batch.source}"
+        assumptions.append(Assumption(text, built.batch.frame, found=True))
+    if built.dtype is not None and "dtype" in workload.assumed and built.dtype.value in get_args(Dtype):
+        changed["dtype"] = built.dtype.value
+        text = f"dtype {built.dtype.value}: {built.dtype.source}"
+        assumptions.append(Assumption(text, built.dtype.frame, found=True))
+    if built.optimizers and "optimizer" in workload.assumed and workload.mode == "train":
+        leading = max(built.optimizers, key=lambda each: each.num_parameters)
+        known = _optimizer(leading)
+        changed["optimizer"] = known or workload.optimizer
+        text = f"optimizer {known}: {leading.name}" if known else f"optimizer {workload.optimizer}: for {leading.name}"
+        assumptions.append(Assumption(text, None, found=known is not None))
+    if built.accumulation is not None:
+        changed["accumulation"] = int(built.accumulation.value)
+        assumptions.append(
+            Assumption(f"accumulation: {built.accumulation.source}", built.accumulation.frame, found=True)
+        )
+    losses = [each for each in built.criteria if each in (*OF_CLASSES, *ALIKE)]
+    if len(losses) == 1 and workload.loss is None and workload.mode == "train":
+        changed["loss"] = losses[0]
+        assumptions.append(Assumption(f"loss {losses[0]}: it is the only one that is made", None, found=True))
+    if asked.others:
+        others = "; ".join(_short(each) for each in asked.others[:_MOST_OTHERS])
+        assumptions.append(Assumption(f"it may be built by other scripts too: {others}", None))
+    return replace(
+        workload,
+        **changed,
+        sizes=dict(built.sizes),
+        found=(*workload.found, *assumptions),
+        assumed=workload.assumed - changed.keys(),
+    )
+
+
+def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltClass) -> Workload:
+    """Return `workload` with the arguments of the class, and its inputs if it was called as a whole.
+
+    Without arguments that can be repeated, those of `workload` stay.
+    """
+    is_part = kind is not model
+    built_by = (
+        f"part of {model.name}, built by {_short(asked.command)}"
+        if is_part
+        else f"as {_short(asked.command)} builds it"
+    )
+    copies = 0 if is_part else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
+    assumptions = []
+    if kind.arguments is not None:
+        text = f"built as {_short(asked.command)} does: {kind.shown}"
+        assumptions.append(Assumption(text, kind.frame, found=True))
+    if copies:
+        assumptions.append(
+            Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
+        )
+    return replace(
+        _with_inputs(workload, model) if not is_part and model.inputs else workload,
+        recorded=kind.arguments,
+        built_by=built_by,
+        copies=copies,
+        found=(*assumptions, *workload.found),
+    )
+
+
+def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
+    """Return True if a model on `device` runs with the inputs of `workload`."""
+    assert workload.inputs is not None, "there is something to try"
+    inputs = make_inputs(workload.inputs, TRIAL_BATCH, workload.dimensions)
+    positional, named = positional_and_named(inputs)
+
+    def moved(value: Any) -> Any:
+        return value.to(device) if isinstance(value, torch.Tensor) or hasattr(value, "to") else value
+
+    try:
+        with torch.no_grad():
+            model.to(device).train(workload.mode == "train")(
+                *map(moved, positional), **{k: moved(v) for k, v in named.items()}
+            )
+    except Exception:  # whatever the model raises, other inputs are looked for
+        return False
+    return True
+
+
+def _with_inputs(workload: Workload, model: BuiltModel) -> Workload:
+    """Return `workload` with the inputs of the model's first call; their batch is that of the workload."""
+    first = next((each.shape for each in model.inputs if each.shape), ())
+    batch = workload.batch
+    place = next((number for number, size in enumerate(first[:2]) if size == batch), 0)
+    if first and first[place] % batch:  # the model sees other batches than the loader gives
+        batch = first[place]
+    specs, dimensions = [], dict[str, int]()
+    for each in model.inputs:
+        shape = _named_sizes(each, batch, place, dimensions)
+        specs.append(InputSpec(each.name, shape, each.dtype))
+    is_typed = BATCH not in workload.assumed and batch != workload.batch
+    sizes = {**dimensions, **workload.dimensions}
+    notes = [Assumption(f"input {each.described(sizes)}, as the script gives it", None, found=True) for each in specs]
+    changed = {} if is_typed else {"batch": batch}
+    return replace(workload, inputs=tuple(specs), dimensions=sizes, found=(*workload.found, *notes), **changed)
+
+
+def _named_sizes(each: BuiltInput, batch: int, place: int, dimensions: dict[str, int]) -> tuple[int | str, ...]:
+    shape: list[int | str] = list(each.shape)
+    here = place if place < len(shape) and shape[place] == batch else 0
+    if shape and each.shape[here] % batch == 0:
+        multiple = each.shape[here] // batch
+        shape[here] = BATCH if multiple == 1 else f"{multiple}*{BATCH}"
+    is_text = len(shape) == 2 and here == 0 and each.dtype == "int64" and shape[0] == BATCH
+    if is_text and dimensions.setdefault(SEQUENCE, each.shape[1]) == each.shape[1]:
+        shape[1] = SEQUENCE
+    return tuple(shape)
+
+
+def _optimizer(made: BuiltOptimizer) -> str | None:
+    """Return memlint's name of an optimizer of PyTorch."""
+    name = OPTIMIZERS.get(made.name)
+    return "sgd-momentum" if name == "sgd" and made.defaults.get("momentum") else name
+
+
+def _short(command: str) -> str:
+    return command if len(command) <= _LONGEST else f"{command[: _LONGEST - 3]}..."

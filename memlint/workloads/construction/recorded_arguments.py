@@ -1,0 +1,81 @@
+"""The arguments of a constructor as bytes that a later process can read.
+
+Classes and functions of the project's own files are written as their file and name: a script's own are in `__main__`,
+which is another module in that process, and its search path may be another one too.
+"""
+
+import io
+import os
+import pickle
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlint.base.errors import WorkloadError
+from memlint.base.ownership import is_users
+from memlint.source.scripts import training_at_import
+from memlint.source.text import source_at
+from memlint.targets.target import Target
+from memlint.workloads.loading import load_object
+
+_MOST_NBYTES = 1 << 20
+"""Arguments that take more hold data."""
+
+
+def dump_arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes | None:
+    """Write arguments while their script runs; None if they cannot be pickled, or hold a model or a tensor."""
+    buffer = _Bounded()
+    with suppress(Exception):  # whatever the code of the user's objects raises
+        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump((positional, dict(named)))
+        return buffer.getvalue()
+    return None
+
+
+def load_arguments(data: bytes, root: Path | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Read what `dump_arguments` wrote. Raises what importing the project's files and unpickling raise."""
+    positional, named = _Unpickler(io.BytesIO(data), root).load()
+    return positional, named
+
+
+class _Bounded(io.BytesIO):
+    def write(self, data: Any, /) -> int:
+        if self.tell() + len(data) > _MOST_NBYTES:
+            raise pickle.PicklingError("it is too large")
+        return super().write(data)
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        """Return file and name of a class or function of the project; None for any other object."""
+        if isinstance(obj, nn.Module | torch.Tensor):
+            raise pickle.PicklingError("it is built by other code")
+        if not isinstance(obj, type | FunctionType):
+            return None
+        file = getattr(sys.modules.get(obj.__module__), "__file__", None)
+        if file is None or not is_users(file):
+            return None
+        if "<" in obj.__qualname__:
+            raise pickle.PicklingError("it is local to a function")
+        return os.path.realpath(file), obj.__qualname__
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, root: Path | None) -> None:
+        super().__init__(file)
+        self._root = root
+        self._files: set[str] = set()
+
+    def persistent_load(self, pid: Any) -> object:
+        """Load a class or function from its file."""
+        path, qualname = pid
+        source = source_at(path) if path not in self._files else None
+        if source is not None and training_at_import(source) is not None:
+            raise WorkloadError(f"{qualname} is defined in {path}, whose import would train")
+        self._files.add(path)
+        return load_object(Target(f"{path}::{qualname}", Path(path), "", qualname), self._root)

@@ -1,0 +1,91 @@
+"""Checkpoints that are not on this machine, and what a missing file is for: weights, which change no size, or data."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import re
+from collections.abc import Callable
+from pathlib import PurePath
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from memlint.base.after_import import after_import
+from memlint.base.frames import user_frames
+from memlint.workloads.absent_weights import Absent, replace_loading
+
+_OF_WEIGHTS = re.compile(
+    r"ckpts?|check_?points?|pre_?train(ed|ing)?|weights?|snapshots?|models?|resumed?|backbones?|finetuned?|state_?dicts?"
+)
+"""A word in the name of a file, or in the line that reads it, that says that it holds weights."""
+_OF_DATA = re.compile(
+    r"data|datas?ets?|train|val|valid|validation|test|splits?|features?|embeddings?|latents?|tokens?|samples?|images?|"
+    r"labels?|targets?|inputs?|processed|cached?"
+)
+"""A word that says that it holds data, unless another one says weights."""
+_WEIGHT_SUFFIXES = frozenset((".pth", ".ckpt", ".safetensors"))
+_BOTH_SUFFIXES = frozenset((".bin", ".npz", ".npy", ".pkl", ".pt", ".h5", ".tar", ".gz", ".zip", ""))
+"""Ends of the names of files that may hold either."""
+Note = Callable[[str], object]
+Put = Callable[[Any, str, Any], object]
+
+
+def is_of_weights(path: str | os.PathLike[Any]) -> bool:
+    """Return True if a file, which need not be there, holds weights by its name and by the running line that reads it.
+
+    A file that no word tells apart holds weights if its name ends like those of PyTorch's checkpoints.
+    """
+    place = PurePath(os.fsdecode(path))
+    suffix = place.suffix.lower()
+    if suffix not in _WEIGHT_SUFFIXES | _BOTH_SUFFIXES:
+        return False
+    frames = list(user_frames())
+    if any(isinstance(frame.f_locals.get("self"), torch.utils.data.Dataset) for frame in frames):
+        return False
+    words = [word for part in place.parts[-3:] for word in _words(part)]
+    for frame in frames[:1]:
+        words += _words(linecache.getline(frame.f_code.co_filename, frame.f_lineno)) + _words(frame.f_code.co_name)
+    if any(map(_OF_WEIGHTS.fullmatch, words)):
+        return True
+    return suffix in (*_WEIGHT_SUFFIXES, ".pt") and not any(map(_OF_DATA.fullmatch, words))
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of names: `loadFrom_weights1` has load, from and weights. Joined ones count, too."""
+    names = re.findall(r"[A-Za-z_]+", text)
+    split = (re.split(r"_|(?<=[a-z])(?=[A-Z])", name) for name in names)
+    return [word.lower() for name, parts in zip(names, split, strict=True) for word in (name, *parts) if word]
+
+
+def replace_loads(put: Put, note: Note) -> None:
+    """Make loads of missing checkpoints return absent weights; `put` sets an attribute, `note` takes an assumption."""
+
+    def replaced(load: Callable[..., Any], *, ends_in_weights: bool = False) -> Callable[..., Any]:
+        @functools.wraps(load)
+        def loaded(*arguments: Any, **named: Any) -> Any:
+            try:
+                return load(*arguments, **named)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                path = next(iter((*arguments, *named.values())), None)
+                if not isinstance(path, str | os.PathLike) or os.path.exists(path):  # noqa: PTH110 -- as it is asked
+                    raise
+                if not (ends_in_weights or is_of_weights(path)):
+                    raise
+                error.filename = os.fspath(path)  # as the program names it
+                note(f"the checkpoint {os.fspath(path)} is not there: the weights stay as they were initialized")
+                return Absent(error)
+
+        return loaded
+
+    replace_loading(put)
+    put(torch, "load", replaced(torch.load))
+    put(np, "load", replaced(np.load))
+
+    def replace_safetensors(module: ModuleType) -> None:
+        put(module, "load_file", replaced(module.load_file, ends_in_weights=True))
+
+    after_import("safetensors.torch", replace_safetensors)

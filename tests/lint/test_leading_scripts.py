@@ -1,0 +1,176 @@
+"""Which commands of a project lead to a file, and in which order a person would try them."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from memlint.source.leading_scripts import LeadingScripts, likeliest_command
+from memlint.source.project_files import ProjectFiles
+from memlint.source.typed_commands import typed_commands
+
+MODEL = "import torch\n\nclass Net(torch.nn.Module):\n    pass\n"
+MAIN = "\nif __name__ == '__main__':\n    main()\n"
+TRAIN = f"from model import Net\n\ndef main():\n    Net().loss().backward()\n{MAIN}"
+
+
+def project(folder: Path, **files: str) -> Path:
+    """Write files; `__` in a name stands for a slash, and what has no ending is Python."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path = path.with_suffix(".py") if not path.suffix else path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text).lstrip("\n"))
+    return folder
+
+
+def commands_in(folder: Path) -> list[tuple[str, ...]]:
+    files = ProjectFiles(folder, folder / "x.py")
+    return [
+        (each.module or each.script.relative_to(each.folder).as_posix(), *each.arguments)
+        for each in typed_commands(files)
+    ]
+
+
+def leading(folder: Path, name: str = "model.py") -> list[str]:
+    found = LeadingScripts(folder / name, folder, keep=False).commands
+    return [" ".join((each.command.script.name, *each.command.arguments)) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("typed", "arguments"),
+    [
+        ("python train.py --lr 3e-4", ("--lr", "3e-4")),
+        ("$ CUDA_VISIBLE_DEVICES=0,1 python3 -u train.py --lr 1", ("--lr", "1")),
+        ("torchrun --standalone --nproc_per_node=8 train.py a.yaml", ("a.yaml",)),
+        ("python -m torch.distributed.launch --nproc_per_node=8 train.py --x", ("--x",)),
+        ("accelerate launch --config_file fsdp.yaml train.py --x", ("--x",)),
+        ("uv run python train.py --x &> log.txt 2>&1 &", ("--x",)),
+        ("python train.py \\\n  --x 1 \\   # why\n  --y 2", ("--x", "1", "--y", "2")),
+        (
+            "python train.py --data </path/to data> --out [path] [--amp] ...",
+            ("--data", "</path/to data>", "--out", "[path]"),
+        ),
+        ("cd sub && python train.py --x | tee log", ("--x",)),
+        ("./train.py --x; echo done", ("--x",)),
+    ],
+)
+def test_a_command_of_a_document_is_taken_without_its_launcher(tmp_path, typed, arguments):
+    project(tmp_path, train=TRAIN)
+    (tmp_path / "README.md").write_text(
+        f"# Train\n\nSee `train.py`, or python train.py for short.\n\n```sh\n{typed}\n```\n"
+    )
+    assert commands_in(tmp_path) == [("train.py", *arguments)]
+
+
+def test_a_module_is_one_command_and_a_file_named_in_prose_is_none(tmp_path):
+    project(tmp_path, pkg__train=TRAIN, pkg____init__="")
+    (tmp_path / "README.md").write_text("Edit `pkg/train.py`. Then `python -m pkg.train --x 1` trains.\n")
+    assert commands_in(tmp_path) == [("pkg.train", "--x", "1")]
+
+
+def test_variables_of_a_shell_script_have_the_values_that_it_gives_them(tmp_path):
+    project(tmp_path, train=TRAIN)
+    script = """
+        if [ $bs ]; then
+            BS=$bs
+        else
+            BS=24
+        fi
+        export OUT="runs/a"
+        for len in 96 192; do
+          python -u train.py --bs $BS --out $OUT --len $len --lr ${LR:-0.1} --data $DATA "$@"
+        done
+    """
+    (tmp_path / "run.sh").write_text(dedent(script))
+    expected = ("--bs", "24", "--out", "runs/a", "--len", "96", "--lr", "0.1", "--data", "$DATA")
+    assert commands_in(tmp_path) == [("train.py", *expected)]
+
+
+def test_a_script_is_found_in_the_folder_that_the_text_goes_to_or_where_there_is_only_one(tmp_path):
+    project(tmp_path, a__tools__train=TRAIN, b__fit=TRAIN)
+    (tmp_path / "README.md").write_text("```\ncd a\npython tools/train.py\n```\n```\npython fit.py\n```\n")
+    found = list(typed_commands(ProjectFiles(tmp_path, tmp_path / "x.py")))
+    assert [(each.script.name, each.folder.name) for each in found] == [("train.py", "a"), ("fit.py", "b")]
+
+
+def test_training_comes_before_evaluation_and_what_documents_type_before_other_scripts(tmp_path):
+    project(tmp_path, model=MODEL, train_new=TRAIN, finetune=TRAIN, sample=TRAIN, other=MAIN)
+    (tmp_path / "README.md").write_text(
+        "```\npython sample.py --n 4\npython finetune.py --eval\npython finetune.py --lr 1\npython other.py\n```\n"
+    )
+    assert leading(tmp_path) == ["finetune.py --lr 1", "finetune.py --eval", "train_new.py", "sample.py --n 4"]
+
+
+def test_only_scripts_that_import_the_file_or_may_find_it_when_they_run_are_given(tmp_path):
+    table = f"import importlib\n\ndef main(name):\n    importlib.import_module(name).Net().loss().backward()\n{MAIN}"
+    project(tmp_path, model=MODEL, train=TRAIN, train_table=table, train_other=f"import torch.optim\n{MAIN}")
+    found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert [(each.command.script.name, each.is_certain) for each in found] == [
+        ("train.py", True),
+        ("train_table.py", False),
+    ]
+
+
+def test_the_command_whose_arguments_name_the_model_comes_first(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    (tmp_path / "README.md").write_text("```\npython train.py --arch Other\npython train.py --arch Net\n```\n")
+    assert leading(tmp_path)[0] == "train.py --arch Net"
+
+
+def test_of_many_shell_scripts_the_one_nearest_to_the_defaults_comes_first(tmp_path):
+    options = "parser.add_argument('--task', default='long')\nparser.add_argument('--mask', default=0.25)\n"
+    project(tmp_path, model=MODEL, train=TRAIN + options)
+    project(tmp_path, **{"a.sh": "python train.py --task short --mask 0.5\n", "b.sh": "python train.py --task long\n"})
+    assert leading(tmp_path)[0] == "train.py --task long"
+
+
+def test_a_command_with_an_option_that_the_script_no_longer_has_comes_after_one_without(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN + "parser.add_argument('--use-amp')\n")
+    (tmp_path / "README.md").write_text("```\npython train.py --amp\npython train.py --use-amp\n```\n")
+    assert leading(tmp_path) == ["train.py --use-amp", "train.py --amp"]
+
+
+def test_a_placeholder_for_a_config_is_one_that_the_document_names_or_that_names_the_class(tmp_path):
+    train = f"import yaml\nparser.add_argument('-c')\nparser.add_argument('--data')\n{TRAIN}"
+    project(tmp_path, model=MODEL, train=train, **{"configs/a.yml": "lr: 1\n", "configs/net.yml": "model: Net\n"})
+    readme = tmp_path / "README.md"
+    readme.write_text("```\npython train.py -c path/to/config --data your data\n```\n")
+    assert leading(tmp_path) == ["train.py -c configs/net.yml --data your data"]
+    found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert found[0].command.arguments[-1] == "your data"
+    readme.write_text(f"{readme.read_text()}\nConfigs: [a](configs/a.yml)\n")
+    assert leading(tmp_path) == ["train.py -c configs/a.yml --data your data"]
+
+
+def test_hydra_is_told_the_group_whose_config_names_the_class(tmp_path):
+    train = f"import hydra\n\n@hydra.main(config_path='conf', config_name='main')\ndef main(c):\n    c.fit()\n{MAIN}"
+    project(tmp_path, model=MODEL, train=train.replace("c.fit()", "build(c).fit(c)"))
+    project(
+        tmp_path, **{"conf/main.yaml": "defaults: [model: other]\n", "conf/model/net.yaml": "_target_: model.Net\n"}
+    )
+    assert leading(tmp_path) == ["train.py model=net"]
+
+
+def test_the_likeliest_command_is_typed_where_the_user_is_and_asks_for_data_that_nobody_has(tmp_path, monkeypatch):
+    project(tmp_path, sub__model=MODEL, sub__train=TRAIN)
+    (tmp_path / "sub/README.md").write_text("```\npython train.py --data /path/to/data\n```\n")
+    typed = "memlint run --fake-data train.py --data /path/to/data"
+    monkeypatch.chdir(tmp_path / "sub")
+    assert likeliest_command(tmp_path / "sub/model.py", tmp_path) == typed
+    monkeypatch.chdir(tmp_path)
+    assert likeliest_command(tmp_path / "sub/model.py", tmp_path) == f"cd sub && {typed}"
+    (tmp_path / "sub/train.py").unlink()
+    assert not likeliest_command(tmp_path / "sub/model.py", tmp_path)
+
+
+def test_what_was_found_is_kept_until_a_file_of_the_project_changes(tmp_path, monkeypatch):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    (tmp_path / "README.md").write_text("```\npython train.py --lr 1\n```\n")
+    found = LeadingScripts(tmp_path / "model.py", tmp_path).commands
+    assert [each.command.arguments for each in found] == [("--lr", "1")]
+    with monkeypatch.context() as patches:
+        patches.setattr(LeadingScripts, "_found", None)
+        assert LeadingScripts(tmp_path / "model.py", tmp_path).commands == found
+    (tmp_path / "README.md").write_text("```\npython train.py --lr 22\n```\n")
+    assert LeadingScripts(tmp_path / "model.py", tmp_path).commands[0].command.arguments == ("--lr", "22")

@@ -1,0 +1,177 @@
+"""What a script has built when it is over: its models with their arguments, optimizers, loaders, settings."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlint.workloads.construction.recorded_arguments import load_arguments
+from tests.script.running import write
+
+if TYPE_CHECKING:
+    import pytest
+
+DRIVER = Path(__file__).with_name("construction_driver.py")
+
+MODEL = """
+    import argparse
+    import copy
+    from dataclasses import dataclass
+
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    @dataclass
+    class Config:
+        width: int = 64
+        depth: int = 2
+
+    class Block(nn.Module):
+        def __init__(self, width, dropout=0.1):
+            super().__init__()
+            self.linear = nn.Linear(width, width)
+
+        def forward(self, x):
+            return x + self.linear(x)
+
+    class Net(nn.Module):
+        def __init__(self, config, *, classes=10):
+            super().__init__()
+            config = None if config is None else config
+            self.blocks = nn.ModuleList(Block(config.width) for _ in range(config.depth))
+            self.head = nn.Linear(config.width, classes)
+
+        def forward(self, x, mask=None):
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x)
+
+"""
+
+
+def built(folder: Path, text: str, *args: str) -> dict[str, Any]:
+    """The record of what a script with this text has built."""
+    script = write(folder, text, "built_script.py")
+    exchange = folder / "exchange"
+    (exchange / "scratch").mkdir(parents=True)
+    options = {"script": str(script), "args": args, "exchange": str(exchange)}
+    ran = subprocess.run(
+        [sys.executable, str(DRIVER), json.dumps(options)], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert (exchange / "built.json").exists(), ran.stdout + ran.stderr
+    record: dict[str, Any] = json.loads((exchange / "built.json").read_text(encoding="utf-8"))
+    return record
+
+
+def test_a_script_that_fails_before_its_first_step_leaves_what_it_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "built_script", raising=False)
+    text = """
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch_size", type=int, default=7)
+        parser.add_argument("--eval_batch_size", type=int, default=9)
+        parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
+        args = parser.parse_args()
+        model = Net(Config(depth=3), classes=100).cuda()
+        ema = copy.deepcopy(model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        criterion = nn.CrossEntropyLoss()
+        scaler = torch.amp.GradScaler("cuda")
+        raise FileNotFoundError("data/train.bin")
+
+    if __name__ == "__main__":
+        main()
+    """
+    record = built(tmp_path, MODEL + text)
+    model, ema = record["models"]
+    assert (model["module"], model["qualname"]) == ("__main__", "Net")
+    assert model["path"] == str(tmp_path / "built_script.py")
+    assert model["num_parameters"] == 3 * (64 * 64 + 64) + 64 * 100 + 100
+    assert (model["shown"], model["frame"][2]) == ("Net(classes=100, config=Config(width=64, depth=3))", "main")
+    assert (model["has_optimizer"], model["is_called"], model["is_copy"]) == (True, False, False)
+    assert (ema["is_copy"], ema["has_optimizer"], ema["frame"]) == (True, False, None)
+    positional, named = load_arguments(base64.b64decode(model["arguments"]))
+    assert (positional, str(named)) == ((), "{'classes': 100, 'config': Config(width=64, depth=3)}")
+    assert type(named["config"]).__module__ == "built_script"  # in this process, where no script is __main__
+    (block,) = model["parts"]
+    assert (block["qualname"], block["shown"]) == ("Block", "Block(width=64)")
+    assert [(each["name"], each["defaults"]["lr"]) for each in record["optimizers"]] == [("AdamW", 1e-4)]
+    assert record["batch"]["value"] == 7
+    assert (record["accumulation"]["value"], record["dtype"]["value"]) == (4, "fp16-amp")
+    assert record["criteria"] == ["CrossEntropyLoss"]
+    assert (record["progress"], record["ending"]["is_failure"]) == ("built", True)
+
+
+def test_a_model_that_only_the_scripts_variables_hold_is_there_after_its_end(tmp_path: Path) -> None:
+    text = """
+    model = nn.Sequential(Net(Config()), nn.ReLU())
+    small = Net(Config(width=8))
+    """
+    record = built(tmp_path, MODEL + text)
+    assert [each["qualname"] for each in record["models"]] == ["Sequential", "Net"]
+    assert record["ending"]["reason"] == "the script ran to its end"
+
+
+def test_a_model_whose_function_has_caught_the_error_is_there(tmp_path: Path) -> None:
+    text = """
+    def main():
+        model = Net(Config())
+        try:
+            raise OSError
+        except OSError:
+            return
+
+    main()
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["qualname"] == "Net"
+
+
+def test_the_training_loader_says_the_batch_and_a_call_its_inputs(tmp_path: Path) -> None:
+    text = """
+    data = TensorDataset(torch.randn(64, 64))
+    evaluation = DataLoader(data, batch_size=2)
+    training = DataLoader(data, batch_size=16, shuffle=True)
+    model = Net(Config()).cuda().eval()
+    batch_size = 3
+    with torch.no_grad():
+        model(torch.zeros(5, 64, device="cuda"), mask=torch.ones(5, dtype=torch.bool, device="cuda"))
+    raise RuntimeError
+    """
+    record = built(tmp_path, MODEL + text)
+    assert (record["batch"]["value"], record["batch"]["source"]) == (16, "DataLoader(batch_size=16)")
+    assert record["batch"]["frame"][1] > 0
+    (model,) = record["models"]
+    assert (model["is_called"], model["is_training"]) == (True, False)
+    shapes = [(each["name"], each["shape"], each["dtype"]) for each in model["inputs"]]
+    assert shapes == [("x", [5, 64], "float32"), ("mask", [5], "bool")]
+
+
+def test_wrappers_of_a_constructor_hide_none_of_its_arguments(tmp_path: Path) -> None:
+    text = """
+    import functools
+
+    def registered(function):
+        @functools.wraps(function)
+        def wrapper(self, *args, **kwargs):
+            function(self, *args, **kwargs)
+        return wrapper
+
+    class Wrapped(nn.Module):
+        @registered
+        def __init__(self, width, *layers, bias=True, **others):
+            super().__init__()
+            self.linear = nn.Linear(width, width, bias=bias)
+
+    model = Wrapped(4, 1, 2, bias=False, name="w")
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["shown"] == "Wrapped(4, 1, 2, bias=False, name='w')"

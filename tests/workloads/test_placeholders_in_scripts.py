@@ -1,0 +1,211 @@
+"""Packages that are missing where a script is run: those that no tensor passes through are done without."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import textwrap
+
+import pytest
+
+from memlint.source.required_packages import required_packages
+from memlint.workloads import placeholders
+from memlint.workloads.placeholders import AbsentError
+
+
+@pytest.fixture(autouse=True)
+def no_placeholders(monkeypatch):
+    monkeypatch.setattr(placeholders, "_finder", placeholders._Finder())
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, placeholders._Module) or name.partition(".")[0] in ("parts", "own_package", "a_library"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run a script as `memlint run` does, as far as its packages are concerned; the files beside it are `modules`."""
+
+    def run(text, stubs=(), **modules):
+        for name, content in {**modules, "train": text}.items():
+            path = tmp_path / f"{name.replace('__', os.sep)}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(content), encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        script = tmp_path / "train.py"
+        placeholders.expect_in_script(
+            stubs, [tmp_path / "elsewhere"], lambda: required_packages(script, tmp_path, placeholders.is_missing)
+        )
+        return runpy.run_path(str(script), run_name="__main__")
+
+    return run
+
+
+def texts():
+    return [assumption.text for assumption in placeholders.assumptions()]
+
+
+def test_loggers_do_nothing_wherever_they_are_used(run):
+    variables = run("""
+        import comet_ml, visdom
+        from clearml import Task
+        run = comet_ml.Experiment(project_name="p", config={"lr": 1})
+        if run.id is not None and run.is_alive:
+            run.log_metric("loss", 0.5)
+        with comet_ml.train() as context:
+            context["epoch"] = 1
+        class Log(Task):
+            def __init__(self, name):
+                super().__init__(name)
+                self.name = name
+        log = Log("mine")
+        log.report_scalar("loss", 1)
+        figure, (left, right) = visdom.subplots(1, 2)
+        left.plot([1, 2])
+        points = [point for point in visdom.points()]
+        name = log.name
+    """)
+    assert (variables["name"], variables["points"]) == ("mine", [])
+    assert texts() == [
+        f"a placeholder that does nothing replaces {name}, which is not installed"
+        for name in ("comet_ml", "visdom", "clearml")
+    ]
+
+
+def test_progress_bars_give_what_they_are_made_for(run):
+    variables = run("""
+        from progressbar import progressbar
+        bar = progressbar(["a", "b"], prefix="epoch")
+        bar.update(1)
+        items, number = list(bar), len(bar)
+    """)
+    assert (variables["items"], variables["number"]) == (["a", "b"], 2)
+
+
+def test_metrics_are_numbers(run):
+    variables = run("""
+        from seqeval.metrics import f1_score
+        best = max(0.0, f1_score([1], [2]))
+        text, half = f"{f1_score([1], [2]):.2f}", f1_score([1], [2]) / 2
+        precision, recall = f1_score([1], [2])
+    """)
+    assert (variables["best"], variables["text"], variables["half"]) == (0.0, "0.00", 0.0)
+
+
+def test_what_needs_a_value_that_only_the_package_has_says_so(run):
+    with pytest.raises(AbsentError, match=r"comet_ml.config.width is used, but comet_ml is not available"):
+        run("""
+            import comet_ml
+            [0] * comet_ml.config.width
+        """)
+
+
+def test_a_package_is_missed_where_it_is_used_and_all_others_are_named(run):
+    with pytest.raises(AbsentError) as caught:
+        run(
+            """
+            import cv2_absent
+            from parts.blocks import Block
+            try:
+                import absent_optional
+            except ImportError:
+                absent_optional = None
+            if absent_optional:
+                import absent_extra
+            assert absent_optional is None
+            def main():
+                import absent_late
+                absent_blocks = Block.kind
+                cv2_absent.imread("image.png")
+            main()
+            """,
+            parts__blocks="""
+            import contextlib
+            import absent_blocks.registry
+            with contextlib.suppress(ImportError):
+                import absent_faster
+            REGISTRY = absent_blocks.registry.Registry("blocks")
+            @REGISTRY.register(name="block")
+            class Block(absent_blocks.Base):
+                kind = 1
+            def export():
+                import absent_export
+            """,
+        )
+    assert caught.value.message.startswith("cv2_absent.imread is used, but cv2_absent is not available")
+    assert "train.py:14" in caught.value.message
+    assert caught.value.package == "cv2_absent"
+    names = "cv2_absent, absent_blocks and absent_late"
+    assert caught.value.hint.startswith(f"Install {names} where memlint runs, {sys.prefix}: pip install cv2-absent ")
+    assert "pip install cv2-absent absent-blocks absent-late; or" in caught.value.hint
+
+
+def test_a_class_of_a_missing_package_fails_when_it_is_made(run):
+    with pytest.raises(AbsentError, match=r"absent_base.Module is used"):
+        run("""
+            import absent_base
+            class Net(absent_base.Module):
+                def __init__(self, width):
+                    self.width = width
+            Net(4)
+        """)
+
+
+def test_a_decorator_that_would_call_the_script_is_missed(run):
+    with pytest.raises(AbsentError, match=r"absent_hydra.main is used"):
+        run("""
+            import absent_hydra
+            @absent_hydra.main(config_path="conf")
+            def main(config):
+                print(config)
+            main()
+        """)
+
+
+def test_a_library_may_import_a_part_of_a_package_to_do_without(run, tmp_path):
+    library = tmp_path / "site-packages" / "a_library.py"
+    library.parent.mkdir()
+    library.write_text("import absent_tracker.parts\nPART = absent_tracker.parts.Part\n", encoding="utf-8")
+    sys.path.insert(0, str(library.parent))
+    try:
+        run("import absent_tracker\nimport a_library\na_library.PART().send(1)\n", stubs=("absent_tracker",))
+    finally:
+        sys.path.remove(str(library.parent))
+    assert texts() == ["a placeholder that does nothing replaces absent_tracker, as --stub asks"]
+
+
+def test_the_project_is_found_where_it_would_be_installed(run):
+    variables = run("from own_package.parts import SIZE", elsewhere__own_package__parts="SIZE = 3")
+    assert variables["SIZE"] == 3
+    (text,) = texts()
+    assert text.startswith("own_package is in ")
+    assert text.endswith("elsewhere, which is taken to be on the search path")
+
+
+def test_code_that_asks_for_a_package_hears_that_it_is_missing(run):
+    variables = run("""
+        import importlib.util
+        is_there = importlib.util.find_spec("absent_probe") is not None
+    """)
+    assert variables["is_there"] is False
+    assert texts() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution"),
+    [("cv2", "opencv-python"), ("PIL.Image", "Pillow"), ("sklearn.svm", "scikit-learn"), ("yaml", "PyYAML")],
+)
+def test_hints_name_what_pip_installs(name, distribution):
+    from memlint.workloads.missing_modules import remedy
+
+    assert f": pip install {distribution}; " in remedy(name, "/nowhere/train.py")
+
+
+def test_a_file_of_the_project_that_is_not_there_is_no_package(run):
+    from memlint.workloads.user_errors import what_to_do
+
+    with pytest.raises(ModuleNotFoundError) as caught:
+        run("import parts.blocks\nimport parts.missing_file", parts__blocks="")
+    assert what_to_do(caught.value).startswith("There is no parts.missing_file in ")
