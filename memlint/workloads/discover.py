@@ -4,6 +4,7 @@ import ast
 import dis
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,11 @@ _ASSUMED = frozenset({"batch", "dtype", "optimizer"})
 """Settings that a project may state and that otherwise have defaults."""
 
 
+_BUILDER = re.compile(
+    r"(build|make|create|get)_?\w*(model|net|network|unet|vit|transformer|backbone)"
+    r"|[a-z]\w*_(tiny|small|base|medium|large|huge|giant|nano|mini|xs|xl|xxl|[a-z]?\d+[a-z]?)(_\w+)?"
+)
+"""Names of functions that give a model: `build_model`, and a model with its size, `net_tiny`."""
 _MOST_TYPED = 3
 """Maximum number of calls with guessed arguments whose inputs are tried."""
 
@@ -243,7 +249,11 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     for maker, name in makers(tree, classes).items():
         if hasattr(module, maker):
             factories.setdefault(name, []).append(maker)
-    functions = [] if classes else [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and (not classes or _is_named_as_builder(node))
+    ]
     used = {n: kind for n, kind in vars(module).items() if _is_class_of(kind, module, n) and not _has_forward(kind)}
     makers_of_all = [maker for each in factories.values() for maker in each]
     recipes = Recipes(path, root, [*classes, *functions, *used, *makers_of_all])
@@ -258,7 +268,8 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             built = _first_built(module, name, makers_of_it, recipes, defaults, failures, absent)
             if built is not None:
                 candidates[kind] = built
-        called = (r for name in functions for r in recipes.of(name, getattr(module, name)) if r.trains)
+        defined = (name for name in functions if callable(getattr(module, name, None)))
+        called = (r for name in defined for r in recipes.of(name, getattr(module, name)) if r.trains)
         for recipe in () if candidates else (*called, *map(Recipe, _makers(module, tree))):
             with suppress(WorkloadError, TargetError):
                 candidates.setdefault(*_built(module, recipes, recipe, defaults))
@@ -486,8 +497,16 @@ def _makers(module: ModuleType, tree: ast.Module) -> Iterator[str]:
         }
         returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value is not None]
         values = [assigned.get(dotted_name(value), value) for value in returned]
-        if _is_annotated_module(function, module) or any(_makes_module(value, module) for value in values):
+        is_annotated = _is_annotated_module(function, module) or _is_named_as_builder(node)
+        if is_annotated or any(_makes_module(value, module) for value in values):
             yield node.name
+
+
+def _is_named_as_builder(node: ast.FunctionDef) -> bool:
+    """Return True if a function is named or registered as one that gives a model, or takes `pretrained`."""
+    names = (ast.unparse(each).lower() for each in node.decorator_list)
+    takes = any(each.arg == "pretrained" for each in (*node.args.args, *node.args.kwonlyargs))
+    return takes or any("register" in each for each in names) or _BUILDER.fullmatch(node.name.lower()) is not None
 
 
 def _makes_module(value: ast.expr, module: ModuleType) -> bool:

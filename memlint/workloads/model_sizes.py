@@ -37,8 +37,10 @@ _CHANNELS = (
     "in_features",
     "nfeat",
 )
-_CLASSES = ("num_classes", "n_classes", "num_labels", "n_class", "num_class", "out_dim")
+_CLASSES = ("num_classes", "n_classes", "num_labels", "n_class", "num_class", "class_num", "out_dim")
 
+_LOWEST_RATE = 8000
+"""Samples of a second of sound at the lowest usual rate."""
 DEFAULT_LENGTH = 512
 LONGEST = 1024
 """Sequences are no longer than this unless declared: attention over a config's 128k positions is rarely meant."""
@@ -110,6 +112,16 @@ class ModelSizes:
         return self._first_int(("segment_size", "segment_length"))
 
     @property
+    def sound(self) -> tuple[int, int] | None:
+        """Channels and samples of sound, for a model that states its `audio_channels`; one second unless it says."""
+        channels = self._first_int(("audio_channels",))
+        rate = self._first_int(("sample_rate", "samplerate", "sampling_rate"), _LOWEST_RATE)
+        stated = (each.get("segment") for each in self._sources)
+        seconds = next((each for each in stated if isinstance(each, int | float)), 1)
+        samples = self._first_int(("sample_size", "segment_size", "segment_length"), _LOWEST_RATE)
+        return None if channels is None else (channels, samples or int((rate or _LOWEST_RATE) * max(seconds, 1)))
+
+    @property
     def frames(self) -> int | None:
         """Frames of the spectrograms of those pieces."""
         hop = self._first_int(("hop_size", "hop_length"))
@@ -144,7 +156,7 @@ def values_of(config: object) -> Mapping[str, object]:
 
 def _sizes_in(module: nn.Module) -> Iterator[Mapping[str, object]]:
     attributes = vars(module)
-    yield {name: value for name, value in attributes.items() if isinstance(value, int | tuple | list)}
+    yield {name: value for name, value in attributes.items() if isinstance(value, int | float | tuple | list)}
     for name, value in attributes.items():
         if name.lstrip("_").endswith(CONFIG_NAMES) and _is_config(value):
             yield values_of(value)

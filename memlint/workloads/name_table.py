@@ -64,6 +64,7 @@ IMAGES_AND_SERIES = (
     Row("low_res lowres lq hint cond_image", ("*@image",), when="!long"),
     Row("x x_enc x_dec batch_x dec_inp z past_values", (BATCH, "*@series")),
     Row("*mark*", (BATCH, "@series_length", 4)),  # hour, day, weekday, month
+    Row("x mix mixture waveform waveforms audio wav", (BATCH, "*@stated_sound")),
     Row("x noise sample x_t xt z_t", ("*@image",), when="convolution times"),
 )
 """Inputs whose sizes a model's layers or settings say, whatever an annotation says."""
@@ -77,7 +78,7 @@ FORWARD = (
     ),
     Row("src tgt trg source query memory decoder_input encoder_input", ("*@text",), "int64", high="@vocabulary",
         when="embedding"),
-    Row("waveform waveforms audio wav input_values speech", (BATCH, "@samples")),
+    Row("waveform waveforms audio wav input_values speech mix mixture", (BATCH, "*@sound")),
     Row("mel mels mel_spec mel_specs spectrogram spectrograms melspec", (BATCH, "@mels|80", "@length")),
     Row("max_* *_max", (), CONSTANT, low="@length"),
     Row("annotations annotation annots annot", (BATCH, _NUM_BOXES, 5), low=0.0, high=32.0),  # a box and its class
@@ -86,6 +87,8 @@ FORWARD = (
     Row("edge_index", (2, EDGES), "int64", high=NODES),
     Row("edge_weight", (EDGES,)),
     Row("batch", (NODES,), "int64", high=1, when="graph"),
+    Row("num_graphs", (), CONSTANT, low=1),
+    Row("num_nodes", (), CONSTANT, low=NODES),
     Row("edge_attr", (EDGES, 1)),
     Row(_OF_ADJACENCIES, (NODES, NODES), low=0.0, high=1.0),
     Row("*", (NODES, "@node_features"), when="graph"),

@@ -538,3 +538,21 @@ def test_what_a_file_declares_and_a_table_targets_is_one_workload_with_the_setti
         ("other", 8, "float32"),
         ("table", 16, "bfloat16"),
     ]
+
+
+def test_a_builder_that_makes_the_model_by_name_is_found_where_the_class_cannot_be_built(write):
+    path = write("""
+    class Net(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.layer = nn.Linear(config["width"], 2)
+        def forward(self, x): return self.layer(x)
+    KINDS, SIZES = {"net": Net}, {"small": {"width": 8}}
+    def create(kind, size): return KINDS[kind](SIZES[size])
+    def net_small(pretrained=False):
+        model = create("net", "small")
+        return model
+    def summary_of_all(): raise SystemError
+    """)
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    assert workload.qualname == "net_small"

@@ -416,3 +416,120 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
     """)
     with pytest.raises(WorkloadError, match="Net calls its head, but is built without it, because of with_head=False"):
         inputs(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "expected"),
+    [
+        # A class for each item, beside a table of classes or where the model takes no more.
+        (
+            (
+                "self.class_emb = nn.Embedding(10, 8); self.c = nn.Conv2d(3, 8, 4, 4)"
+                " | return self.c(imgs).mean((2, 3)) + self.class_emb(labels)"
+            ),
+            "self, imgs, labels",
+            ["imgs [batch, 3, 224, 224] float32", "labels [batch] int64 below 10"],
+        ),
+        (
+            (
+                "self.e = nn.Embedding(50, 8); self.l = nn.Linear(8, 5)"
+                " | return F.cross_entropy(self.l(self.e(input_ids).mean(1)), labels)"
+            ),
+            "self, input_ids, labels",
+            ["input_ids [batch, seq=512] int64 below 50", "labels [batch] int64 below 50"],
+        ),
+        # Sound of several channels, also where a convolution gets twice as many.
+        ("self.c = nn.Conv1d(2, 8, 8) | return self.c(audio)", "self, audio", ["audio [batch, 2, 16000] float32"]),
+        (
+            "self.c = nn.Conv1d(1, 8, 8) | return self.c(audio[:, None])",
+            "self, audio",
+            ["audio [batch, 16000] float32"],
+        ),
+        (
+            (
+                "self.audio_channels = 2; self.samplerate = 44100; self.segment = 10; self.c = nn.Conv2d(4, 8, 1)"
+                " | b, c, t = mix.shape; return self.c(torch.cat([mix, mix], 1)[..., None])"
+            ),
+            "self, mix",
+            ["mix [batch, 2, 441000] float32"],
+        ),
+        # A file that changes the default of PyTorch.
+        ("self.l = nn.Linear(4, 2, dtype=torch.float64) | return self.l(x)", "self, x", ["x [batch, 4] float64"]),
+        # What a docstring says; a part of a word is no separator.
+        (
+            "self.l = nn.Linear(6, 2) | 'x: points of shape (B, max_points, D)'; return self.l(x)",
+            "self, x",
+            ["x [batch, 512, 6] float32"],
+        ),
+        # A pyramid of feature maps, one for each of the layers.
+        (
+            (
+                "self.layers = nn.ModuleList(nn.Conv2d(c, 4, 1) for c in (8, 16))"
+                " | return sum(layer(feats[i]).mean() for i, layer in enumerate(self.layers))"
+            ),
+            "self, feats",
+            ["feats.0 [batch, 8, 56, 56] float32", "feats.1 [batch, 16, 28, 28] float32"],
+        ),
+        (
+            (
+                "self.layers = nn.ModuleList(nn.Conv2d(c, 4, 1) for c in (8, 16))"
+                " | assert len(feats) == 2; return sum(layer(f).mean() for layer, f in zip(self.layers, feats))"
+            ),
+            "self, feats",
+            ["feats.0 [batch, 8, 56, 56] float32", "feats.1 [batch, 16, 28, 28] float32"],
+        ),
+    ],
+)
+def test_inputs_follow_from_what_a_model_is_for(write, body, signature, expected):
+    assert inputs(write(module(body, signature))) == expected
+
+
+ENCODED = """
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(7, 4)
+    def forward(self, given):
+        return {encode}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder()
+        self.last = nn.{last}
+    def forward(self, batch):
+        return {forward}
+"""
+
+
+@pytest.mark.parametrize(
+    ("encode", "last", "forward", "expected"),
+    [
+        (
+            "self.layer(given['state'])",
+            "Conv2d(3, 4, 3)",
+            "self.last(batch['rgb']).mean((2, 3)) + self.encoder(batch)",
+            ["batch.rgb [batch, 3, 224, 224] float32", "batch.state [batch, 7] float32"],
+        ),
+        (
+            "self.layer(given['state']) if 'state' in given else None",
+            "Linear(4, 2)",
+            "self.last(self.encoder(batch))",
+            ["batch.state [batch, 7] float32"],
+        ),
+        (
+            "torch.zeros(1024, 4).to(given.x.device).index_add(0, given.edge_index[1], self.layer(given.x)[given.edge_index[0]])",
+            "Linear(4, 2)",
+            "self.last(torch.zeros(batch.num_graphs, 4).to(batch.batch.device).index_add(0, batch.batch, self.encoder(batch)))",
+            [
+                "batch.batch [1024] int64 below 1",
+                "batch.x [1024, 7] float32",
+                "batch.edge_index [2, 8192] int64 below 1024",
+                "batch.num_graphs = 1",
+            ],
+        ),
+    ],
+    ids=["dictionary", "asked for", "graph"],
+)
+def test_entries_that_other_code_than_forward_reads_are_learnt_from_trials(write, encode, last, forward, expected):
+    path = write(ENCODED.format(encode=encode, last=last, forward=forward))
+    assert sorted(inputs(path)) == sorted(expected)

@@ -169,7 +169,8 @@ def settings_of(workload: Workload) -> Iterator[Assumption]:
     of_mode = workload.assumed if workload.mode == "train" else workload.assumed - {"optimizer"}
     settings = [f"{name} {getattr(workload, name)}" for name in ("batch", "dtype", "optimizer") if name in of_mode]
     if settings:
-        yield Assumption(f"{', '.join(settings)}: memlint's own, as nothing was found that sets them for this model", None)
+        why = "memlint's own, as nothing was found that sets them for this model"
+        yield Assumption(f"{', '.join(settings)}: {why}", None)
 
 
 def _stated(workload: Workload) -> dict[str, object]:

@@ -1,7 +1,9 @@
-"""Annotations with a tensor's shape: `Float[Tensor, "batch channels 32 32"]`, as in jaxtyping."""
+"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and in docstrings, `(B, L, C)`."""
 
 import re
 from dataclasses import replace
+
+from torch import nn
 
 from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
@@ -9,10 +11,25 @@ from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, Mo
 _ANNOTATION = re.compile(
     r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped)\d*\[.*?,\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
 )
+_BETWEEN = r"(?:\s*[,*]\s*|\s+x\s+)"
+_DOCUMENTED = rf"\b%s\b[^\n()\[\]]{{0,60}}(?:\n\s*)?[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:{_BETWEEN}\w+)+)\s*[)\]]"
+"""The name of an input, at most a few words, and its sizes, of which the first is the batch."""
 _INTEGERS = ("Int", "UInt", "Integer")
 _CHANNELS = frozenset({"c", "channel", "channels", "in_channels"})
 _SIDES = frozenset({"h", "w", "height", "width"})
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
+
+
+def documented(model: nn.Module, name: str) -> str:
+    """Return the shape that the docstring of the class or of `forward` has for an input, as an annotation; else empty.
+
+    The batch is the first of its sizes.
+    """
+    for text in (type(model).forward.__doc__, type(model).__doc__):
+        if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
+            sizes = " ".join(re.split(_BETWEEN, match[1]))
+            return f"Shaped[Tensor, '{sizes}']"
+    return ""
 
 
 def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSpec:
@@ -41,10 +58,12 @@ def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) 
         return BATCH
     if len(spec.shape) == rank:
         return spec.shape[place]
+    if place == rank - 1 and spec.dtype == "float32" and isinstance(spec.shape[-1], int):
+        return spec.shape[-1]  # what the first layer takes
     if name.lower() in _CHANNELS:
         return sizes.channels or 3
     if name.lower() in _SIDES:
         return (sizes.image_size or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))[name.lower().startswith("w")]
-    if name.lower() in _LENGTHS:
+    if not _LENGTHS.isdisjoint({name.lower(), *name.lower().split("_")}):
         return sizes.length or DEFAULT_LENGTH
     return BATCH if rank == 1 else sizes.width or sizes.channels or 16

@@ -1,24 +1,24 @@
 """Guesses the tensor that a parameter of `forward` takes from its name."""
 
-import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from memlint.accelerator.private import Convolution
 from memlint.targets.workload import BATCH, InputSpec
-from memlint.workloads.guess.annotations import annotated
-from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
+from memlint.workloads.guess.annotations import annotated, documented
+from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, is_auxiliary, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import FORWARD, IMAGES_AND_SERIES, OF_GRAPHS, TIMES, TRAINING_STEPS, first_input
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
+_OF_CLASSES = re.compile(r"class|label")
+"""Pattern in the path of a table of classes."""
 _CONSTANTS: Mapping[object, int | float | bool] = {
     int: 1,
     float: 1.0,
@@ -34,7 +34,10 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     if parameter.annotation in _CONSTANTS:
         return InputSpec.constant(parameter.name, _CONSTANTS[parameter.annotation])
     name, key = parameter.name, parameter.name.lower()
-    embedding, conv, entry = _first(model, nn.Embedding), _first(model, Convolution), first_entry(model, sizes)
+    tables = {path: layer for path, layer in entry_layers(model) if isinstance(layer, nn.Embedding)}
+    embedding = next((layer for path, layer in tables.items() if not is_auxiliary(path)), None)
+    classes = next((layer.num_embeddings for path, layer in tables.items() if _OF_CLASSES.search(path)), None)
+    conv, entry = _first(model, Convolution), first_entry(model, sizes)
     facts = {
         "long": "LongTensor" in str(parameter.annotation),
         "embedding": embedding is not None,
@@ -55,9 +58,10 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         "@vocabulary": lambda: TRAINING_STEPS if embedding is None else embedding.num_embeddings,
         "@length": lambda: length,
         "@after_length": lambda: length + 1,
-        "@samples": lambda: AUDIO_LENGTH,
+        "@sound": lambda: sizes.sound or _sound(conv, sizes),
+        "@stated_sound": lambda: sizes.sound,
         "@mels": lambda: sizes.mels or None,
-        "@classes": lambda: sizes.num_classes or None,
+        "@classes": lambda: sizes.num_classes or classes,
         "@width": lambda: sizes.width or None,
         "@node_features": lambda: entry.shape[-1] if entry is not None else sizes.channels or sizes.width or 16,
     }
@@ -69,7 +73,8 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         return replace(spec, name=name)
     by_name = first_input(FORWARD, key, lookup, holding)
     by_layer = InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else entry
-    return annotated(replace(by_name or by_layer, name=name), parameter.annotation, sizes)
+    stated = (parameter.annotation, documented(model, name))
+    return annotated(replace(by_name or by_layer, name=name), stated, sizes)
 
 
 def _image(conv: Any, sizes: ModelSizes) -> tuple[int | str, ...]:
@@ -79,59 +84,10 @@ def _image(conv: Any, sizes: ModelSizes) -> tuple[int | str, ...]:
     return spatial_input("", conv.in_channels or 3, len(conv.kernel_size), sizes).shape
 
 
-def _forward(kind: type[nn.Module]) -> ast.Module:
-    """The code of `forward`; empty where nobody sees it."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
-    except (OSError, TypeError, SyntaxError):
-        return ast.Module([], [])
-
-
-def is_list(model: nn.Module, name: str) -> bool:
-    """Return True if `forward` iterates over its parameter `name` and counts its entries: no tensor, but several."""
-    nodes = list(ast.walk(_forward(type(model))))
-    loops = (node.iter for node in nodes if isinstance(node, ast.For | ast.comprehension))
-    return any(isinstance(each, ast.Name) and each.id == name for each in loops) and any(
-        isinstance(node, ast.Call) and ast.unparse(node) == f"len({name})" for node in nodes
-    )
-
-
-def fields(model: nn.Module, name: str) -> tuple[str, ...]:
-    """Names under which the code of `forward` reads its parameter `name`: keys of a dictionary, or attributes.
-
-    So batches of dictionaries and of TensorDict are read, and PyG's `data.x` and `data.edge_index`. What every tensor
-    has is none of them, nor are counts.
-    """
-    nodes = list(ast.walk(_forward(type(model))))
-    called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    keys: list[object] = []
-    for node in nodes:
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="get"), args=[ast.Constant(value=key), *_]):
-                keys += [key] if owner == name else []
-            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=key), ctx=ast.Load()):
-                keys += [key] if owner == name else []
-            case ast.Attribute(value=ast.Name(id=owner), attr=key, ctx=ast.Load()) if node not in called:
-                keys += [key] if owner == name else []
-    of_all = (key for key in dict.fromkeys(keys) if isinstance(key, str) and not hasattr(Tensor, key))
-    return tuple(key for key in of_all if not key.startswith("num_") and key != "batch_size")
-
-
-def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:
-    """Names that the code of `forward`, in the mode of `model`, takes its parameter `name` apart into."""
-    tree = _forward(type(model))
-    skipped = {
-        each
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("self.training", "not self.training")
-        for each in (node.orelse if (ast.unparse(node.test) == "self.training") is model.training else node.body)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and node not in skipped and ast.unparse(node.value) == name:
-            target = node.targets[0]
-            if isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
-                return tuple(each.id for each in target.elts if isinstance(each, ast.Name))
-    return ()
+def _sound(conv: Any, sizes: ModelSizes) -> tuple[int, ...]:
+    """The channels, of which one alone needs no dimension, and samples of sound, by the first convolution."""
+    is_mixed = isinstance(conv, nn.Conv1d) and conv.in_channels > 1
+    return (*((conv.in_channels,) if is_mixed else ()), sizes.samples or AUDIO_LENGTH)
 
 
 _WITH_ORDER = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.Transformer, nn.MultiheadAttention, nn.RNNBase)

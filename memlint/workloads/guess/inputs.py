@@ -30,14 +30,9 @@ from memlint.source.shown_inputs import ShownCall
 from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.containers import entries, fields, unpacked
 from memlint.workloads.guess.examples import as_shown
-from memlint.workloads.guess.forward_names import (
-    fields,
-    first_entry,
-    guess_input,
-    is_list,
-    unpacked,
-)
+from memlint.workloads.guess.forward_names import first_entry, guess_input
 from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial, TrialModel
@@ -276,7 +271,7 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
         # forward(*inputs) or forward(**batch): only the first layer tells anything.
         entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
-    return tuple(replace(spec, name=f"{spec.name}.0") if is_list(model, spec.name) else spec for spec in guesses)
+    return tuple(each for spec in guesses for each in entries(model, spec, sizes))
 
 
 def _guessed(

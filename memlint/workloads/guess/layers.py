@@ -67,10 +67,11 @@ def _norm_input(name: str, layer: nn.Module, length: int, sizes: ModelSizes) -> 
 def entry_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return layers that may get the model's input, in order of definition; tables of positions and types come last."""
     layers = [(path, module) for path, module in model.named_modules() if isinstance(module, ENTRIES)]
-    return sorted(layers, key=lambda layer: isinstance(layer[1], nn.Embedding) and _is_auxiliary(layer[0]))
+    return sorted(layers, key=lambda layer: isinstance(layer[1], nn.Embedding) and is_auxiliary(layer[0]))
 
 
-def _is_auxiliary(path: str) -> bool:
+def is_auxiliary(path: str) -> bool:
+    """Return True if a table of this path is for positions, types, times or classes, and not for words."""
     last = path.rpartition(".")[2].lower()
     return is_position_name(path) or any(word in last for word in _AUXILIARY)
 

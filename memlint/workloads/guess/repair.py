@@ -12,10 +12,12 @@ from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.containers import learnt
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
+from memlint.workloads.name_table import LABELS
 
 Specs = tuple[InputSpec, ...]
 
@@ -40,6 +42,7 @@ _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
     r"scalar types: Long|tensors used as indices must be|must be Long|dtype .*int64|Expected.*Long"
 )
+_WANTS_DOUBLES = re.compile(r"(Double|double)")
 _WANTS_FLOATS = re.compile(
     r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long"
 )
@@ -49,6 +52,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Yield guesses worth trying after `trial`, the likeliest first. They may repeat earlier ones."""
     assert trial.error is not None
     message = text_of(trial.error)
+    yield from learnt(trial, sizes)
     yield from _missing(trial, message, sizes)
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
@@ -57,6 +61,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _parts_of_channels(trial)
     yield from _corrected_channels(trial)
     yield from _transposed(trial)
+    yield from _one_per_item(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
     yield from _shapes_for_module(trial, sizes)
@@ -75,8 +80,9 @@ def _shapes_for_layers(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
         entries.setdefault(tensors[0].name, trial.first)
     for index, spec in enumerate(trial.specs):
         expected = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries else None
-        if expected is not None and isinstance(entries[spec.name], nn.Linear) and len(spec.shape) == 3:
-            expected = replace(expected, shape=(*spec.shape[:2], *expected.shape[1:]))
+        has_rows = len(spec.shape) == 3 or (len(spec.shape) == 2 and spec.shape[0] != BATCH)  # as many as before
+        if expected is not None and isinstance(entries[spec.name], nn.Linear) and has_rows:
+            expected = replace(expected, shape=(*spec.shape[:-1], *expected.shape[1:]))
         if expected is not None and not _agree(spec, expected):
             yield _with(trial.specs, index, expected)
 
@@ -206,10 +212,19 @@ def _agree(spec: InputSpec, expected: InputSpec) -> bool:
     return spec.shape[-1] == expected.shape[-1] or (len(spec.shape) == 3 and spec.shape[1] == expected.shape[1])
 
 
+def _one_per_item(trial: Trial) -> Iterator[Specs]:
+    """Give a class to each item in place of each position of its text."""
+    for index, spec in enumerate(trial.specs):
+        if spec.name in LABELS and spec.dtype == "int64" and len(spec.shape) == 2:
+            yield _with(trial.specs, index, replace(spec, shape=(BATCH,)))
+
+
 def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
     for index, spec in enumerate(trial.specs):
         if spec.dtype == "float32" and _WANTS_INTEGERS.search(message):
             yield _with(trial.specs, index, replace(spec, dtype="int64", low=None, high=2))
+        if spec.dtype == "float32" and _WANTS_DOUBLES.search(message):
+            yield tuple(replace(each, dtype="float64") if each.dtype == "float32" else each for each in trial.specs)
         if spec.dtype in {"int64", "bool"} and _WANTS_FLOATS.search(message):
             yield _with(trial.specs, index, replace(spec, dtype="float32", low=None, high=None))
 

@@ -1,0 +1,137 @@
+"""Inputs that are no tensor but hold several: dictionaries, objects with attributes, lists.
+
+The code of `forward` says which entries it reads; an entry that it reads elsewhere is learnt from the error of a trial.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from memlint.base.frames import line_of, text_of
+from memlint.targets.workload import CONSTANT, InputSpec
+from memlint.workloads.guess.forward_names import guess_input
+from memlint.workloads.guess.layers import entry_layers, input_of
+from memlint.workloads.guess.trial_forward import Trial
+from memlint.workloads.model_sizes import ModelSizes
+from memlint.workloads.name_table import OF_GRAPHS
+
+_LARGEST_MAP = 4
+"""Reduction of the image in the first of several feature maps; each further one has half the sides."""
+_NO_TENSOR = re.compile(r"invalid data type 'str'|'Tensor' object has no attribute '(\w+)'|only supports Tensor or")
+"""PyTorch's messages where code takes a tensor for a dictionary or an object."""
+_KEY = re.compile(r"\[['\"](\w+)['\"]\]|\.get\(['\"](\w+)|['\"](\w+)['\"] in\b")
+
+
+def entries(model: nn.Module, spec: InputSpec, sizes: ModelSizes) -> tuple[InputSpec, ...]:
+    """Return the tensors of the list that `forward` takes under the name of `spec`: that alone if it takes no list.
+
+    It is a list if the code goes over it and counts it, or beside a list of layers: these then say what each tensor is.
+    """
+    lists = [each for each in model.modules() if isinstance(each, nn.ModuleList) and len(each) > 1]
+    goes_over, counts = _uses_as_list(model, spec.name)
+    if not (goes_over or counts) or not ((goes_over and counts) or lists):
+        return (spec,)
+    are_maps = lists and len(spec.shape) == 4
+    first = [next(iter(entry_layers(each)), ("", each))[1] for each in (lists[0] if are_maps else ())]
+    taken = [input_of(f"{spec.name}.{place}", layer, sizes) for place, layer in enumerate(first)]
+    if not taken or any(each is None or len(each.shape) != 4 for each in taken):
+        return (replace(spec, name=f"{spec.name}.0"),)
+    return tuple(_as_map(each, place) for place, each in enumerate(taken) if each is not None)
+
+
+def _as_map(spec: InputSpec, place: int) -> InputSpec:
+    """Return the feature map at a place of a pyramid over an image."""
+    sides = (max(1, side // (_LARGEST_MAP << place)) for side in spec.shape[2:] if isinstance(side, int))
+    return replace(spec, shape=(*spec.shape[:2], *sides))
+
+
+def _uses_as_list(model: nn.Module, name: str) -> tuple[bool, bool]:
+    """Return whether `forward` goes over the parameter, and whether it counts it or takes items at a variable."""
+    nodes = list(ast.walk(_forward(type(model))))
+    loops = [node.iter for node in nodes if isinstance(node, ast.For | ast.comprehension)]
+    over = [part for each in loops for part in ([each] if isinstance(each, ast.Name) else getattr(each, "args", ()))]
+    goes_over = any(isinstance(each, ast.Name) and each.id == name for each in over)
+    counted = any(isinstance(node, ast.Call) and ast.unparse(node) == f"len({name})" for node in nodes)
+    taken = [node.slice for node in nodes if isinstance(node, ast.Subscript) and ast.unparse(node.value) == name]
+    return goes_over, counted or any(isinstance(each, ast.Name) for each in taken)
+
+
+def learnt(trial: Trial, sizes: ModelSizes) -> Iterator[tuple[InputSpec, ...]]:
+    """Yield the inputs of a trial with the entry that its code looked for and did not find in an input."""
+    error = trial.error
+    owners = dict.fromkeys(spec.name.partition(".")[0] for spec in trial.specs if re.search(r"\.(?!\d)", spec.name))
+    if isinstance(error, KeyError | AttributeError) and owners and error.args and str(error.args[0]).isidentifier():
+        yield from (_with_entry(trial.specs, owner, str(error.args[0]), sizes) for owner in owners)
+    elif error is not None and (missed := _NO_TENSOR.search(text_of(error))) is not None:
+        keys = [missed[1]] if missed[1] else ["".join(groups) for groups in _KEY.findall(line_of(error))]
+        tensors = [spec.name for spec in trial.specs if spec.dtype != CONSTANT and "." not in spec.name]
+        for owner in sorted(tensors, key=lambda name: name not in trial.inputs_in_scope):
+            if keys and not hasattr(Tensor, keys[0]):
+                yield _with_entry(trial.specs, owner, keys[0], sizes)
+
+
+def _with_entry(specs: tuple[InputSpec, ...], owner: str, key: str, sizes: ModelSizes) -> tuple[InputSpec, ...]:
+    """Return `specs` with another entry of the input `owner`, which is no tensor itself.
+
+    An entry that makes the input a graph changes what the others are.
+    """
+    known = {spec.name.rpartition(".")[2]: spec for spec in specs if spec.name.startswith(f"{owner}.")}
+    names = frozenset({*known, key})
+
+    def guess(name: str) -> InputSpec:
+        parameter = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return replace(guess_input(parameter, sizes.model, names, sizes), name=f"{owner}.{name}")
+
+    kept = [spec for spec in specs if spec.name != owner and spec not in known.values()]
+    return (*kept, *(guess(name) if key in OF_GRAPHS else spec for name, spec in known.items()), guess(key))
+
+
+def _forward(kind: type[nn.Module]) -> ast.Module:
+    """The code of `forward`; empty where nobody sees it."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def fields(model: nn.Module, name: str) -> tuple[str, ...]:
+    """Names under which the code of `forward` reads its parameter `name`: keys of a dictionary, or attributes.
+
+    So batches of dictionaries and of TensorDict are read, and PyG's `data.x` and `data.edge_index`. What every tensor
+    has is none of them, nor are counts.
+    """
+    nodes = list(ast.walk(_forward(type(model))))
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    keys: list[object] = []
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="get"), args=[ast.Constant(value=key), *_]):
+                keys += [key] if owner == name else []
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=key), ctx=ast.Load()):
+                keys += [key] if owner == name else []
+            case ast.Attribute(value=ast.Name(id=owner), attr=key, ctx=ast.Load()) if node not in called:
+                keys += [key] if owner == name else []
+    of_all = (key for key in dict.fromkeys(keys) if isinstance(key, str) and not hasattr(Tensor, key))
+    return tuple(key for key in of_all if not key.startswith("num_") and key != "batch_size")
+
+
+def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:
+    """Names that the code of `forward`, in the mode of `model`, takes its parameter `name` apart into."""
+    tree = _forward(type(model))
+    skipped = {
+        each
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("self.training", "not self.training")
+        for each in (node.orelse if (ast.unparse(node.test) == "self.training") is model.training else node.body)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and node not in skipped and ast.unparse(node.value) == name:
+            target = node.targets[0]
+            if isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
+                return tuple(each.id for each in target.elts if isinstance(each, ast.Name))
+    return ()
