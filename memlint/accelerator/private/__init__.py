@@ -285,6 +285,12 @@ BatchNorm = batchnorm._BatchNorm
 """The base class of batch normalisations."""
 InstanceNorm = instancenorm._InstanceNorm
 """The base class of instance normalisations."""
+call_module: Callable[..., Any] = torch.nn.Module._wrapped_call_impl
+"""A module's `__call__` as PyTorch defines it."""
+CALL_COMPILED = "_compiled_call_impl"
+"""Name of the attribute of a module with what takes the place of `call_uncompiled`."""
+call_uncompiled: Attribute = attrgetter("_call_impl")
+"""What a module's call does if it is not compiled."""
 LoadedKeys: Any = module._IncompatibleKeys
 """The type that `load_state_dict` returns: missing and unexpected keys."""
 forward_hooks: Callable[[Any], dict[int, Any]] = attrgetter("_forward_hooks")
