@@ -1,13 +1,14 @@
 """The facade, put away while PyTorch compiles: PyTorch's own code then finds its own functions."""
 
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.private import MAKE_WRAPPER, call_module
+from memlint.accelerator.private import MAKE_WRAPPER, TRITON_CHECKS, call_module
 from memlint.cuda.facade import early_names, queries
 from memlint.cuda.simulated import MISSING, Simulated
 
@@ -24,6 +25,9 @@ def kept_while_compiling(running: Simulated) -> Collection[tuple[Any, str]]:
     if not running.cuda:
         return KEPT
     return KEPT | {(owner, name) for owner, name, _ in queries.patches(running)}
+
+
+_TRITON = "triton"
 
 
 class Facade:
@@ -53,6 +57,7 @@ class Facade:
         listening, observers[:] = list(observers), []
         shown = {(owner, name): vars(owner).get(name, MISSING) for owner, name, _ in self._others}
         self._depth = 1
+        triton = _hide_triton()
         try:
             for owner, name, original, _ in self._replaced:
                 _set(owner, name, original)
@@ -67,7 +72,31 @@ class Facade:
                 _set(owner, name, value)
             early_names.exchange(self._back)
             observers[:] = listening
+            _show_triton(triton)
             self._depth = 0
+
+
+def _hide_triton() -> dict[str, Any]:
+    """Let PyTorch find no Triton, installed or not; return its modules."""
+    modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == _TRITON}
+    for name in modules:
+        del sys.modules[name]
+    sys.modules[_TRITON] = None  # type: ignore[assignment]  # its import fails
+    _ask_again()
+    return modules
+
+
+def _show_triton(modules: Mapping[str, Any]) -> None:
+    sys.modules.pop(_TRITON, None)
+    sys.modules.update(modules)
+    _ask_again()
+
+
+def _ask_again() -> None:
+    """Let PyTorch forget if there is a Triton."""
+    for value in vars(TRITON_CHECKS).values():
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
 
 
 def _set(owner: Any, name: str, value: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import backend, state
-from memlint.accelerator.private import RAW_STREAM, DispatchKey, compiled
+from memlint.accelerator.private import RAW_STREAM, TRITON_CHECKS, DispatchKey, compiled
 from memlint.accelerator.private.compilation import (
     DEVICE_GUARD,
     EMPTY_ON_GPU,
@@ -21,12 +21,12 @@ from memlint.accelerator.private.compilation import (
     CudaInterface,
     Kernel,
     attribute_users,
+    compile_metrics,
     cudagraph_checks,
     guards,
     load_module,
     run_with_state,
     scheduler,
-    triton_checks,
     vector_instructions,
 )
 from memlint.base.patching import Patch
@@ -82,16 +82,14 @@ def _alignments(divisible_by_16: Any = None, *_: Any) -> dict[tuple[Any, ...], l
 
 def _load(cls: Any, *args: Any, **options: Any) -> Any:
     """Stand in for `PyCodeCache.load_by_key_path`: generated modules find something of Triton's name."""
-    shown = {name: sys.modules.get(name) for name in _TRITON}
+    shown = {name: sys.modules[name] for name in _TRITON if name in sys.modules}
     sys.modules.update({name: _NoTriton(name) for name in _TRITON})
     try:
         return load_module(cls, *args, **options)
     finally:
-        for name, module in shown.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
+        for name in _TRITON:
+            sys.modules.pop(name, None)
+        sys.modules.update(shown)
 
 
 def _empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -143,7 +141,8 @@ def patches(running: Simulated) -> list[Patch]:
         (Kernel, "codegen_kernel", _without_source),
         *((module, "AttrsDescriptorWrapper", _alignments) for module in attribute_users),
         (scheduler, "has_triton", lambda *_: True),
-        (triton_checks, "triton_hash_with_backend", lambda: "none"),
+        (compile_metrics, "has_triton", lambda *_: False),
+        (TRITON_CHECKS, "triton_hash_with_backend", lambda: "none"),
         (cudagraph_checks, "check_caching_allocator_for_cudagraphs", lambda *_: None),
         (torch.cuda, "default_generators", (_Generator(),)),
         (torch.cuda, DEVICE_GUARD, lambda *_: nullcontext()),

@@ -26,7 +26,7 @@ from torch._library import custom_ops
 from torch._subclasses import fake_tensor
 from torch.autograd import Variable
 from torch.nn.modules import batchnorm, conv, instancenorm, module
-from torch.utils import _device, _python_dispatch, _pytree, backend_registration
+from torch.utils import _device, _python_dispatch, _pytree, _triton, backend_registration
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import worker
 
@@ -303,6 +303,11 @@ hook_tables: Callable[[Any], tuple[dict[int, Any], ...]] = attrgetter(
 )
 """Both, and what else a module keeps of them by number."""
 
+
+# --- Triton
+
+TRITON_CHECKS: Any = _triton
+"""The module that asks what of Triton is there, and remembers it."""
 
 # --- Loading of data
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from torch._dynamo import convert_frame, device_interface, trace_rules
+from torch._dynamo import convert_frame, device_interface, trace_rules, utils
 from torch._dynamo.hooks import Hooks
 from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, scheduler
 from torch._inductor.async_compile import AsyncCompile
@@ -20,7 +20,6 @@ from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.runtime import hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _triton
 
 # --- TorchDynamo
 
@@ -28,6 +27,8 @@ COMPILE_FRAME = "_compile"
 """Name of the function of `convert_frame` that compiles one frame."""
 convert_frame = convert_frame
 """The module that compiles frames."""
+compile_metrics: Any = utils
+"""The module that says after each compilation how long it took, and with which Triton."""
 HookTypes = Hooks
 """Functions that Dynamo calls on the way, among them the filter of guards."""
 reset: Callable[[], None] = torch._dynamo.reset
@@ -92,8 +93,6 @@ cudagraph_pools: Any = cudagraph_trees
 """The module with the pools of CUDA graphs; its import fails while a GPU is simulated."""
 cudagraph_checks: Any = cudagraph_utils
 """The module that asks if CUDA graphs are possible."""
-triton_checks: Any = _triton
-"""The module that asks what of Triton is there."""
 vector_instructions: Any = cpu_vec_isa
 """The module that asks which vector instructions a CPU has, with the help of a C++ compiler."""
 run_with_state: Any = graphsafe_run_with_rng_state
