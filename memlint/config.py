@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Dtype, Mode, dtype_named, parse_context, parse_nbytes
+from memlint.base.units import LARGEST_SIZE, Compile, Dtype, Mode, dtype_named, parse_context, parse_nbytes
 
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
 
@@ -104,6 +104,8 @@ class Settings(_Table):
     torch: str | None = None
     context: Context | None = None
     """Measured bytes that a process has on the GPU beside PyTorch's memory."""
+    compile: Compile | None = None
+    """Simulation of `torch.compile`: see `memlint.targets.workload.Workload`."""
     strategy: str | None = None
     world_size: Size | None = None
     rank: Annotated[int, Field(ge=0)] | Literal["worst"] | None = None

@@ -36,7 +36,7 @@ class _StandIn(ModuleType):
             raise AttributeError(name)
         if f"{self.__name__}.{name}" in WITHOUT_THE_REST:
             return _alone(f"{self.__name__}.{name}")
-        _remove()
+        make_room()
         return getattr(import_module(self.__name__), name)
 
 
@@ -172,7 +172,7 @@ def _become_real(stand_in: ModuleType) -> ModuleType:
     return real
 
 
-def _remove() -> None:
+def make_room() -> None:
     """Make room for the real TorchDynamo."""
     for name in (DYNAMO, UTILS, *WITHOUT_THE_REST):
         if isinstance(sys.modules.get(name), _StandIn):
@@ -194,6 +194,10 @@ def install() -> None:
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             sys.modules[name] = module = kind(name)
             module.__spec__ = spec  # code that checks if TorchDynamo is installed looks for this
+
+
+compile_really = torch.compile
+"""PyTorch's own `torch.compile`."""
 
 
 class Compilation:

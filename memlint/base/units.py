@@ -32,6 +32,7 @@ Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
 Mode: TypeAlias = Literal["train", "inference"]
+Compile: TypeAlias = Literal["off", "auto", "on"]
 
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(

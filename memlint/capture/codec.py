@@ -50,7 +50,7 @@ _NONE: Final = -1
 """For a place, a number or a text that is missing."""
 _OF_WORKLOAD: Final = (
     *("name", "target", "path", "qualname", "mode", "batch", "dtype", "optimizer", "gpu", "torch", "context"),
-    *("allocator", "strategy", "world_size", "rank", "origin"),
+    *("allocator", "compile", "strategy", "world_size", "rank", "origin"),
 )
 _OF_TRACE: Final = ("num_steps", "torch", "device", "reads_allocator")
 _OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "memlint")

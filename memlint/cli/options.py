@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from memlint.base.errors import UsageError
-from memlint.base.units import DTYPES, Mode, dtype_named
+from memlint.base.units import DTYPES, Compile, Mode, dtype_named
 from memlint.report.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
         torch_option(of),
         context_option(of),
+        compile_option(of),
         click.option("--strategy", metavar="NAME", help=f"{of}ddp, fsdp, hsdp:2x4, tp:8 or tp:8+fsdp, with --ranks."),
         click.option("--ranks", "world_size", type=click.IntRange(min=1), metavar="N", help=f"{of}How many there are."),
         click.option("--rank", metavar="K", callback=rank_of, help=f"{of}Which of them is simulated, or worst."),
@@ -119,6 +120,15 @@ def context_option(of: str = "") -> Callable[[Callable[..., None]], Callable[...
         "--context",
         metavar="SIZE",
         help=f"{of}CUDA context as measured there, such as 512MiB, or a line of nvidia-smi; else a range by GPU.",
+    )
+
+
+def compile_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Simulation of `torch.compile`."""
+    return click.option(
+        "--compile",
+        type=click.Choice(get_args(Compile)),
+        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: off]",
     )
 
 

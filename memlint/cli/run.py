@@ -7,7 +7,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
-from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, context_option, rank_of, torch_option
+from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, compile_option, context_option, rank_of, torch_option
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 
@@ -56,6 +56,7 @@ class _Run(click.Command):
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
 @torch_option()
 @context_option()
+@compile_option()
 @click.option("--budget", metavar="SIZE", help="Most device memory it may take, such as 24GiB.")
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
 @CHECK_OPTIONS

@@ -101,7 +101,10 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
     return Targets(settings, root, (place,) if file is not None and file.suffix == ".py" else (), (request,))
 
 
-_OF_TRACE = ("batch", "dimensions", "dtype", "mode", "optimizer", "torch", "context", "strategy", "world_size", "rank")
+_OF_TRACE = (
+    *("batch", "dimensions", "dtype", "mode", "optimizer", "torch", "context", "compile"),
+    *("strategy", "world_size", "rank"),
+)
 """Settings that decide what a program does, and not how it is looked at."""
 
 

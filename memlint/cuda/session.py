@@ -22,7 +22,7 @@ from memlint.cuda.facade import (
     serialization,
 )
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, quantized, recurrent
-from memlint.cuda.simulated import Simulated
+from memlint.cuda.simulated import MISSING, Replaced, Simulated
 from memlint.cuda.workspaces import Workspaces
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
@@ -32,13 +32,18 @@ __all__ = ["virtual_device"]
 
 @contextlib.contextmanager
 def virtual_device(
-    device: Device, allocator: AllocatorSettings | None = None, *, for_program: bool = True
+    device: Device,
+    allocator: AllocatorSettings | None = None,
+    *,
+    for_program: bool = True,
+    compiles: bool = False,
 ) -> Iterator[Ledger]:
     """Show the process `device` and record every storage in the given Ledger.
 
     Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` are the settings behind
     the program's readings of reserved memory; PyTorch's defaults if None. If only kernels run and no program, functions
-    that modules imported from PyTorch before may stay. Raises TraceError when nested.
+    that modules imported from PyTorch before may stay. If it `compiles`, what the program asks `torch.compile` for is
+    simulated (`memlint.compile`), and otherwise left out. Raises TraceError when nested.
     """
     outer = state.current
     if isinstance(outer, Simulated):
@@ -56,6 +61,7 @@ def virtual_device(
         device=device,
         allocator=allocator or AllocatorSettings(),
         workspaces=Workspaces(device),
+        compiles=compiles,
     )
     with contextlib.ExitStack() as exits:
         exits.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -64,7 +70,11 @@ def virtual_device(
         if device.is_cuda:
             exits.enter_context(backend.cuda_factories())
         replaced = early_names.patched_everywhere if for_program else patched
-        exits.enter_context(replaced(_patches(running)))
+        patches = _patches(running)
+        running.facade = [
+            Replaced(owner, name, vars(owner).get(name, MISSING), value) for owner, name, value in patches
+        ]
+        exits.enter_context(replaced(patches))
         exits.enter_context(running.exits)
         preexisting_tensors.begin()
         yield running.ledger

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.accelerator import state
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -13,6 +14,20 @@ from memlint.memory.devices import Device
 
 if TYPE_CHECKING:
     from memlint.cuda.workspaces import Workspaces
+
+
+MISSING: Any = object()
+"""The value of an attribute that its owner inherits or does not have."""
+
+
+class Replaced(NamedTuple):
+    """An attribute that the facade replaces."""
+
+    owner: Any
+    name: str
+    original: Any
+    """`MISSING` if the owner itself has none of that name."""
+    value: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +53,12 @@ class Simulated(state.State):
     """Bytes of symmetric memory, which other GPUs read and write."""
     reads_allocator: bool = False
     """True if the program has read figures of the caching allocator."""
+    facade: Sequence[Replaced] = ()
+    """All that is replaced in PyTorch while the program runs."""
+    compiles: bool = False
+    """True if compilations that the program asks for are simulated; otherwise they are left out."""
+    compilation: Any = None
+    """Those that were asked for, as `compile.simulation.Compilation`; None as long as there is none."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """Number of streams of each priority that the program made, by the priority's distance from 0."""
 

@@ -16,7 +16,7 @@ from memlint.memory.context import loads_everything
 from memlint.memory.records import Assumption, Phase, computes_on_gpu, has_parameters
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
-from memlint.session.target import of_context, of_torch, prepare, uncompiled
+from memlint.session.target import of_compilation, of_context, of_torch, prepare
 from memlint.source.required_packages import required_packages
 from memlint.targets.script import Script
 from memlint.targets.workload import DEFAULT_GPU, Workload
@@ -99,7 +99,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
     given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
-    known = (*given, *of_torch(workload, device), *of_context(device), *uncompiled(), *without)
+    known = (*given, *of_torch(workload, device), *of_context(device), *of_compilation(simulated=False), *without)
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),

@@ -18,6 +18,8 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_fields
+from memlint.compile import requests
+from memlint.compile.fallback import not_compiled
 from memlint.cuda.versions import torch_version
 from memlint.libraries import installation
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -45,12 +47,13 @@ if TYPE_CHECKING:
     from memlint.worker.protocol import Request
     from memlint.workloads.construction.program import Program
 
-_UNCOMPILED = Assumption(
-    "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
+_UNCOMPILED = (
+    "torch.compile is left out: what it would compile runs eagerly, and may take less memory; --compile auto simulates it"
 )
+_COMPILED = "torch.compile is simulated as torch {torch} compiles for this device, but for what is timed on it"
 _OVERRIDES = (
     *("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch", "context"),
-    *("strategy", "world_size", "rank"),
+    *("compile", "strategy", "world_size", "rank"),
 )
 _READ_SINCE = (2, 1)
 """The first version for which the memory that kernels take is known, at least in part."""
@@ -59,7 +62,11 @@ _READ_SINCE = (2, 1)
 def prepare(request: Request) -> None:
     """Arm this process for the code of a target: what its libraries, decorators and errors then do."""
     torchvision_schemas.install()
-    lazy_imports.run_eagerly()
+    tables = [table.get("compile") for table in request.settings.workload]
+    if {request.settings.compile, *tables} <= {None, "off"}:
+        lazy_imports.run_eagerly()
+    else:
+        requests.install()
     installation.install(request.settings.op)
 
 
@@ -82,16 +89,15 @@ class Traced:
         device = workload.device
         completed, assumptions = complete(workload, root)
         write_smaller(_smaller(completed))
-        program = completed_program(completed, root)
         settings = AllocatorSettings.parse(completed.allocator)
-        trace = trace_of_workload(program, device, settings)
+        completed, program, trace = _traced(completed, device, settings, root)
         if program.declares_optimizer:
             completed = replace(completed, assumed=completed.assumed - {"optimizer"})
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         at_import = (*placeholders.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
-        program.assumptions += (*of_torch(workload, device), *of_context(device), *uncompiled())
+        program.assumptions += (*of_torch(workload, device), *of_context(device))
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
             text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
             program.assumptions.append(Assumption(text, None))
@@ -281,10 +287,36 @@ def of_context(device: Device) -> tuple[Assumption, ...]:
     return (Assumption(f"{VARIABLE}: the CUDA context has every module of PyTorch and its libraries", None),)
 
 
-def uncompiled() -> Iterator[Assumption]:
-    """Say that something is to be compiled, and is not."""
+def of_compilation(*, simulated: bool) -> Iterator[Assumption]:
+    """Say what became of what the program asks `torch.compile` for, if it has run."""
     if lazy_imports.Compilation.is_requested:
-        yield _UNCOMPILED
+        text = _COMPILED.format(torch=torch.__version__.split("+")[0]) if simulated else _UNCOMPILED
+        yield Assumption(text, None)
+
+
+def _traced(
+    completed: Workload, device: Device, settings: AllocatorSettings, root: Path
+) -> tuple[Workload, Program, Trace]:
+    """Trace a Workload, eagerly where its compilation cannot be simulated; raises what the eager step raises.
+
+    The first result is the Workload as it was traced.
+    """
+    program = completed_program(completed, root)
+    lazy_imports.Compilation.is_requested = False
+    try:
+        trace = trace_of_workload(program, device, settings)
+    except MemlintError as error:
+        if not lazy_imports.Compilation.is_requested or completed.compile == "off":
+            raise
+        reason = not_compiled(error)
+    else:
+        program.assumptions += of_compilation(simulated=program.compiles)
+        return completed, program, trace
+    eager = replace(completed, compile="off")
+    program = completed_program(eager, root)
+    trace = trace_of_workload(program, device, settings)
+    program.assumptions.append(reason)
+    return eager, program, trace
 
 
 def _smaller(workload: Workload) -> str:

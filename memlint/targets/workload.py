@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Literal, Self, get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Dtype, Mode, dtype_named, tensor_dtype_name
+from memlint.base.units import LARGEST_SIZE, Compile, Dtype, Mode, dtype_named, tensor_dtype_name
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device, device_named
 from memlint.memory.records import Assumption
@@ -184,6 +184,8 @@ class Workload:
     """Sizes of named dimensions besides the batch; `complete` adds the dimensions of the target and the inputs."""
     allocator: str = ""
     """Value of the program's `PYTORCH_ALLOC_CONF`."""
+    compile: Compile = "off"
+    """`off`: `torch.compile` is left out; `auto`: it is simulated; `on`: also for a model that nobody compiles."""
     strategy: str = ""
     """Distribution of the model over ranks, as in memlint.targets.strategy; empty: the target distributes itself."""
     world_size: int = 1
@@ -217,6 +219,10 @@ class Workload:
         if self.mode not in get_args(Mode):
             raise UsageError(
                 f"workload {self.name}: mode {self.mode!r} is unknown", f"Write one of {', '.join(get_args(Mode))}."
+            )
+        if self.compile not in get_args(Compile):
+            raise UsageError(
+                f"workload {self.name}: compile is {self.compile!r}", f"Write one of {', '.join(get_args(Compile))}."
             )
         if self.origin != "script":
             try:

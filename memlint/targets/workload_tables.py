@@ -16,7 +16,7 @@ from memlint.targets.workload import CONSTANT, InputSpec, Origin, Workload
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch", "context"),
-    *("inputs", "loss", "arguments", "adapter", "allocator", "strategy", "world_size", "rank"),
+    *("inputs", "loss", "arguments", "adapter", "allocator", "compile", "strategy", "world_size", "rank"),
 )
 """Keys of a table, in the order in which they are written."""
 
@@ -71,6 +71,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         "torch",
         "loss",
         "allocator",
+        "compile",
         "strategy",
         "arguments",
         "dimensions",
@@ -89,7 +90,8 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         )
     if "context" in table:
         table = {**table, "context": _context(table["context"], where)}
-    plain = ("mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "strategy", "world_size", "rank")
+    plain = ("mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "compile")
+    plain += ("strategy", "world_size", "rank")
     values = {key: table[key] for key in plain if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
     if table.get("inputs") is not None:
@@ -175,6 +177,7 @@ def workload_table(workload: Workload, base: Path | None = None) -> dict[str, ob
         "optimizer": _relative(workload.optimizer, base),
         "inputs": None if inputs is None else {spec.name: _input_value(spec) for spec in inputs},
         "loss": None if loss is None else _relative(loss, base),
+        "compile": workload.compile if workload.compile != "off" else None,
         "world_size": workload.world_size if workload.world_size > 1 else None,
     }
     return {key: value for key, value in settings.items() if value is not None}

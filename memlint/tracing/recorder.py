@@ -6,6 +6,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -369,6 +370,13 @@ def without_collector() -> Iterator[Callable[[], None]]:
         gc.unfreeze()
 
 
+def virtual_device_of(
+    program: Program, device: Device, allocator: AllocatorSettings | None
+) -> AbstractContextManager[Ledger]:
+    """The simulation of a program: see `virtual_device`; it compiles if the program's attribute `compiles` is True."""
+    return virtual_device(device, allocator, compiles=getattr(program, "compiles", False))
+
+
 def trace_program(
     program: Program,
     device: Device,
@@ -384,7 +392,7 @@ def trace_program(
     """
 
     def run() -> Recorded:
-        with without_collector() as collect_after_imports, virtual_device(device, allocator) as ledger:
+        with without_collector() as collect_after_imports, virtual_device_of(program, device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
             with observed(recorder):
                 program.setup()

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from memlint.accelerator.device import NAME
 from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import text_of, user_lines
-from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import Doubt, Storages, Streams, Trace
-from memlint.tracing.recorder import Program, trace_program, without_collector
+from memlint.tracing.recorder import Program, trace_program, virtual_device_of, without_collector
 from memlint.tracing.turns import in_turns
 
 
@@ -30,7 +29,7 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
     """Run two steps of a program for its storages alone: little more work than the steps; raises the same."""
 
     def run() -> Storages:
-        with without_collector() as collect_after_imports, virtual_device(device, allocator) as ledger:
+        with without_collector() as collect_after_imports, virtual_device_of(program, device, allocator) as ledger:
             program.setup()
             collect_after_imports()
             for _ in range(2):

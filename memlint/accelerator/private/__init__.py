@@ -26,7 +26,7 @@ from torch._library import custom_ops
 from torch._subclasses import fake_tensor
 from torch.autograd import Variable
 from torch.nn.modules import batchnorm, conv, instancenorm, module
-from torch.utils import _device, _python_dispatch, _pytree, backend_registration
+from torch.utils import _device, _python_dispatch, _pytree, _triton, backend_registration
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import worker
 
@@ -285,6 +285,12 @@ BatchNorm = batchnorm._BatchNorm
 """The base class of batch normalisations."""
 InstanceNorm = instancenorm._InstanceNorm
 """The base class of instance normalisations."""
+call_module: Callable[..., Any] = torch.nn.Module._wrapped_call_impl
+"""A module's `__call__` as PyTorch defines it."""
+CALL_COMPILED = "_compiled_call_impl"
+"""Name of the attribute of a module with what takes the place of `call_uncompiled`."""
+call_uncompiled: Attribute = attrgetter("_call_impl")
+"""What a module's call does if it is not compiled."""
 LoadedKeys: Any = module._IncompatibleKeys
 """The type that `load_state_dict` returns: missing and unexpected keys."""
 forward_hooks: Callable[[Any], dict[int, Any]] = attrgetter("_forward_hooks")
@@ -297,6 +303,11 @@ hook_tables: Callable[[Any], tuple[dict[int, Any], ...]] = attrgetter(
 )
 """Both, and what else a module keeps of them by number."""
 
+
+# --- Triton
+
+TRITON_CHECKS: Any = _triton
+"""The module that asks what of Triton is there, and remembers it."""
 
 # --- Loading of data
 

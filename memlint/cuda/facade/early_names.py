@@ -32,14 +32,14 @@ def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
         _known.update(names)
         _searched.clear()
     with patched(patches):
-        _exchange({id(before): value for before, value in pairs})
+        exchange({id(before): value for before, value in pairs})
         try:
             yield
         finally:
-            _exchange({id(value): before for before, value in pairs})
+            exchange({id(value): before for before, value in pairs})
 
 
-def _exchange(replacements: Mapping[int, Any]) -> None:
+def exchange(replacements: Mapping[int, Any]) -> None:
     """Replace functions, given by their `id`, wherever modules hold them."""
     for holder in _holders:
         _exchange_in(holder, replacements)

@@ -92,6 +92,11 @@ class Program:
         return self.workload.name
 
     @property
+    def compiles(self) -> bool:
+        """True if what it asks `torch.compile` for is simulated."""
+        return self.workload.compile != "off"
+
+    @property
     def targets(self) -> tuple[torch.Tensor, ...]:
         """The targets of a named loss, once a step was taken."""
         target = self.loss.target if isinstance(self.loss, NamedLoss) else None
@@ -136,6 +141,8 @@ class Program:
         self.called = self.model
         if strategy is not None and not strategy.cuts:
             self.called = wrapping.replicated(self.model, self.device)
+        if workload.compile == "on":
+            self.called.compile()
         if self.workload.mode == "train":
             if built.optimizer is not None:
                 self.optimizer = self._made_optimizer(self.model, built.optimizer)

@@ -1,0 +1,104 @@
+"""PyTorch's private names for the simulation of TorchDynamo, AOTAutograd and Inductor; see `private/__init__.py`.
+
+The import loads all three, some seconds' work. The names were checked with torch 2.13.
+"""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch._dynamo import convert_frame, device_interface, trace_rules, utils
+from torch._dynamo.hooks import Hooks
+from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, scheduler
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.codegen import triton_utils
+from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.runtime import hints
+from torch._prims.rng_prims import graphsafe_run_with_rng_state
+from torch._subclasses.fake_tensor import FakeTensor
+
+# --- TorchDynamo
+
+COMPILE_FRAME = "_compile"
+"""Name of the function of `convert_frame` that compiles one frame."""
+convert_frame = convert_frame
+"""The module that compiles frames."""
+compile_metrics: Any = utils
+"""The module that says after each compilation how long it took, and with which Triton."""
+HookTypes = Hooks
+"""Functions that Dynamo calls on the way, among them the filter of guards."""
+reset: Callable[[], None] = torch._dynamo.reset
+"""Forgets all that was compiled."""
+skip_package: Callable[[str], None] = trace_rules.add
+"""Lets Dynamo never look into a package."""
+CudaInterface: Any = device_interface.CudaInterface
+"""What Dynamo and Inductor ask about CUDA."""
+interfaces: dict[str, Any] = device_interface.device_interfaces
+"""All such interfaces by device."""
+interface_of: Callable[[str], Any] = device_interface.get_interface_for_device
+"""The interface of a device; the first call registers those of PyTorch."""
+worker_properties: dict[str, Any] = device_interface.caching_worker_device_properties
+"""Properties of GPUs by type of device, once they were asked for."""
+guards: Any = torch._C._dynamo.guards
+"""The C++ module whose functions allocate for generated code."""
+EMPTY_ON_GPU = "_empty_strided_cuda"
+"""Name of its function that allocates on the GPU."""
+EMPTY_ON_HOST = "_empty_strided_cpu"
+"""Name of its function that allocates on the host."""
+
+# --- Fakes
+
+NORMALIZE = "_normalize_fake_device"
+"""Name of the function of `FakeTensor` that gives the device of a new fake."""
+normalize_device: Callable[[torch.device], torch.device] = FakeTensor._normalize_fake_device
+"""The function of that name."""
+device_of_fake: Callable[[Any], torch.device] = attrgetter("_fake_device")
+"""The device of a fake in C++."""
+is_functional: Callable[[Any], bool] = torch._is_functional_tensor
+"""Tells whether a tensor is a wrapper of functionalization."""
+
+# --- Inductor
+
+functorch_config = functorch_config
+"""Settings of AOTAutograd."""
+inductor_config = inductor_config
+"""Settings of Inductor."""
+compilation: Any = compile_fx
+"""The module with Inductor's two entry points:"""
+COMPILE_GRAPH = "compile_fx"
+"""the name of that which Dynamo calls,"""
+COMPILE_INNER = "compile_fx_inner"
+"""and of that which lowers one graph of AOTAutograd."""
+CodeCache: Any = PyCodeCache
+"""Modules of generated code, by the path of their file."""
+LOAD = "load_by_key_path"
+"""Name of its function that imports such a module."""
+load_module: Callable[..., Any] = PyCodeCache.load_by_key_path.__func__  # type: ignore[attr-defined]
+"""The function of that name."""
+scheduler: Any = scheduler
+"""The module that decides what is fused."""
+Compiler: Any = AsyncCompile
+"""Makes kernels of their sources."""
+Kernel: Any = TritonKernel
+"""One kernel of Triton, while its source is generated."""
+hints: Any = hints
+"""Facts about kernels and devices."""
+attribute_users: tuple[Any, ...] = (hints, triton_utils)
+"""Modules that have `AttrsDescriptorWrapper` of Triton."""
+cudagraph_pools: Any = cudagraph_trees
+"""The module with the pools of CUDA graphs; its import fails while a GPU is simulated."""
+cudagraph_checks: Any = cudagraph_utils
+"""The module that asks if CUDA graphs are possible."""
+vector_instructions: Any = cpu_vec_isa
+"""The module that asks which vector instructions a CPU has, with the help of a C++ compiler."""
+run_with_state: Any = graphsafe_run_with_rng_state
+"""The operator that runs another with a given random state."""
+
+# --- Modules and CUDA
+
+DEVICE_GUARD = "_DeviceGuard"
+"""Name of the class of `torch.cuda` with which generated code changes the device."""

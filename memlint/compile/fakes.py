@@ -1,0 +1,56 @@
+"""Devices of fake tensors: the virtual device for C++, which has a guard for it, and the program's device for Python."""
+
+from typing import Any
+
+import torch
+
+from memlint.accelerator import engine, sparse
+from memlint.accelerator.device import DEVICE, NAME, real_device_of
+from memlint.accelerator.private import FakeTensor
+from memlint.accelerator.private.compilation import NORMALIZE, device_of_fake, is_functional, normalize_device
+from memlint.base.patching import Patch
+from memlint.cuda import autocast
+from memlint.cuda.facade import placement
+from memlint.cuda.kernels import composites
+from memlint.cuda.simulated import Simulated
+
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+_is_host = sparse.is_host
+
+
+def is_stored(tensor: torch.Tensor) -> bool:
+    """Return True if a virtual tensor has an entry in the ledger: fakes and functional wrappers have none."""
+    is_plain = not isinstance(tensor, FakeTensor) and type(tensor).__torch_dispatch__ is _NO_DISPATCH
+    return is_plain and not is_functional(tensor)
+
+
+def is_host(tensor: torch.Tensor) -> bool:
+    """`sparse.is_host` that takes tensors without an entry for the device's."""
+    return is_stored(tensor) and _is_host(tensor)
+
+
+def patches(running: Simulated) -> list[Patch]:
+    """Patches while a program that compiles runs: owner, name, replacement."""
+    shown = placement.CUDA if running.cuda else placement.CPU
+
+    def normalized(device: torch.device) -> torch.device:
+        return DEVICE if device.type in (NAME, shown.type) else normalize_device(device)
+
+    def device_shown_of_fake(fake: Any) -> torch.device:
+        if fake.fake_mode.in_kernel_invocation:
+            return torch.device("meta")
+        device = device_of_fake(fake)
+        return shown if device.type == NAME else device
+
+    def device_shown(tensor: torch.Tensor) -> torch.device:
+        device = real_device_of(tensor)
+        if device.type != NAME:
+            return device
+        return placement.device_of(tensor) if is_stored(tensor) else shown
+
+    return [
+        (FakeTensor, NORMALIZE, staticmethod(normalized)),
+        (FakeTensor, "device", property(device_shown_of_fake)),
+        (torch.Tensor, "device", property(device_shown)),
+        *((module, "is_host", is_host) for module in (autocast, composites, engine, placement)),
+    ]

@@ -1,0 +1,39 @@
+"""Why a compilation could not be simulated, and where."""
+
+import re
+import traceback
+from collections.abc import Iterator
+
+from memlint.accelerator.device import NAME
+from memlint.base.errors import MemlintError
+from memlint.base.frames import chain, text_of
+from memlint.base.ownership import is_users
+from memlint.memory.records import Assumption, Frame
+
+_TEXT = "torch.compile could not be simulated, and what it would compile runs eagerly: {}"
+_PLACE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+"""A line of the program as TorchDynamo writes it into its messages."""
+_MOST = 200
+"""Letters of a reason."""
+
+
+def not_compiled(error: BaseException) -> Assumption:
+    """Return the assumption that the step runs eagerly, because of `error`."""
+    links = list(chain(error))
+    own = [link for link in links if not isinstance(link, MemlintError)] or links
+    cause = next((link for link in own if getattr(link, "inner_exception", None) is None), own[0])
+    first = next(iter(text_of(cause).strip().splitlines()), "")
+    reason = f"{type(cause).__name__}: {first}" if first else type(cause).__name__
+    reason = reason if len(reason) <= _MOST else f"{reason[: _MOST - 3]}..."
+    places = [place for link in links for place in _places(link)]
+    return Assumption(_TEXT.format(reason.replace(NAME, "cuda")), places[-1] if places else None)
+
+
+def _places(error: BaseException) -> Iterator[Frame]:
+    """Yield the lines of the user's that an exception names or went through, the innermost last."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if is_users(frame.filename):
+            yield Frame(frame.filename, frame.lineno or 0, frame.name)
+    for found in _PLACE.finditer(text_of(error)):
+        if is_users(found["path"]):
+            yield Frame(found["path"], int(found["line"]), found["function"])

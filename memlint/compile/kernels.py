@@ -1,0 +1,166 @@
+"""Kernels that Inductor generates, and how its wrappers allocate: kernels are neither written nor compiled nor run."""
+
+import itertools
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memlint.accelerator import backend, state
+from memlint.accelerator.private import RAW_STREAM, TRITON_CHECKS, DispatchKey, compiled
+from memlint.accelerator.private.compilation import (
+    DEVICE_GUARD,
+    EMPTY_ON_GPU,
+    EMPTY_ON_HOST,
+    LOAD,
+    CodeCache,
+    Compiler,
+    CudaInterface,
+    Kernel,
+    attribute_users,
+    compile_metrics,
+    cudagraph_checks,
+    guards,
+    load_module,
+    run_with_state,
+    scheduler,
+    vector_instructions,
+)
+from memlint.base.patching import Patch
+from memlint.cuda.facade import placement
+from memlint.cuda.simulated import Simulated
+
+_TRITON = ("triton", "triton.language")
+_numbers = itertools.count()
+
+
+class _NoKernel:
+    """What stands where a compiled kernel would: it writes into tensors that exist, and allocates nothing."""
+
+    n_regs = n_spills = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def run(self, *_: Any, **__: Any) -> None:
+        """Do nothing."""
+
+    __call__ = run
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.run
+
+
+class _NoTriton(ModuleType):
+    """What generated modules import in the place of Triton."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _NoTriton(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **_: Any) -> Any:
+        return args[0] if args and callable(args[0]) else self
+
+
+def _without_source(kernel: Any, _name: str | None = None) -> str:
+    """Stand in for `TritonKernel.codegen_kernel`: what the call of the kernel needs of it is that it has arguments."""
+    kernel.triton_meta = {"signature": {}, "device": None, "constants": {}, "configs": []}
+    kernel.inductor_meta = {}
+    return f"# kernel {next(_numbers)}"
+
+
+def _alignments(divisible_by_16: Any = None, *_: Any) -> dict[tuple[Any, ...], list[list[Any]]]:
+    """Stand in for Triton's description of aligned arguments."""
+    return {(each,): [["tt.divisibility", 16]] for each in divisible_by_16 or ()}
+
+
+def _load(cls: Any, *args: Any, **options: Any) -> Any:
+    """Stand in for `PyCodeCache.load_by_key_path`: generated modules find something of Triton's name."""
+    shown = {name: sys.modules[name] for name in _TRITON if name in sys.modules}
+    sys.modules.update({name: _NoTriton(name) for name in _TRITON})
+    try:
+        return load_module(cls, *args, **options)
+    finally:
+        for name in _TRITON:
+            sys.modules.pop(name, None)
+        sys.modules.update(shown)
+
+
+def _empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    with state.current.placed(on_host=False):
+        return backend.empty_strided(size, stride, dtype)
+
+
+def _empty_on_host(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    with state.current.placed(on_host=True):
+        return backend.empty_strided(size, stride, dtype)
+
+
+class _Generator(torch.Generator):
+    """The GPU's generator: its states are no memory of the device."""
+
+    device = placement.CUDA
+
+    def clone_state(self) -> Any:
+        """Return another."""
+        return _Generator()
+
+    def graphsafe_get_state(self) -> Any:
+        """Return it."""
+        return self
+
+    def graphsafe_set_state(self, _state: Any) -> None:
+        """Do nothing."""
+
+
+@run_with_state.py_impl(DispatchKey.PrivateUse1)  # type: ignore[untyped-decorator]
+def _run_with_state(op: Any, *args: Any, rng_state: Any = None, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
+
+
+def patches(running: Simulated) -> list[Patch]:
+    """Patches while a program that compiles runs: owner, name, replacement."""
+    everywhere = [
+        (Compiler, "triton", lambda _self, name, *_, **__: _NoKernel(name)),
+        (Compiler, "cpp_pybinding", lambda *_, **__: _NoKernel("")),
+        (Compiler, "wait", lambda *_: None),
+        (CodeCache, LOAD, classmethod(_load)),
+        (guards, EMPTY_ON_HOST, _empty_on_host),
+    ]
+    if not running.cuda:
+        return [*everywhere, (vector_instructions, "valid_vec_isa_list", list)]
+    return [
+        *everywhere,
+        (guards, EMPTY_ON_GPU, _empty_on_gpu),
+        (Kernel, "codegen_kernel", _without_source),
+        *((module, "AttrsDescriptorWrapper", _alignments) for module in attribute_users),
+        (scheduler, "has_triton", lambda *_: True),
+        (compile_metrics, "has_triton", lambda *_: False),
+        (TRITON_CHECKS, "triton_hash_with_backend", lambda: "none"),
+        (cudagraph_checks, "check_caching_allocator_for_cudagraphs", lambda *_: None),
+        (torch.cuda, "default_generators", (_Generator(),)),
+        (torch.cuda, DEVICE_GUARD, lambda *_: nullcontext()),
+        (compiled, RAW_STREAM, lambda *_: 0),
+        *((CudaInterface, name, staticmethod(answer)) for name, answer in _ANSWERS.items()),
+        *((CudaInterface, name, staticmethod(getattr(torch.cuda, name))) for name in _OF_CUDA),
+    ]
+
+
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    "raise_if_triton_unavailable": lambda *_: None,
+    "is_triton_capable": lambda *_: True,
+    "get_raw_stream": lambda *_: 0,
+}
+"""Answers to what Dynamo and Inductor ask about CUDA that `torch.cuda` does not give."""
+_NAMES = """
+    current_device set_device device_count current_stream synchronize get_device_properties memory_allocated
+    is_bf16_supported stream set_stream
+"""
+_OF_CUDA = _NAMES.split()
+"""Questions that `torch.cuda` answers, as the program sees it."""

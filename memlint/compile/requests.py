@@ -1,0 +1,55 @@
+"""`torch.compile` in a program: compiled where its simulation compiles, and eager anywhere else."""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memlint.accelerator import lazy_imports, state
+from memlint.accelerator.private import CALL_COMPILED, call_uncompiled
+from memlint.compile.facade import Facade, kept_while_compiling
+from memlint.cuda.simulated import Simulated
+
+
+def compile_where_simulated(model: Any = None, **options: Any) -> Any:
+    """Stand in for `torch.compile`. A module is compiled in place: the program finds it under its own name."""
+    if model is None:
+        return functools.partial(compile_where_simulated, **options)
+    if isinstance(model, torch.nn.Module):
+        setattr(model, CALL_COMPILED, _compiled(call_uncompiled(model), options))
+        return model
+    return _compiled(model, options)
+
+
+def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    made: tuple[weakref.ref[Any], Callable[..., Any]] | None = None
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal made
+        lazy_imports.Compilation.is_requested = True
+        running = state.current
+        if not isinstance(running, Simulated) or not running.compiles:
+            return function(*args, **kwargs)
+        compilation = running.compilation or _begin(running)
+        if made is None or made[0]() is not compilation:
+            made = weakref.ref(compilation), compilation.compiled(function, options)
+        return made[1](*args, **kwargs)
+
+    return run
+
+
+def _begin(running: Simulated) -> Any:
+    """Load what compiles, and let it compile until the simulation ends."""
+    with Facade(running).away():
+        lazy_imports.make_room()
+        from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
+    running.compilation = running.exits.enter_context(compiling(running, Facade(running, kept_while_compiling(running))))
+    return running.compilation
+
+
+def install() -> None:
+    """Let `torch.compile` compile in this process where a program's simulation compiles."""
+    torch.compile = compile_where_simulated

@@ -1,0 +1,157 @@
+"""Compilations of one program: everything that is replaced in TorchDynamo, AOTAutograd and Inductor while it runs."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from memlint.accelerator import state
+from memlint.accelerator.lazy_imports import compile_really
+from memlint.accelerator.private.compilation import (
+    COMPILE_FRAME,
+    COMPILE_GRAPH,
+    COMPILE_INNER,
+    CudaInterface,
+    HookTypes,
+    compilation,
+    convert_frame,
+    functorch_config,
+    hints,
+    inductor_config,
+    interface_of,
+    interfaces,
+    reset,
+    skip_package,
+    worker_properties,
+)
+from memlint.base.patching import Patch, patched
+from memlint.compile import fakes, graphs, kernels
+from memlint.compile.facade import Facade
+from memlint.cuda.facade import placement
+from memlint.cuda.simulated import Simulated
+
+_SETTINGS: dict[str, Any] = {
+    "fx_graph_cache": False,
+    "max_autotune_gemm_backends": "ATEN",
+    "max_autotune_conv_backends": "ATEN",
+    "triton.cudagraphs": False,
+    "size_asserts": False,
+    "alignment_asserts": False,
+    "compile_threads": 1,
+}
+"""Settings of Inductor: nothing is timed, checked at run time, or kept for a program with a GPU to find."""
+_WITHOUT_GRAPHS = "CUDA graphs are left out of compiled code: their pools and copies of inputs are not counted"
+_make_tensor = torch.tensor
+
+skip_package("memlint")
+
+
+class Compilation:
+    """All compilations of one simulation."""
+
+    def __init__(self, running: Simulated, facade: Facade) -> None:
+        self._shown = "cuda" if running.cuda else "cpu"
+        self._facade = facade
+
+    def compiled(self, function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+        """Return the compiled `function`; `options` are those of `torch.compile`."""
+        with self._facade.away():
+            made: Callable[..., Any] = compile_really(function, **options)
+        return made
+
+    def patches(self) -> list[Patch]:
+        """Patches of entry points: owner, name, replacement."""
+        frame, graph, inner = (
+            getattr(convert_frame, COMPILE_FRAME),
+            getattr(compilation, COMPILE_GRAPH),
+            getattr(compilation, COMPILE_INNER),
+        )
+        facade, shown = self._facade, self._shown
+
+        def compile_frame(*args: Any, **kwargs: Any) -> Any:
+            args = tuple(self._without_guards(value) for value in args)
+            kwargs = {name: self._without_guards(value) for name, value in kwargs.items()}
+            with facade.away():
+                return frame(*args, **kwargs)
+
+        def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
+            with facade.away():  # a backward is compiled when it first runs, outside of Dynamo
+                graphs.name_shown_device(module, shown)
+                return inner(module, inputs, **kwargs)
+
+        def compile_graph(module: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            graphs.name_virtual_device(module, shown)
+            kwargs.setdefault("inner_compile", compile_inner)
+            settings = kwargs.get("config_patches") or {}
+            if settings.get("triton.cudagraphs"):
+                state.assume_once(_WITHOUT_GRAPHS)
+                kwargs["config_patches"] = {**settings, "triton.cudagraphs": False}
+            with patched([(torch, "tensor", _tensor)]):
+                return graph(module, inputs, *args, **kwargs)
+
+        return [
+            (convert_frame, COMPILE_FRAME, compile_frame),
+            (compilation, COMPILE_GRAPH, compile_graph),
+            (compilation, COMPILE_INNER, compile_inner),
+        ]
+
+    def _without_guards(self, hooks: Any) -> Any:
+        """Leave out guards that ask for a function in whose place the running program finds another."""
+        if not isinstance(hooks, HookTypes):
+            return hooks
+        given = hooks.guard_filter_fn
+
+        def keep(entries: Any) -> list[bool]:
+            asked = [True] * len(entries) if given is None else given(entries)
+            replaced = self._facade.originals
+            return [
+                keeps and not (entry.has_value and id(entry.value) in replaced)
+                for keeps, entry in zip(asked, entries, strict=True)
+            ]
+
+        return dataclasses.replace(hooks, guard_filter_fn=keep)
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
+    """Stand in for `torch.tensor` where Inductor makes examples for its patterns: C++ would copy to CUDA."""
+    if placement.is_gpu(device):
+        return torch.full((), data, dtype=dtype, device=device)
+    return _make_tensor(data, dtype=dtype, device=device, **options)
+
+
+@contextmanager
+def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
+    """Let `torch.compile` compile for the simulated device inside the block, and forget it all at its end."""
+    reset()
+    made = Compilation(running, facade)
+    with ExitStack() as exits:
+        exits.callback(reset)
+        if running.cuda:
+            exits.enter_context(_interface())
+        exits.enter_context(patched([*fakes.patches(running), *kernels.patches(running), *made.patches()]))
+        exits.enter_context(inductor_config.patch(_SETTINGS))
+        exits.enter_context(functorch_config.patch(enable_autograd_cache=False))
+        yield made
+
+
+@contextmanager
+def _interface() -> Iterator[None]:
+    """Let Dynamo and Inductor ask the simulated GPU."""
+    interface_of("cuda")
+    before = interfaces.get("cuda:0"), worker_properties.get("cuda")
+    interfaces["cuda:0"] = CudaInterface
+    worker_properties["cuda"] = [torch.cuda.get_device_properties()]
+    hints.DeviceProperties.create.cache_clear()
+    try:
+        yield
+    finally:
+        hints.DeviceProperties.create.cache_clear()
+        for table, key, value in ((interfaces, "cuda:0", before[0]), (worker_properties, "cuda", before[1])):
+            if value is None:
+                del table[key]
+            else:
+                table[key] = value
+
+
