@@ -16,6 +16,7 @@ from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
 from memlint.workloads.missing_modules import absent, remedy
+from memlint.workloads.pinned_versions import of_another_version
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
@@ -62,6 +63,8 @@ def what_to_do(error: BaseException) -> str:
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
     if of_plugin := plugins.hint_for(error):
         return of_plugin
+    if of_version := of_another_version(error):
+        return of_version
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):

@@ -1,0 +1,81 @@
+"""Versions of packages that a project asks for, where the installed ones are others and an error comes from them."""
+
+import linecache
+import re
+import shlex
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from memlint.base.ownership import is_memlint, is_standard_library, is_users
+from memlint.source.files import Unreadable, read_bytes
+from memlint.workloads.known_packages import distribution_of
+
+_FILES = (
+    *("*requirements*.txt", "requirements/*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.yml"),
+    *("*env*.yaml", "README*", "readme*"),
+)
+"""Files that name the versions of a project's packages, the surest first."""
+_MOST_FOLDERS = 4
+_VERSIONS = r"(?:[=!~<>]=|=|<|>)\s*\d[\w.*]*(?:\s*,\s*(?:[=!~<>]=|<|>)\s*\d[\w.*]*)*"
+_INSIDE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([\w-]+)")
+_OF_VERSIONS = (TypeError, AttributeError, ImportError, NotImplementedError, KeyError)
+"""Errors that a function of another version raises: it takes, has or imports something else."""
+
+
+def of_another_version(error: BaseException) -> str:
+    """Return a hint at a package that the project pins to another version than is installed; else empty.
+
+    Only packages count that the error comes from: it was raised in them, on a line that uses them, or on their import.
+    """
+    if not isinstance(error, _OF_VERSIONS):
+        return ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_memlint(frame.filename)]
+    file = next((frame.filename for frame in reversed(frames) if is_users(frame.filename)), None)
+    if file is None:
+        return ""
+    for package in dict.fromkeys(_packages_of(error)):
+        distribution = distribution_of(package)
+        with suppress(PackageNotFoundError):
+            installed = version(distribution)
+            for pinned, place in _pins(distribution, Path(file)):
+                if not pinned.contains(installed, prereleases=True):
+                    wanted = shlex.quote(f"{distribution}{pinned}")
+                    asks = f"The project asks for {distribution}{pinned} ({place}), and {installed} is installed"
+                    return f"{asks}: pip install {wanted}."
+    return ""
+
+
+def _packages_of(error: BaseException) -> Iterator[str]:
+    """Yield the packages of the frames, innermost first, and those that the last line of the user's names."""
+    if isinstance(error, ImportError) and error.name:
+        yield error.name.partition(".")[0]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        path = frame.f_code.co_filename
+        if (inside := _INSIDE.search(path)) is not None:
+            yield inside[1]
+        elif is_users(path) and not is_standard_library(path):
+            for name in re.findall(r"[^\W\d]\w*", linecache.getline(path, line)):
+                value = frame.f_locals.get(name, frame.f_globals.get(name))
+                module = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+                if isinstance(module, str):
+                    yield module.partition(".")[0]
+            return
+
+
+def _pins(distribution: str, file: Path) -> Iterator[tuple[SpecifierSet, str]]:
+    """Yield the versions that files of the project around `file` ask for, each with its place."""
+    name = re.sub(r"[-_.]+", "[-_.]+", distribution)
+    pattern = re.compile(rf"(?<![\w.-]){name}(?:\[[\w,-]*\])?\s*({_VERSIONS})", re.IGNORECASE)
+    for folder in [*file.parents][:_MOST_FOLDERS]:
+        for path in (path for glob in _FILES for path in sorted(folder.glob(glob)) if path.is_file()):
+            with suppress(OSError, Unreadable):
+                for number, line in enumerate(read_bytes(path).decode(errors="replace").splitlines(), start=1):
+                    for match in pattern.finditer(line):
+                        text = re.sub(r"^=(?!=)", "==", match[1]).rstrip(".")  # conda writes one sign
+                        with suppress(InvalidSpecifier):
+                            yield SpecifierSet(text), f"{path}:{number}"

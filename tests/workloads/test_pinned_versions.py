@@ -1,0 +1,67 @@
+"""Versions of packages that a project asks for, and others that are installed."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from memlint.base.errors import WorkloadError
+from memlint.workloads.loading import load_file
+from memlint.workloads.pinned_versions import of_another_version
+from memlint.workloads.user_errors import reported
+
+_INSTALLED = version("networkx")
+_CALLS = "import networkx\n\n\ndef build():\n    return networkx.function_of_another_version()\n"
+_PINS = {
+    "requirements.txt": "torch\nnetworkx==1.11  # newer ones have no such function\n",
+    "environment.yml": "dependencies:\n  - networkx=1.11\n",
+    "README.md": "# Net\n\nIt needs `networkx==1.11`.\n",
+    "pyproject.toml": '[project]\nname = "net"\ndependencies = ["networkx<2"]\n',
+    "setup.py": 'setup(install_requires=["networkx>=1.9, <=1.11"])\n',
+}
+
+
+def _error(folder: Path, code: str = _CALLS) -> Exception:
+    (folder / "nets").mkdir()
+    file = folder / "nets" / "model.py"
+    file.write_text(code)
+    with pytest.raises((TypeError, AttributeError, KeyError)) as caught:
+        load_file(file, folder).build()
+    return caught.value
+
+
+@pytest.mark.parametrize("name", _PINS)
+def test_an_error_on_a_line_that_uses_another_version_names_the_one_that_the_project_asks_for(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(_PINS[name])
+    hint = of_another_version(_error(tmp_path))
+    assert "The project asks for networkx" in hint
+    assert f"{tmp_path / name}:" in hint
+    assert f"and {_INSTALLED} is installed: pip install" in hint
+
+
+def test_a_version_that_is_installed_is_no_cause(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(f"networkx>={_INSTALLED}\n")
+    assert of_another_version(_error(tmp_path)) == ""
+
+
+def test_an_error_that_has_nothing_to_do_with_the_package_does_not_name_it(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    code = "import networkx\n\n\ndef build():\n    graph = networkx.Graph()\n    return {}.nothing\n"
+    assert of_another_version(_error(tmp_path, code)) == ""
+
+
+def test_an_error_raised_inside_of_the_package_counts(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    code = "from networkx import Graph as make\n\n\ndef build():\n    graph = make()\n    return graph.add_weighted_edges_from(3)\n"
+    assert "networkx==1.11" in of_another_version(_error(tmp_path, code))
+
+
+def test_a_name_that_cannot_be_imported_from_another_version_counts(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    file = tmp_path / "model.py"
+    file.write_text("def build():\n    from networkx import function_of_another_version\n")
+    with pytest.raises(WorkloadError) as caught, reported("the model cannot be built"):
+        load_file(file, tmp_path).build()
+    assert f"networkx==1.11 ({tmp_path / 'requirements.txt'}:1)" in caught.value.hint
