@@ -67,18 +67,15 @@ def run_request(request: Request) -> NoReturn:
 
 
 def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
-    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH.
-
-    Then the folder around the project is on the search path, too: the project itself may be a package.
-    """
+    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
     file = Path(script.path or os.curdir).absolute()
     above = [folder for folder in file.parents if folder.is_relative_to(root)]
-    folders = list(dict.fromkeys((Path.cwd(), root, root / "src", *above, root.parent)))
+    placeholders.find_project(root, list(dict.fromkeys((Path.cwd(), root, root / "src", *above))))
 
     def required() -> list[str]:
         return required_packages(file, root, placeholders.is_missing) if script.path else []
 
-    placeholders.expect_in_script(stubs, folders, required)
+    placeholders.expect_in_script(stubs, required)
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:
