@@ -30,7 +30,7 @@ from memlint.worker.child import (
 )
 from memlint.worker.jobs import Job, Retrace, TraceWorkload
 from memlint.worker.protocol import Request
-from memlint.workloads import availability, placeholders
+from memlint.workloads import availability, placeholders, user_errors
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
@@ -44,6 +44,7 @@ def run_request(request: Request) -> NoReturn:
     prepare(request)
     set_variables(script)
     settings = request.settings
+    user_errors.answer_to("memlint run", script.command)
     _expect_packages(script, Path(request.root), settings.stub)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 
