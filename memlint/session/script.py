@@ -30,7 +30,7 @@ from memlint.worker.child import (
 )
 from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
-from memlint.workloads import availability, placeholders
+from memlint.workloads import availability, placeholders, user_errors
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
@@ -44,6 +44,7 @@ def run_request(request: Request) -> NoReturn:
     prepare(request)
     set_variables(script)
     settings = request.settings
+    user_errors.answer_to("memlint run", script.command)
     _expect_packages(script, Path(request.root), settings.stub)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 
@@ -69,18 +70,15 @@ def run_request(request: Request) -> NoReturn:
 
 
 def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
-    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH.
-
-    Then the folder around the project is on the search path, too: the project itself may be a package.
-    """
+    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
     file = Path(script.path or os.curdir).absolute()
     above = [folder for folder in file.parents if folder.is_relative_to(root)]
-    folders = list(dict.fromkeys((Path.cwd(), root, root / "src", *above, root.parent)))
+    placeholders.find_project(root, list(dict.fromkeys((Path.cwd(), root, root / "src", *above))))
 
     def required() -> list[str]:
         return required_packages(file, root, placeholders.is_missing) if script.path else []
 
-    placeholders.expect_in_script(stubs, folders, required, quiet=script.builds_only)
+    placeholders.expect_in_script(stubs, required, quiet=script.builds_only)
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:
