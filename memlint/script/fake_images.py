@@ -179,19 +179,19 @@ def _classes_of_folder(self: Any) -> tuple[int, list[str], str]:
         names = sorted(each.name for each in os.scandir(self.root) if each.is_dir())
         if names:
             return len(names), names, ", one for each folder there"
-    number, name = _number_of_script()
+    number, name = number_of_script(_NUMBER)
     if number:
         return number, [], f", as {name} says"
     return _CLASSES["ImageNet"], [], f": if it has others, make an empty folder for each of them in {self.root}"
 
 
-def _number_of_script() -> tuple[int, str]:
-    """Return the value of a variable or option in the user's calling lines that is named as a number of classes."""
+def number_of_script(names: re.Pattern[str]) -> tuple[int, str]:
+    """Return the value of a variable or option in the user's calling lines whose name matches, and the name."""
     for frame in user_frames():
         variables = variables_of(frame)
         for holder in (variables, *map(_attributes, list(variables.values()))):
             for name, value in holder.items():
-                if isinstance(value, int) and value > 1 and _NUMBER.fullmatch(name):
+                if isinstance(value, int) and value > 1 and names.fullmatch(name):
                     return value, name
     return 0, ""
 

@@ -95,15 +95,18 @@ def _columns(path: str, name: str | None) -> tuple[str, ...]:
     last = path.rsplit("/", 1)[-1].lower()
     if last == "glue":
         return *_DATA["glue"].get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx index"
-    return _COLUMNS.get(path.lower()) or _COLUMNS.get(last) or _named_by_script() or ("text",)
-
-
-def _named_by_script() -> tuple[str, ...]:
-    """Columns that go by the strings in files of the script's that are imported so far."""
-    strings = {string: None for path in _files() for string in _strings(path)}
+    if known := _COLUMNS.get(path.lower()) or _COLUMNS.get(last):
+        return known
+    named = columns_named_by_script()
     if not getattr(importlib.import_module("datasets").config, "TORCHCODEC_AVAILABLE", True):
-        strings.pop("audio", None)  # which nothing could decode
-    return tuple(_USUAL[string] for string in strings if string in _USUAL)
+        named.pop("audio", None)  # which nothing could decode
+    return tuple(f"{name} {kind}".strip() for name, kind in named.items()) or ("text",)
+
+
+def columns_named_by_script() -> dict[str, str]:
+    """Return usual columns whose names are strings in the script's files, imported so far, and what each holds."""
+    strings = {string: None for text in texts_of_script() for string in _strings(text)}
+    return {string: _USUAL[string].partition(" ")[2] for string in strings if string in _USUAL}
 
 
 def _files() -> Iterator[str]:
@@ -116,8 +119,13 @@ def _files() -> Iterator[str]:
     )
 
 
-def _strings(path: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse("".join(linecache.getlines(path)))):
+def texts_of_script() -> Iterator[str]:
+    """Yield the texts of the script's files that are imported so far."""
+    return ("".join(linecache.getlines(path)) for path in _files())
+
+
+def _strings(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -146,8 +154,8 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
     value = datasets.Value
     if what == "talk":  # of these roles; all columns of a row ask the same
         texts: dict[str, Make] = {
-            "user": lambda i: _text(random.Random(i), _NUM_ASKED),
-            "assistant": lambda _: _text(words, _NUM_ANSWERED),
+            "user": lambda i: text_of_words(random.Random(i), _NUM_ASKED),
+            "assistant": lambda _: text_of_words(words, _NUM_ANSWERED),
         }
         return [{"role": value("string"), "content": value("string")}], lambda i: [
             {"role": role, "content": texts[role](i)} for role in sizes
@@ -155,7 +163,7 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
     if what == "turns":
         roles = ("user", "assistant")
         one = dict.fromkeys(roles, value("string"))
-        return [one], lambda _: [{role: _text(words, _NUM_WORDS // 2) for role in roles}]
+        return [one], lambda _: [{role: text_of_words(words, _NUM_WORDS // 2) for role in roles}]
     if what == "class":
         return datasets.ClassLabel(num_classes=int(sizes[0])), lambda i: i % int(sizes[0])
     if what in ("image", "images", "grey"):
@@ -163,20 +171,24 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
         image = {"bytes": _png((width, height), "L" if what == "grey" else "RGB"), "path": None}
         return ([datasets.Image()], lambda _: [image]) if what == "images" else (datasets.Image(), lambda _: image)
     if what == "audio":
-        recording = {"bytes": _silence(int(sizes[0])), "path": None}
+        recording = {"bytes": silence(int(sizes[0])), "path": None}
         return datasets.Audio(sampling_rate=int(sizes[0])), lambda _: recording
     plain: dict[str, tuple[Any, Make]] = {
         "index": (value("int32"), lambda i: i),
         "flag": (value("bool"), lambda i: bool(i % 2)),
         "score": (value("float64"), float),
         "flags": ([value("bool")], lambda _: [True] * _NUM_STEPS),
-        "steps": ([value("string")], lambda _: [_text(words, _NUM_WORDS // _NUM_STEPS) for _ in range(_NUM_STEPS)]),
-        "text": (value("string"), lambda _: _text(words, _NUM_WORDS)),
+        "steps": (
+            [value("string")],
+            lambda _: [text_of_words(words, _NUM_WORDS // _NUM_STEPS) for _ in range(_NUM_STEPS)],
+        ),
+        "text": (value("string"), lambda _: text_of_words(words, _NUM_WORDS)),
     }
     return plain[what]
 
 
-def _text(chance: random.Random, count: int) -> str:
+def text_of_words(chance: random.Random, count: int = _NUM_WORDS) -> str:
+    """Return a text of random words, which every fake tokenizer has."""
     return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count))
 
 
@@ -186,8 +198,8 @@ def _png(size: tuple[int, int], mode: str) -> bytes:
     return file.getvalue()
 
 
-def _silence(rate: int) -> bytes:
-    """A WAV file of one channel with 16 bits."""
+def silence(rate: int) -> bytes:
+    """Return a WAV file of one channel with 16 bits, sampled `rate` times a second."""
     file = io.BytesIO()
     with wave.open(file, "wb") as recording:
         recording.setnchannels(1)

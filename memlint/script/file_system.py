@@ -10,7 +10,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from memlint.script.overlay import Overlay, failure, real
 
@@ -54,12 +54,27 @@ def _guarded(function: Function) -> Function:
     return cast("Function", guarded)
 
 
+class Missing(Protocol):
+    """What is told about files and folders that are not there."""
+
+    def make(self, place: str, error: OSError | None) -> bool:
+        """Return True if a file was made at `place`, which is opened for reading."""
+
+    def fill(self, place: str, error: OSError | None) -> bool:
+        """Return True if files were made in the folder `place`, which is listed: it has none, or is not there."""
+
+    def note(self, place: str) -> None:
+        """`place` was looked for."""
+
+
 class FileSystem:
     """The functions, as methods of their names."""
 
     def __init__(self, overlay: Overlay) -> None:
         """All methods see and change `overlay`."""
         self.overlay = overlay
+        self.missing: Missing | None = None
+        """What is told about files that are not there, and may make them."""
 
     # --- paths
 
@@ -75,17 +90,22 @@ class FileSystem:
         return path if isinstance(path, int) else self.overlay.physical(self.place(path, dir_fd, follow=follow))
 
     def _is_untouched(self, path: Path | None) -> bool:
-        return isinstance(path, int) or not self.overlay.lines
+        return isinstance(path, int) or self.overlay.is_untouched
 
     # --- reading
 
     @_guarded
     def stat(self, path: Path, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
         """`os.stat`."""
-        if self._is_untouched(path):
-            return cast("os.stat_result", real.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks))
-        physical = self._read(path, dir_fd, follow=follow_symlinks)
-        return cast("os.stat_result", real.stat(physical, follow_symlinks=follow_symlinks))
+        try:
+            if self._is_untouched(path):
+                return cast("os.stat_result", real.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks))
+            physical = self._read(path, dir_fd, follow=follow_symlinks)
+            return cast("os.stat_result", real.stat(physical, follow_symlinks=follow_symlinks))
+        except FileNotFoundError:
+            if self.missing is not None and dir_fd is None:
+                self.missing.note(self.place(path))
+            raise
 
     @_guarded
     def lstat(self, path: Path, *, dir_fd: int | None = None) -> os.stat_result:
@@ -135,22 +155,30 @@ class FileSystem:
     @_guarded
     def listdir(self, path: Path | None = None) -> list[Any]:
         """`os.listdir`."""
-        if self._is_untouched(path):
+        if isinstance(path, int) or (self.overlay.is_untouched and self.missing is None):
             return cast("list[Any]", real.listdir(path))
-        names = self.overlay.names(self.place("." if path is None else path))
-        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+        return self.listdir_of("." if path is None else path)
 
     @_guarded
     def scandir(self, path: Path | None = None) -> Any:
         """`os.scandir`."""
-        if self._is_untouched(path):
+        if isinstance(path, int) or (self.overlay.is_untouched and (self.missing is None or _has_entries(path))):
             return real.scandir(path)
         folder = "." if path is None else os.fspath(cast("str", path))
         return _Entries(Entry(self, name, os.path.join(folder, name)) for name in self.listdir_of(folder))
 
-    def listdir_of(self, path: str | bytes) -> list[Any]:
+    def listdir_of(self, path: Path) -> list[Any]:
         """Return the names in a folder, of the type of its path."""
-        names = self.overlay.names(self.place(path))
+        place = self.place(path)
+        try:
+            names = self.overlay.names(place)
+        except FileNotFoundError as raised:
+            if self.missing is None or not self.missing.fill(place, raised):
+                raise
+            names = self.overlay.names(place)
+        else:
+            if not names and self.missing is not None and self.missing.fill(place, None):
+                names = self.overlay.names(place)
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
     @_guarded
@@ -193,8 +221,12 @@ class FileSystem:
         """`open`. With an `opener`, that function opens the file."""
         text = buffering, encoding, errors, newline, closefd
         flags = _flags(mode)
-        if _thread.inside or isinstance(file, int) or (not flags and not self.overlay.lines):
-            return _real_open(file, mode, *text, opener)
+        if _thread.inside or isinstance(file, int) or (not flags and self.overlay.is_untouched):
+            try:
+                return _real_open(file, mode, *text, opener)
+            except FileNotFoundError:
+                if _thread.inside or flags or opener is not None or self.missing is None:
+                    raise
         opened: Any
         if opener is None:
             opened = self._open_path(file, flags, mode, *text)
@@ -206,7 +238,13 @@ class FileSystem:
 
     @_guarded
     def _open_path(self, file: Path, flags: int, mode: str, *text: Any) -> Any:
-        return _real_open(self._opened(file, flags), mode, *text)
+        self._fill_blank(file)
+        try:
+            return _real_open(self._opened(file, flags), mode, *text)
+        except FileNotFoundError as error:
+            if flags or not self._makes(file, error):
+                raise
+            return _real_open(self._opened(file, flags), mode, *text)
 
     def _opened(self, path: Path, flags: int, dir_fd: int | None = None) -> str:
         place = self.place(path, dir_fd, follow=not flags & os.O_EXCL)
@@ -224,7 +262,21 @@ class FileSystem:
 
     def reading(self, path: Path) -> str:
         """Return where a reader outside Python finds the file `path`."""
-        return str(self._within(lambda: self._read(path)))
+
+        def place() -> str | int:
+            self._fill_blank(path)
+            found = self._read(path)
+            return self._read(path) if not os.path.lexists(found) and self._makes(path, None) else found
+
+        return str(self._within(place))
+
+    def _fill_blank(self, path: Path) -> None:
+        if self.overlay.blank and (place := self.place(path)) in self.overlay.blank:
+            assert self.missing is not None, "who has made it"
+            self.missing.make(place, None)
+
+    def _makes(self, path: Path, error: OSError | None) -> bool:
+        return self.missing is not None and self.missing.make(self.place(path), error)
 
     def folder(self, path: Path) -> str:
         """Return where a process must start that was given the folder `path`."""
@@ -393,6 +445,15 @@ class FileSystem:
                 yield os, name, original, getattr(self, name)
         for owner in (builtins, io):
             yield owner, "open", _real_open, self.open_file
+
+
+def _has_entries(path: Path | None) -> bool:
+    """Return True if a folder of the machine is not empty."""
+    try:
+        with real.scandir(path) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return False
 
 
 def _lets_write(status: os.stat_result) -> bool:

@@ -11,28 +11,41 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.script.fake_images import replace_datasets
 from memlint.script.fake_processors import replace_processors
+from memlint.script.fake_records import replace_record_readers
 from memlint.script.fake_rows import replace_load_dataset
 from memlint.script.fake_text import replace_encodings, replace_tokenizers
+from memlint.script.missing_files import MissingFiles, replace_globs
 from memlint.script.replacing import Replacing
-from memlint.script.script_line import note, note_fake_data
+from memlint.script.saving import mapping
+from memlint.script.script_line import note
+from memlint.script.writes import Writes
 
-_NUM_ELEMENTS = 2**24
-"""Number of elements in a file of numbers of unknown size."""
-_HINT = "put the file there, or add --fake-data to read zeros instead"
+_COMPILED = (
+    ("cv2", "imread"),
+    ("h5py", "File.__init__"),
+    ("soundfile", "SoundFile.__init__"),
+    ("torchaudio", "load"),
+    ("torchaudio", "info"),
+    ("torchvision.io", "read_image"),
+    ("torchvision.io", "read_file"),
+    ("torchvision.io", "decode_image"),
+)
+"""Readers that open a file outside Python: a module, and a function or method of a class of it."""
 
 
 @contextlib.contextmanager
-def missing_data(*, fake: bool = False) -> Iterator[None]:
-    """Make errors about missing data name the script's line and the remedy; with `fake`, replace the data."""
+def missing_data(writes: Writes, *, fake: bool = False) -> Iterator[MissingFiles | None]:
+    """Make errors about missing data name the script's line and the remedy; with `fake`, replace the data.
+
+    Yields what knows of the files that were looked for; None where `writes` are in place.
+    """
     with Replacing() as replacing:
-        _replace_numbers(replacing, fake=fake)
+        missing = _replace_files(replacing, writes, fake=fake)
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
         after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake))
         for module, name in (
@@ -53,7 +66,7 @@ def missing_data(*, fake: bool = False) -> Iterator[None]:
             after_import(module, functools.partial(_note_downloads, replacing, function))
         after_import("tiktoken.load", lambda module: replace_encodings(module, replacing, fake=fake))
         after_import("evaluate.loading", lambda module: _replace_metrics(module, replacing))
-        yield
+        yield missing
 
 
 def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None:
@@ -106,38 +119,21 @@ def _replace_metrics(module: ModuleType, replacing: Replacing) -> None:
     replacing.put(module, "load", load_metric)
 
 
-def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
-    """Replace `numpy.memmap` and `numpy.fromfile` for missing files."""
-    memmap: Any = np.memmap.__new__
-    fromfile = np.fromfile
+def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool) -> MissingFiles | None:
+    """Let files that are missing be made; with writes in place nothing stands between the script and its files."""
+    files = writes.files
+    if files is None:
+        return None
+    missing = MissingFiles(files.overlay, writes.made, fake=fake)
+    replacing.put(files, "missing", missing)
+    replace_globs(missing, replacing, files.within)
+    replace_record_readers(replacing)
+    for module, name in _COMPILED:
+        owner, _, method = name.rpartition(".")
 
-    def zeros(error: OSError, file: Any, dtype: Any, shape: Any) -> np.ndarray[Any, Any]:
-        if not fake:
-            note(error, f"wants the file {file}, which is not there", _HINT)
-            raise error
-        array = np.zeros(_NUM_ELEMENTS if shape is None else shape, dtype)
-        note_fake_data(f"the file {file} is not there: replaced by {array.size:,} zeros")
-        return array
+        def map_path(module: ModuleType, owner: str = owner, method: str = method) -> None:
+            holder = getattr(module, owner) if owner else module
+            replacing.put(holder, method, mapping(getattr(holder, method), int(bool(owner)), files.reading))
 
-    def new_memmap(
-        cls: Any,
-        filename: Any,
-        dtype: Any = np.uint8,
-        mode: str = "r+",
-        offset: int = 0,
-        shape: Any = None,
-        order: str = "C",
-    ) -> Any:
-        try:
-            return memmap(cls, filename, dtype, mode, offset, shape, order)
-        except FileNotFoundError as error:
-            return zeros(error, filename, dtype, shape)
-
-    def read_file(file: Any, dtype: Any = float, count: int = -1, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return fromfile(file, dtype, count, *args, **kwargs)
-        except FileNotFoundError as error:
-            return zeros(error, file, dtype, None if count < 0 else count)
-
-    replacing.put(np.memmap, "__new__", new_memmap)
-    replacing.put(np, "fromfile", read_file)
+        after_import(module, map_path)
+    return missing

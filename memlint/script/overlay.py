@@ -46,6 +46,10 @@ class Overlay:
         """The line of the script that first changed each path."""
         self.removed: set[str] = set()
         """Paths at which the machine's files are hidden."""
+        self.fake: dict[str, str] = {}
+        """Paths at which the script sees files and folders that memlint made, and where these are stored."""
+        self.blank: set[str] = set()
+        """Those of them that are still empty: whoever opens one decides what it holds."""
         self._folders: dict[str, str] = {}
         self._settle(os.path.realpath(scratch))
 
@@ -118,7 +122,13 @@ class Overlay:
         if self.is_free(place):
             return place
         upper = self.upper(place)
-        return place if not self.is_removed(place) and not os.path.lexists(upper) else upper
+        is_machines = not self.is_removed(place) and not os.path.lexists(upper)
+        return self.fake.get(place, place) if is_machines else upper
+
+    @property
+    def is_untouched(self) -> bool:
+        """True if the script sees the machine's files alone."""
+        return not (self.lines or self.fake)
 
     def is_removed(self, place: str) -> bool:
         """Return True if the machine's file at `place` is hidden."""
@@ -143,6 +153,8 @@ class Overlay:
         """Return the names that the script sees in a folder. Raises OSError if there is none."""
         physical = self.physical(place)
         names = real.listdir(physical)
+        names += [os.path.basename(made) for made in self.fake if os.path.dirname(made) == place != made]
+        names = list(dict.fromkeys(names))
         if physical != place and not self.is_free(place):
             names = [name for name in names if os.path.join(physical, name) != self.temporary]
             if not self.is_removed(place) and os.path.isdir(place):
@@ -215,7 +227,7 @@ class Overlay:
         if stat.S_ISDIR(status.st_mode):
             raise failure(errno.EPERM, source)
         physical = self.physical(source)
-        if physical == source and not self.is_free(source):
+        if physical in (source, self.fake.get(source)) and not self.is_free(source):
             shutil.copy2(physical, upper, follow_symlinks=False)
         else:
             real.link(physical, upper, follow_symlinks=False)
@@ -231,7 +243,7 @@ class Overlay:
                 self.copy_up(os.path.join(place, name))
         elif not os.path.lexists(upper):
             Path(upper).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(place, upper, follow_symlinks=False)
+            shutil.copy2(self.fake.get(place, place), upper, follow_symlinks=False)
 
     def note(self, place: str) -> None:
         """Keep the line that changes `place`, if it is the first."""
@@ -251,6 +263,7 @@ class Overlay:
 
     def hide(self, place: str) -> None:
         """Hide the machine's files at `place`."""
+        self.fake.pop(place, None)
         if os.path.lexists(place):
             self.removed.add(place)
 

@@ -15,7 +15,7 @@ from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
-from memlint.memory.records import Trace
+from memlint.memory.records import Assumption, Trace
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
 from memlint.script.construction import Construction
@@ -63,6 +63,8 @@ class ScriptRun:
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
     """The programs that it started."""
+    looked_for: tuple[Assumption, ...]
+    """Files that it looked for in vain, beside data that was made."""
     confinement: Confinement
     """Names what the kernel kept it from."""
     reruns: Reruns
@@ -94,7 +96,7 @@ def run_script(
         virtual_device(device, allocator) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),
-        missing_data(fake=script.fake_data),
+        missing_data(writes, fake=script.fake_data) as missing,
         random_weights(),
     ):
 
@@ -116,6 +118,7 @@ def run_script(
                 writes=writes.records(),
                 connections=writes.connections(),
                 programs=writes.programs(),
+                looked_for=() if missing is None else missing.looked_for(),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
                 built=partial(recorder.construction.built, ending),

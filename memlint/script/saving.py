@@ -47,11 +47,11 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
         (sqlite3.dbapi2, "connect", lambda path: path if _is_no_file(path) else files.updating(path)),
     ):
         position = int(isinstance(owner, type))
-        replacing.put(owner, name, _mapping(getattr(owner, name), position, mapped))
+        replacing.put(owner, name, mapping(getattr(owner, name), position, mapped))
     for saver in (torch.jit, torch.jit.ScriptModule):
-        replacing.put(saver, "save", _mapping(vars(saver)["save"], 1, writing))
+        replacing.put(saver, "save", mapping(vars(saver)["save"], 1, writing))
     replacing.put(np.memmap, "__new__", _updating_memory(np.memmap.__new__, files))
-    after_import("pyarrow", lambda module: replacing.put(module, "memory_map", _mapping(module.memory_map, 0, reading)))
+    after_import("pyarrow", lambda module: replacing.put(module, "memory_map", mapping(module.memory_map, 0, reading)))
     after_import("tokenizers", lambda module: _save_tokenizers(module, replacing, files))
 
 
@@ -60,7 +60,7 @@ def _import_safetensors_torch(_package: ModuleType) -> None:
     importlib.import_module("safetensors.torch")
 
 
-def _mapping(function: Callable[..., Any], position: int, mapped: Callable[[Any], Any]) -> Callable[..., Any]:
+def mapping(function: Callable[..., Any], position: int, mapped: Callable[[Any], Any]) -> Callable[..., Any]:
     """Wrap `function` so that `mapped` replaces the path among its arguments at `position`."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -90,8 +90,8 @@ def _updating_memory(new: Callable[..., Any], files: FileSystem) -> Callable[...
 
 
 def _save_tokenizers(module: ModuleType, replacing: Replacing, files: FileSystem) -> None:
-    replacing.put(module.Tokenizer, "save", _mapping(module.Tokenizer.save, 1, files.writing))
-    replacing.put(module.Tokenizer, "from_file", _mapping(module.Tokenizer.from_file, 0, files.reading))
+    replacing.put(module.Tokenizer, "save", mapping(module.Tokenizer.save, 1, files.writing))
+    replacing.put(module.Tokenizer, "from_file", mapping(module.Tokenizer.from_file, 0, files.reading))
 
 
 # --- PyTorch's archives

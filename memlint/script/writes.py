@@ -62,21 +62,25 @@ class Writes:
         files: FileSystem | None = None,
     ) -> None:
         """Prepare the writes; without `files` the script writes in place, and its writes are unknown."""
-        self._scratch, self._free, self._guard, self._files = os.path.realpath(scratch), free, guard, files
+        self._scratch, self._free, self._guard = os.path.realpath(scratch), free, guard
+        self.files = files
+        """The files as the script sees them; None if it writes in place."""
+        self.made = Path(f"{self._scratch}-made")
+        """Where files are stored that memlint makes for the script."""
         self.confinement = confinement
         """Names what the kernel refuses to writers outside Python, and to other processes."""
 
     def records(self) -> tuple[Write, ...]:
         """Return the files, by their paths."""
-        if self._files is None:
+        if self.files is None:
             return ()
-        return self._files.within(lambda overlay: tuple(_records(overlay)))  # type: ignore[no-any-return]
+        return self.files.within(lambda overlay: tuple(_records(overlay)))  # type: ignore[no-any-return]
 
     def apart(self) -> None:
         """Separate a copy of the process that ran so far: its changes from now on are not visible to the script."""
         scratch = f"{self._scratch}-{os.getpid()}"
-        if self._files is not None:
-            self._files.within(lambda overlay: overlay.move(scratch))
+        if self.files is not None:
+            self.files.within(lambda overlay: overlay.move(scratch))
         else:
             self._guard.active = False
             overlay = Overlay(Path(scratch), (*self._free, *_OF_THE_SYSTEM))

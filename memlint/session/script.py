@@ -96,7 +96,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     workload = _workload(run, request, gpu)
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
-    given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
+    given = (*placeholders.assumptions(), *availability.assumptions(), *run.looked_for, *trace.assumptions)
     known = (*given, *of_torch(workload, device), *of_context(device), *of_compilation(simulated=False), *without)
     return Capture(
         workload=workload,

@@ -54,9 +54,9 @@ def main() -> None:
     with (
         without_collector(),
         virtual_device(DEVICE, AllocatorSettings()) as ledger,
-        scratch_writes(exchange / "scratch", False, (exchange,)),
+        scratch_writes(exchange / "scratch", False, (exchange,)) as writes,
         loaders_in_process(Cut(3)),
-        missing_data(fake=True),
+        missing_data(writes, fake=True),
         random_weights(),
     ):
         module = runpy.run_path(options["script"], run_name="__main__")

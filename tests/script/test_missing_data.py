@@ -105,7 +105,7 @@ def test_files_of_numbers(tmp_path):
     assert ran.assumptions["the file data/train.bin is not there: replaced by 16,777,216 zeros"] == 3
     ran = run(tmp_path / "p", script)
     assert (
-        f"{tmp_path}/p/train.py:3 wants the file data/train.bin, which is not there: put the file there, or add --fake"
+        f"{tmp_path}/p/train.py:3 wants the file data/train.bin, which is not there: put it there, or add --fake-data"
         in ran.error
     )
     assert ran.error.startswith("FileNotFoundError")

@@ -1,0 +1,164 @@
+"""Contents of files that are not on this machine: black images, silence, zeros, words, rows.
+
+What a file holds goes by its name and by the function that reads it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import string
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from memlint.script.fake_images import PHOTO, black_image
+from memlint.script.fake_rows import columns_named_by_script, silence, text_of_words
+
+NUM_ELEMENTS = 2**24
+"""Number of elements in a file of numbers of unknown size."""
+_NUM_LINES, _NUM_WORDS = 4096, 16
+"""Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
+_NUM_ROWS = 256
+_SAMPLING_RATE = 24_000
+_KINDS = {
+    **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
+    **dict.fromkeys((".wav", ".flac", ".mp3", ".ogg", ".m4a", ".opus"), "audio"),
+    **dict.fromkeys((".npz", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".pt", ".pth"), "record"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "lines"),
+    **dict.fromkeys((".bin", ".dat", ".raw"), "zeros"),
+    ".npy": "array",
+    ".json": "json",
+    ".csv": "table",
+    ".tsv": "table",
+    ".txt": "text",
+}
+"""What files hold by the ends of their names."""
+PLAIN = frozenset(("record", "lines", "json", "table", "text"))
+"""Kinds of files that need not be data: settings and lists have such names, too."""
+RECORD = b"memlint: a record that is not here\n"
+"""Content of a file whose parts have names that only its readers know."""
+_MASKS = frozenset(("mask", "masks", "label", "labels", "annotation", "annotations", "seg", "gt", "target", "targets"))
+
+
+def kind_by_name(place: str) -> str:
+    """Return what a file at `place` holds, by its name: a kind; empty if that says nothing."""
+    return _KINDS.get(PurePath(place).suffix.lower(), "")
+
+
+def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> str:
+    """Write a file of `kind` that stands for `place` to `path`; return a description of its content.
+
+    `options` are variables of the function that reads it: a shape, a dtype.
+    """
+    return _WRITERS[kind](PurePath(place), path, options)
+
+
+def _image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    mode = "L" if _MASKS & {word for part in place.parts[-3:] for word in part.lower().split("_")} else "RGB"
+    suffix = place.suffix.lower() if kind_by_name(str(place)) == "image" else ".png"
+    file = io.BytesIO()
+    from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
+
+    black_image(PHOTO, mode).save(file, Image.registered_extensions()[suffix])
+    path.write_bytes(file.getvalue())
+    return f"a black image of {PHOTO[0]} x {PHOTO[1]} pixels"
+
+
+def _audio(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    recording = silence(_SAMPLING_RATE)
+    path.write_bytes(recording)
+    return f"silence, sampled {_SAMPLING_RATE:,} times a second"
+
+
+def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    dtype = np.dtype(options.get("dtype") or np.uint16)
+    shape = options.get("shape")
+    count = NUM_ELEMENTS if shape is None else int(np.prod(shape))
+    with path.open("wb") as file:
+        file.truncate(int(options.get("offset") or 0) + count * dtype.itemsize)
+    return f"{count:,} zeros"
+
+
+def _array(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    with path.open("wb") as file:
+        header = {"descr": "<u2", "fortran_order": False, "shape": (NUM_ELEMENTS,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 2 * NUM_ELEMENTS)
+    return f"{NUM_ELEMENTS:,} zeros"
+
+
+def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    """Write lines of words, which have all printable characters of usual text."""
+    chance = random.Random(0)
+    letters = string.ascii_letters
+    words = ["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9))) for _ in range(999)]
+    words += [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
+    lines = (" ".join(chance.choice(words) for _ in range(_NUM_WORDS)) for _ in range(_NUM_LINES))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
+
+
+def _rows() -> list[dict[str, Any]]:
+    """Return rows with the columns that the script names."""
+    chance = random.Random(0)
+    kinds = {
+        name: kind.partition(" ")[0]
+        for name, kind in columns_named_by_script().items()
+        if not kind.startswith(("talk", "turns"))
+    }
+    values: dict[str, Callable[[int], Any]] = {
+        "class": lambda i: i % 2,
+        "image": "{}.jpg".format,
+        "images": "{}.jpg".format,
+        "audio": "{}.wav".format,
+    }
+    makes = {name: values.get(kind, lambda _: text_of_words(chance)) for name, kind in (kinds or {"text": ""}).items()}
+    return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
+
+
+def _described(rows: Sequence[Mapping[str, Any]]) -> str:
+    return f"{len(rows)} rows with {', '.join(rows[0])}"
+
+
+def _json(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    rows = _rows()
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return _described(rows)
+
+
+def _lines(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    rows = _rows()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return _described(rows)
+
+
+def _table(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    rows = _rows()
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if place.suffix == ".tsv" else ",")
+        writer.writeheader()
+        writer.writerows(rows)
+    return _described(rows)
+
+
+def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    path.write_bytes(RECORD)
+    return "values that go by their names"
+
+
+_WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
+    "image": _image,
+    "audio": _audio,
+    "zeros": _zeros,
+    "array": _array,
+    "text": _text,
+    "json": _json,
+    "lines": _lines,
+    "table": _table,
+    "record": _record,
+}

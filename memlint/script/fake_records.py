@@ -1,0 +1,159 @@
+"""Records that are not on this machine: arrays by name, as archives, pickles and HDF5 files hold them.
+
+A value goes by its name: images, labels, tokens, texts; what has another name is a record of its own. A number is never
+made up, since a size may depend on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from memlint.base.after_import import after_import
+from memlint.script.fake_files import RECORD
+from memlint.script.fake_images import number_of_script
+from memlint.script.fake_rows import texts_of_script
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_LENGTH = 256
+"""Number of rows of a record that is read as a list."""
+_NUM_TOKENS = 512
+_SIDE = 224
+"""Pixels of an image's sides where the script names none: what most image models take."""
+_SIZE = re.compile(r"((img|image|input|crop|output|train)_?)?(size|resolution|sz|dim)", re.IGNORECASE)
+"""Names of variables for the sides of an image."""
+_IMAGE = frozenset(("image", "images", "img", "imgs", "frame", "frames", "slice", "pixels", "photo", "volume", "x"))
+_LABEL = frozenset(("label", "labels", "mask", "masks", "target", "targets", "seg", "gt", "y", "class"))
+_TOKENS = frozenset(("ids", "tokens", "token", "input", "inputs"))
+_FILE = frozenset(("path", "file", "filename"))
+_TEXT = _FILE | {"text", "texts", "caption", "captions", "name", "prompt", "sentence", "title"}
+_NUMBER = frozenset(("size", "num", "n", "vocab", "count", "dim", "dims", "length", "len", "width", "height", "depth"))
+_UNPACKED = re.compile(r"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*(\w+)\.shape\b", re.MULTILINE)
+"""A line that takes the sides of an array apart: their number is its rank."""
+
+
+class Record(dict[Any, Any]):
+    """Values by their names, or rows by their numbers."""
+
+    def __init__(self, error: OSError, make: Callable[[np.ndarray[Any, Any]], Any]) -> None:
+        """`error` is raised where a number is needed; `make` turns an array into what the reader of the file gives."""
+        super().__init__()
+        self.__dict__.update(_error=error, _make=make)
+
+    def __missing__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return Record(self._error, self._make)
+        words = {word.rstrip("0123456789") for word in re.split(r"[\W_]+", key.lower())}
+        if words & _NUMBER:
+            error: OSError = self._error
+            error.add_note(f"The number {key!r} is read from it: put the file there, as a size may depend on it.")
+            raise error
+        if words & _TEXT:
+            value: Any = "0.jpg" if words & _FILE else "w1 w2 w3"
+        elif words & _LABEL:
+            pixels = next((self[name] for name in list(self.keys()) if name in _IMAGE), None)
+            value = self._make(np.zeros(() if pixels is None else _sides(len(pixels.shape)), np.int64))
+        elif words & _IMAGE:
+            value = self._make(np.zeros(_sides(_rank(words & _IMAGE)), np.float32))
+        elif words & _TOKENS:
+            value = self._make(np.zeros(_NUM_TOKENS, np.int64))
+        else:
+            value = Record(self._error, self._make)
+        self[key] = value
+        return value
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return [self[i] for i in range(*key.indices(_LENGTH))]
+        if isinstance(key, int) and not -_LENGTH <= key < _LENGTH:
+            raise IndexError(key)
+        return super().__getitem__(key)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __len__(self) -> int:
+        return _LENGTH
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([name for name in super().__iter__() if isinstance(name, str)] or [self[i] for i in range(_LENGTH)])
+
+    def __contains__(self, _key: object) -> bool:
+        return True
+
+    def __index__(self) -> int:
+        error: OSError = self._error
+        raise error
+
+    __int__ = __float__ = __index__
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+def _rank(names: set[str]) -> int:
+    """Return the number of sides into which the script takes the shape of a variable of one of these names apart."""
+    for text in texts_of_script():
+        for sides, name in _UNPACKED.findall(text):
+            if name in names or (name in ("img", "image") and names & {"img", "image"}):
+                return sides.count(",") + 1
+    return 3
+
+
+def _sides(rank: int) -> tuple[int, ...]:
+    side = number_of_script(_SIZE)[0] or _SIDE
+    return (side, side) if rank == 2 else (side, side, 3) if rank == 3 else (1,) * (rank - 2) + (side, side)
+
+
+def replace_record_readers(replacing: Replacing) -> None:
+    """Make readers of archives, pickles and HDF5 files return a Record for a file that is one."""
+
+    def replaced(read: Callable[..., Any], make: Callable[[Any], Any] = np.asarray) -> Callable[..., Any]:
+        @functools.wraps(read)
+        def reading(file: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return read(file, *args, **kwargs)
+            except Exception:
+                path = _path_of_record(file)
+                if path is None:
+                    raise
+            return Record(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path), make)
+
+        return reading
+
+    def replace(module: ModuleType, name: str, make: Callable[[Any], Any] = np.asarray) -> None:
+        replacing.put(module, name, replaced(getattr(module, name), make))
+
+    replace(np, "load")
+    replace(pickle, "load")
+    replace(torch, "load", torch.from_numpy)
+    for module, name in (("h5py", "File"), ("scipy.io", "loadmat"), ("joblib", "load")):
+        after_import(module, functools.partial(replace, name=name))
+
+
+def _path_of_record(file: Any) -> str | None:
+    """Return the path of a file, given by itself or by its path, if it is a Record that memlint made."""
+    path = getattr(file, "name", file)
+    if isinstance(path, str | os.PathLike) and os.path.exists(path):  # noqa: PTH110 -- as the script sees it
+        with open(path, "rb") as opened:  # noqa: PTH123
+            return os.fspath(path) if opened.read(len(RECORD)) == RECORD else None
+    return None

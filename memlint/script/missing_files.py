@@ -1,0 +1,302 @@
+"""Files that a script opens or lists and that are not there: errors that name the line, or fake files in their place.
+
+All readers come here, as they open files by functions that the overlay replaces, or are given the path that it knows.
+What is made goes by the name of the file and by the functions that open it; the script sees it where it looked for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import glob
+import itertools
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path, PurePath
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.frames import user_frames
+from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
+from memlint.base.patching import patched
+from memlint.memory.records import Assumption, Frame
+from memlint.script.fake_files import PLAIN, kind_by_name, written
+from memlint.script.overlay import real
+from memlint.script.script_line import note, note_fake_data
+from memlint.workloads.missing_checkpoints import is_of_weights
+
+if TYPE_CHECKING:
+    from memlint.script.overlay import Overlay
+    from memlint.script.replacing import Replacing
+
+Within = Callable[[Callable[[Any], Any]], Any]
+_READERS = {
+    "memmap": "zeros",
+    "numpy": "array",
+    "PIL": "image",
+    "imageio": "image",
+    "skimage": "image",
+    "tifffile": "image",
+    "wave": "audio",
+    "soundfile": "audio",
+    "scipy": "audio",
+    "pandas": "table",
+    "csv": "table",
+    "json": "json",
+    "pickle": "record",
+    "torch": "record",
+}
+"""What a module reads from a file whose name says nothing."""
+_PLAIN_READERS = frozenset(
+    (*_READERS, "polars", "pycocotools", "torchvision", "torchaudio", "datasets", "sklearn", "h5py", "orjson")
+)
+"""Packages that read data out of files with names that settings have as well."""
+_EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
+_SPLITS = ("train", "val", "test")
+_NUM_FILES = 8
+"""Number of files that a folder or a pattern gives for each split."""
+_MOST_LOOKED_FOR = 3
+_HINT = "put it there, or add --fake-data to make it up"
+_NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/var", "/run", "/root/.")
+
+
+class MissingFiles:
+    """Makes files that are missing, if it may, and remembers what was looked for in vain."""
+
+    def __init__(self, overlay: Overlay, folder: Path, *, fake: bool) -> None:
+        """The script sees files through `overlay`; with `fake` they are made in `folder`."""
+        self._overlay, self._folder, self._fake = overlay, folder, fake
+        self._asked: dict[str, Frame] = {}
+        self.is_searching = False
+        """True while folders are listed for files of a pattern."""
+
+    def make(self, place: str, error: OSError | None) -> bool:
+        """Make the file at `place` if it is data, which is opened for reading; else note in `error` what is missing."""
+        kind, options = self._kind(place)
+        if not kind or self._is_elsewhere(place) or _is_expected():
+            return False
+        shown = _shown(place)
+        if is_of_weights(place):
+            return False
+        if not self._fake:
+            if error is not None:
+                note(error, f"wants the file {shown}, which is not there", _HINT)
+            return False
+        is_blank = place in self._overlay.blank
+        self._overlay.blank.discard(place)
+        path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
+        described = written(kind, place, path, options)
+        if is_blank:
+            return True
+        note_fake_data(f"the file {shown} is not there: replaced by {described}")
+        return True
+
+    def _is_elsewhere(self, place: str) -> bool:
+        """Return True where no data is: among files of the system, and where the script writes in place."""
+        return place.startswith(_NOT_DATA) or self._overlay.is_free(place)
+
+    def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
+        """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""
+        reader, frame = _reader()
+        if reader == "memmap" and frame is not None:
+            return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
+        kind = kind_by_name(place)
+        if place in self._overlay.blank:
+            return kind if kind == "record" else _READERS.get(reader) or kind or "text", {}
+        return (kind if kind not in PLAIN or not reader or reader in _PLAIN_READERS else ""), {}
+
+    def _new(self, place: str) -> Path:
+        """Return where to store what the script sees at `place`."""
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / f"{os.getpid()}-{len(self._overlay.fake)}{PurePath(place).suffix}"
+        self._overlay.fake[place] = str(path)
+        return path
+
+    # --- folders
+
+    def fill(self, place: str, error: OSError | None) -> bool:
+        """Make files in the folder `place`, which is listed, is empty or not there, and was not made by the script."""
+        reader, _frame = _reader()
+        if self.is_searching or reader or place in self._overlay.lines or self._is_elsewhere(place):
+            return False
+        if _is_expected():
+            return False
+        if not self._fake:
+            if error is not None:
+                note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
+            return False
+        suffix = _suffix_asked_for()
+        self._make_folder(place)
+        names = [f"{split}_{i:06}{suffix}" for split in _SPLITS for i in range(_NUM_FILES)]
+        self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
+        state = "is empty" if error is None else "is not there"
+        note_fake_data(f"the folder {_shown(place)} {state}: replaced by one of {len(names)} files such as {names[0]}")
+        return True
+
+    def _make_folder(self, place: str) -> None:
+        if self._overlay.status(place) is None:
+            self._new(place).mkdir()
+
+    def _make_blanks(self, places: Iterator[str]) -> None:
+        for place in places:
+            self._new(place).write_bytes(b"")
+            self._overlay.blank.add(place)
+
+    def match(self, pattern: str) -> bool:
+        """Make files that match a pattern of `glob`, if these are data."""
+        kind = kind_by_name(pattern)
+        if not self._fake or not kind or not glob.has_magic(pattern) or _reader()[0]:
+            return False
+        place = self._overlay.known(pattern)
+        if self._is_elsewhere(place):
+            return False
+        places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
+        for each in places:
+            folder = os.path.dirname(each)  # noqa: PTH120
+            while self._overlay.status(folder) is None:
+                self._make_folder(folder)
+                folder = os.path.dirname(folder)  # noqa: PTH120
+        self._make_blanks(each for each in places if self._overlay.status(each) is None)
+        note_fake_data(f"no file matches {pattern}: replaced by {len(places)} such as {PurePath(places[0]).name}")
+        return True
+
+    # --- what was looked for
+
+    def note(self, place: str) -> None:
+        """Remember that the script asks for `place`, which is not there."""
+        if place in self._asked or is_installed(place) or place.startswith(_NOT_DATA):
+            return
+        reader, _frame = _reader()
+        frame = next(user_frames(), None)
+        if not reader and frame is not None:
+            self._asked[place] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+    def looked_for(self) -> tuple[Assumption, ...]:
+        """Return what the script looked for in vain beside data that is not there: its sizes may depend on it."""
+        here = PurePath(real.getcwd())
+        made = [parent for place in self._overlay.fake for parent in PurePath(place).parents[:2]]
+        folders = {str(folder) for folder in made if not here.is_relative_to(folder)}
+        found = (
+            Assumption(f"{_shown(place)} was looked for and is not there: a size that it holds is not known", frame)
+            for place, frame in self._asked.items()
+            if self._is_beside(place, folders) and self._overlay.status(place) is None
+        )
+        return tuple(itertools.islice(found, _MOST_LOOKED_FOR))
+
+    def _is_beside(self, place: str, folders: set[str]) -> bool:
+        parents = [str(parent) for parent in PurePath(place).parents]
+        return any(folder in parents for folder in folders) and kind_by_name(place) in PLAIN
+
+
+def replace_globs(missing: MissingFiles, replacing: Replacing, within: Within) -> None:
+    """Make patterns that match no file ask `missing` for some; `within` calls a function beside the overlay."""
+    search = glob.iglob  # which `glob.glob` calls
+
+    def searched(find: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        with patched([(missing, "is_searching", True)]):
+            return list(find(*args, **kwargs))
+
+    def made(pattern: str) -> bool:
+        return bool(within(lambda _overlay: missing.match(pattern)))
+
+    def found(pathname: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        names = searched(search, pathname, *args, **kwargs)
+        text = os.path.join(kwargs.get("root_dir") or "", os.fsdecode(pathname))  # noqa: PTH118
+        return iter(names if names or not made(text) else search(pathname, *args, **kwargs))
+
+    def found_in(find: Callable[..., Any], prefix: str) -> Callable[..., Iterator[Path]]:
+        def found_paths(self: Path, pattern: str, **kwargs: Any) -> Iterator[Path]:
+            paths = searched(find, self, pattern, **kwargs)
+            return iter(paths if paths or not made(str(self / prefix / pattern)) else find(self, pattern, **kwargs))
+
+        return found_paths
+
+    replacing.put(glob, "iglob", found)
+    replacing.put(Path, "glob", found_in(Path.glob, ""))
+    replacing.put(Path, "rglob", found_in(Path.rglob, "**"))
+
+
+def _matching(pattern: str, number: int) -> str:
+    """Return a path that matches `pattern`: stars stand for a number, in the folders for the first of a split."""
+    text = pattern.replace("**/", "").replace("**", "")
+    text = re.sub(r"\[!?(.)[^\]]*\]", r"\1", text).replace("?", "0")
+    return text.replace("*", f"{number:06}")
+
+
+def _reader() -> tuple[str, FrameType | None]:
+    """Return the package of the code between the user's line and the file system, with its frame; empty without one.
+
+    The standard library and memlint do not count, but for modules that read a format.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    found: tuple[str, FrameType | None] = "", None
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith("<frozen importlib"):
+            return "import", frame
+        if is_users(path):
+            break
+        if path.startswith("<"):  # of the standard library
+            frame = frame.f_back
+            continue
+        name = str(frame.f_globals.get("__name__", ""))
+        top = name.partition(".")[0]
+        if not is_memlint(path) and (not is_standard_library(path) or top in _READERS):
+            found = ("memmap" if name.endswith(".memmap") else top), frame
+            if found[0] == "memmap":
+                break
+        frame = frame.f_back
+    return found
+
+
+def _shown(place: str) -> str:
+    """Return a path as short as it can be named."""
+    folder = real.getcwd() + os.sep
+    return place.removeprefix(folder)
+
+
+def _is_expected() -> bool:
+    """Return True if the user's running line is in a `try` for files that are not there."""
+    frame = next(user_frames(), None)
+    return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno)
+
+
+@cache
+def _expects(path: str, line: int) -> bool:
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return False
+    return any(
+        isinstance(node, ast.Try)
+        and node.lineno <= line <= (node.body[-1].end_lineno or line)
+        and any(
+            handler.type is not None
+            and _EXPECTED & {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
+            for handler in node.handlers
+        )
+        for node in ast.walk(tree)
+    )
+
+
+def _suffix_asked_for() -> str:
+    """Return the end of file names that the running functions of the user name in strings; empty without one."""
+    for frame in user_frames():
+        for value in _strings(frame.f_code.co_consts):
+            match = re.fullmatch(r"\*?(\.\w+)", value)
+            if match and kind_by_name(f"file{match[1]}"):
+                return match[1]
+    return ""
+
+
+def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
+    for value in constants:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple | frozenset):
+            yield from _strings(tuple(value))
+        elif isinstance(value, CodeType) and value.co_name.startswith("<"):  # a comprehension, a lambda
+            yield from _strings(value.co_consts)

@@ -1,0 +1,158 @@
+"""Files and folders that a script opens, lists or looks for, and that are not there."""
+
+import pytest
+
+from tests.script.isolated import needs, run
+
+READS = {  # a statement, what it prints, and what the report says
+    "np.load('tokens/shard_0.npy').shape": ("(16777216,)", "the file tokens/shard_0.npy is not there: replaced by 16,777,216 zeros"),
+    "np.memmap('a.bin', dtype=np.uint16, mode='r').shape": ("(16777216,)", "the file a.bin is not there: replaced by 16,777,216 zeros"),
+    "np.memmap('b.npy', dtype='f4', mode='r', shape=(30, 400)).shape": ("(30, 400)", "the file b.npy is not there: replaced by 12,000 zeros"),
+    "np.fromfile('c.bin', dtype=np.int32, count=5).shape": ("(5,)", "the file c.bin is not there: replaced by 16,777,216 zeros"),
+    "sorted(set(open('input.txt').read()) >= set('Aaz,.\\n '))": None,
+    "len(open('files.txt').read().splitlines())": ("4096", "the file files.txt is not there: replaced by 4,096 lines of 16 random words"),
+    "list(json.load(open('data.json'))[0])": ("['image', 'label', 'images']", "the file data.json is not there: replaced by 256 rows with image, label, images"),
+    "len([json.loads(line) for line in open('data.jsonl')])": ("256", "the file data.jsonl is not there: replaced by 256 rows with image, label, images"),
+    "len(list(csv.DictReader(open('train.csv'))))": ("256", "the file train.csv is not there: replaced by 256 rows with image, label, images"),
+    "pickle.load(open('rows.pkl', 'rb'))['image'].shape": ("(224, 224, 3)", "the file rows.pkl is not there: replaced by values that go by their names"),
+    "np.load('slice.npz')['label'].dtype": ("int64", "the file slice.npz is not there: replaced by values that go by their names"),
+    "torch.load('data/processed/train.pt')['image'].dtype": ("torch.float32", "the file data/processed/train.pt is not there: replaced by values that go by their names"),
+    "len(list(Path('images').glob('*.png')))": ("8", "no file matches images/*.png: replaced by 8 such as 000000.png"),
+    "sorted(glob.glob('fineweb/train_*.npy'))[0]": ("fineweb/train_000000.npy", "no file matches fineweb/train_*.npy: replaced by 8 such as train_000000.npy"),
+}  # fmt: skip
+IMPORTS = "import csv, glob, json, os, pickle\nfrom pathlib import Path\nimport numpy as np\nimport torch\n"
+
+
+def test_files_are_made_by_their_names_and_readers(tmp_path):
+    reads = {read: shown for read, shown in READS.items() if shown}
+    ran = run(tmp_path / "p", IMPORTS + "".join(f"print({read})\n" for read in reads), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [shown for shown, _ in reads.values()]
+    assert ran.assumptions == {text: 5 + i for i, (_, text) in enumerate(reads.values())}
+    assert not ran.writes
+
+
+@pytest.mark.parametrize(
+    ("read", "wants"),
+    [
+        ("np.load('data/train.npy')", "the file data/train.npy"),
+        ("np.fromfile('data/train.bin', dtype=np.uint16)", "the file data/train.bin"),
+        ("open('input.txt')", "the file input.txt"),
+        ("pickle.load(open('data/train.pkl', 'rb'))", "the file data/train.pkl"),
+        ("torch.load('data/train.pt')", "the file data/train.pt"),
+        ("os.listdir('shards')", "the folder shards"),
+    ],
+)
+def test_the_error_about_missing_data_names_its_line_and_the_option(tmp_path, read, wants):
+    ran = run(tmp_path / "p", IMPORTS + read)
+    assert ran.error.startswith("FileNotFoundError")
+    assert f"{tmp_path}/p/train.py:5 wants {wants}, which is not there: put it there, or add --fake-data" in ran.error
+    assert not ran.assumptions
+
+
+def test_shards_of_a_folder_that_is_not_there(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import os
+        import numpy as np, torch
+        def load_tokens(path): return torch.tensor(np.load(path).astype(np.int32), dtype=torch.long)
+        def shards(folder): return [name for name in sorted(os.listdir(folder)) if "val" in name]
+        names = shards("edu_fineweb10B")
+        print(len(names), load_tokens(os.path.join("edu_fineweb10B", names[0])).shape)
+        def images(folder):
+            return [entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name.endswith(".jpg")]
+        print(len(images("photos")), [len(files) for _, _, files in os.walk("pictures")])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["8 torch.Size([16777216])", "24 [24]"]
+    assert (
+        ran.assumptions["the folder edu_fineweb10B is not there: replaced by one of 24 files such as train_000000"]
+        == 4
+    )
+
+
+@needs("PIL")
+def test_images_and_masks(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from PIL import Image
+        print(Image.open("images/a.jpg").convert("RGB").size, Image.open("masks/a.png").mode)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["(500, 375) L"]
+    assert ran.assumptions["the file images/a.jpg is not there: replaced by a black image of 500 x 375 pixels"] == 2
+
+
+def test_files_that_are_there_are_read_as_they_are(tmp_path):
+    project = tmp_path / "p"
+    (project / "data").mkdir(parents=True)
+    (project / "data/a.txt").write_text("mine", encoding="utf-8")
+    (project / "data/rows.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    ran = run(
+        project,
+        """\
+        import csv, glob, os
+        print(open("data/a.txt").read(), sorted(os.listdir("data")), sorted(glob.glob("data/*.csv")))
+        print(list(csv.reader(open("data/rows.csv"))))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["mine ['a.txt', 'rows.csv'] ['data/rows.csv']", "[['a', 'b'], ['1', '2']]"]
+    assert not ran.assumptions
+
+
+def test_what_a_script_can_do_without_is_not_made(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import os, json
+        try:
+            data = json.load(open("cache.json"))
+        except FileNotFoundError:
+            data = "none"
+        os.makedirs("out")
+        print(data, os.path.exists("rows.csv"), os.listdir("out"))
+        open("settings.yaml")
+        """,
+        fake=True,
+    )
+    assert ran.stdout == "none False []\n"
+    assert "settings.yaml" in ran.error
+    assert not ran.assumptions
+
+
+def test_a_number_in_a_missing_record_is_not_made_up(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        "import pickle\nmeta = pickle.load(open('meta.pkl', 'rb'))\nprint(meta['vocab_size'])\n",
+        fake=True,
+    )
+    assert ran.error.startswith("FileNotFoundError")
+    assert "The number 'vocab_size' is read from it: put the file there, as a size may depend on it." in ran.error
+
+
+def test_an_array_has_the_sides_that_the_script_takes_apart(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import argparse
+        import numpy as np
+        def load(path):
+            data = np.load(path)
+            image, label = data["image"], data["label"]
+            h, w = image.shape
+            return (h, w), label.shape
+        def main(args): print(load("case1.npz"))
+        main(argparse.Namespace(img_size=96))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "((96, 96), (96, 96))\n"
