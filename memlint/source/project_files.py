@@ -36,6 +36,7 @@ class ProjectFiles:
     near: Path
     """A file; files named after training come first, then the nearest to it."""
     _texts: dict[Path, str] = field(default_factory=dict)
+    _codes: dict[Path, tuple[Source, ...]] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
@@ -55,20 +56,24 @@ class ProjectFiles:
 
     def sources(self, words: Collection[str]) -> Iterator[Source]:
         """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks."""
-        pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
+        # A pattern that begins with plain text is searched ten times as fast as one that begins with a condition.
+        patterns = [re.compile(rf"{word}(?!\w)(?<!\w{word})") for word in map(re.escape, words)]
         num_read = 0
         for path in self.paths:
             if path.suffix in (*_CONFIGS, ".sh") or num_read >= _MOST_READ:
                 continue
             text = self._text(path)
-            if pattern.search(text):
+            if any(pattern.search(text) for pattern in patterns):
                 num_read += 1
                 yield from self.code(path)
 
-    def code(self, path: Path) -> Iterator[Source]:
-        """Yield all code of one of the files, a document block by block."""
-        with suppress(Unreadable):
-            yield from _code(path, self._text(path))
+    def code(self, path: Path) -> tuple[Source, ...]:
+        """Return all code of one of the files, a document block by block, parsed once."""
+        if path not in self._codes:
+            self._codes[path] = ()
+            with suppress(Unreadable):
+                self._codes[path] = tuple(_code(path, self._text(path)))
+        return self._codes[path]
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
