@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator.private import DYNAMO, PRIMITIVES, forward_pre_hooks
+from memlint.accelerator.private import DYNAMO, PRIMITIVES, SYMPY_FUNCTIONS, forward_pre_hooks
 
 UTILS = f"{DYNAMO}.utils"
 WITHOUT_THE_REST = (f"{DYNAMO}.config", f"{DYNAMO}._trace_wrapped_higher_order_op")
@@ -64,12 +64,17 @@ class _NoSymbol:
     """Class of symbolic sizes, of which no size is an instance."""
 
 
+_OF_SHAPE_INFERENCE: dict[tuple[str, str], Any] = {(SYMPY, "Basic"): _NoSymbol, (SYMPY_FUNCTIONS, "Max"): max}
+"""Answers for shape inference, by module and attribute: of plain numbers."""
+
+
 class _SympyStandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        if name == "Basic" and sys._getframe(1).f_globals.get("__name__") == PRIMITIVES:
-            return _NoSymbol
+        answer = _OF_SHAPE_INFERENCE.get((self.__name__, name))
+        if answer is not None and sys._getframe(1).f_globals.get("__name__") == PRIMITIVES:
+            return answer
         # `inspect` asks every module for its file; the import system asks for the path of a package.
-        if name.startswith("__") and name not in ("__path__", "__version__"):
+        if name.startswith("__") and not (self.__name__ == SYMPY and name in ("__path__", "__version__")):
             raise AttributeError(name)
         return getattr(_become_real(self), name)
 
@@ -190,7 +195,8 @@ def install() -> None:
         sys.modules.update({name: _OneModule(name) for name in WITHOUT_THE_REST})
         sys.modules[DYNAMO].__dict__.update(_WITHOUT_COMPILATION)
         sys.modules[UTILS].__dict__["is_compile_supported"] = lambda _device_type: False
-    for name, kind in ((SYMPY, _SympyStandIn), (SYMBOLIC_SHAPES, _SymbolicShapesStandIn)):
+    kinds = ((SYMPY, _SympyStandIn), (SYMPY_FUNCTIONS, _SympyStandIn), (SYMBOLIC_SHAPES, _SymbolicShapesStandIn))
+    for name, kind in kinds:
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             sys.modules[name] = module = kind(name)
             module.__spec__ = spec  # code that checks if TorchDynamo is installed looks for this

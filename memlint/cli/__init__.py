@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from memlint.base.errors import MemlintError, UsageError
+from memlint.base.garbage import collect_seldom
 from memlint.base.version import __version__
 from memlint.cli import capture, check, comment, diff, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
@@ -84,7 +85,7 @@ def _has_directory() -> bool:
 @click.version_option(__version__, message="memlint %(version)s")
 def main() -> None:
     """Say how much GPU memory a PyTorch training step takes, and what would lower it. Needs no GPU."""
-    gc.set_threshold(100_000)  # looking for cycles among what is imported takes a tenth of a short run
+    collect_seldom()  # looking for cycles among what is imported takes a tenth of a short run
     atexit.register(gc.freeze)  # and the search at the end a fifth
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 Point: TypeAlias = "tuple[int, ...]"
 """One size for each dimension that varies, in their order."""
 
 NUM_SIZES = 3
-"""Traced sizes along each dimension: as many as a polynomial of degree two needs."""
+"""Traced sizes along each dimension: as many as a polynomial of degree two needs; two determine a line."""
 _FOR_INT64 = 2**57
 
 
 class Grid(NamedTuple):
-    """Three sizes along each dimension, equally far apart."""
+    """Two or three sizes along each dimension, equally far apart."""
 
     axes: tuple[range, ...]
 
@@ -31,15 +30,18 @@ class Grid(NamedTuple):
         return all((size - axis.start) % axis.step == 0 for size, axis in zip(point, self.axes, strict=True))
 
     def at(self, known: np.ndarray, point: Point) -> np.ndarray:
-        """Evaluate polynomials at `point`, of degree two in each dimension (Newton's formula), exact for any magnitude.
+        """Evaluate polynomials at `point` (Newton's formula), exact for any magnitude.
+
+        Their degree is two in a dimension of three sizes, and one in a dimension of two.
 
         `known` is of shape (points, ...), and the result of shape (...): integers, Python's own where 64 bits may not
         suffice. Steps to the point must be whole.
         """
-        values = known.reshape((NUM_SIZES,) * len(self.axes) + known.shape[1:])
+        values = known.reshape(tuple(map(len, self.axes)) + known.shape[1:])
         for size, axis in zip(point, self.axes, strict=True):
             steps = (size - axis.start) // axis.step
-            once, twice = values[1] - values[0], values[2] - 2 * values[1] + values[0]
+            once = values[1] - values[0]
+            twice = values[2] - 2 * values[1] + values[0] if len(axis) == NUM_SIZES else np.zeros_like(once)
             pairs = steps * (steps - 1) // 2
             if values.dtype != object:
                 extremes = (end for each in (values[0], once, twice) if each.size for end in (each.min(), each.max()))

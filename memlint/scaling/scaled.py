@@ -19,7 +19,7 @@ import numpy as np
 
 from memlint.accelerator.inference import Remembered
 from memlint.memory.allocator.fast import integers
-from memlint.memory.records import ONE_STREAM, Doubt, Storages, Streams
+from memlint.memory.records import ONE_STREAM, Doubt, Storages, Streams, Trace
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import Born, Pattern, RecordedCall, pattern_of
@@ -280,6 +280,12 @@ def lives_of(storages: Storages) -> Lives:
     }
     streams = Streams(own, reusable_at, _first_after_index(storages))
     return Lives(integers(sizes), np.array(writer.events), known, streams)
+
+
+def lives_of_trace(trace: Trace) -> Lives:
+    """Convert a Trace to Lives: what recorded its kernels has changed none of its storages."""
+    sizes = tuple(buffer.nbytes for buffer in trace.buffers)
+    return lives_of(Storages(sizes, trace.events, trace.doubts, frozenset(), trace.streams))
 
 
 def _first_after_index(storages: Storages) -> int | None:

@@ -12,7 +12,7 @@ from memlint.cuda.session import virtual_device
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.estimate import SizePeaks, most_device, peaks
-from memlint.scaling.polynomials import Grid, Point, size_name
+from memlint.scaling.polynomials import NUM_SIZES, Grid, Point, size_name
 from memlint.scaling.recorded_calls import TooLongError, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Largest, largest_within
@@ -46,9 +46,12 @@ class Sizes:
     """For each dimension the sizes whose traces determine the growth with it."""
     most_calls: int | None = None
     """Largest number of kernels in a trace for which several more traces are worth it; None for any number."""
+    line_first: bool = False
+    """True to begin with two samples along the batch: a third one only if not every number is linear."""
     lives: dict[Point, Lives] = field(default_factory=dict)
-    """Storages at the points that were traced."""
+    """Storages at the points that were traced, by this or before."""
     scaled: Scaled | None = None
+    _samples: dict[Point, Sample] = field(default_factory=dict)
     _peaks: dict[Point, SizePeaks] = field(default_factory=dict)
     _most: dict[Point, int | None] = field(default_factory=dict)
     """Upper bounds of the bytes on the device; None where no step can run."""
@@ -68,22 +71,36 @@ class Sizes:
         Return the reason if it cannot be relied on. `batches`, and for each dimension `sizes`, are those that will be
         requested.
         """
-        grid = Grid((BATCHES, *self.axes))
-        try:
-            samples = [self._sample(point) for point in grid.points]
-            self._refuse_fixed_inputs(grid.points)
-            with uncollected(), virtual_device(self.device):
-                self.scaled = Scaled.of(grid, samples)
-            # If there is one largest batch, beyond the requested ones, its trace serves for both.
-            largest = [] if sizes else [self.search(batches).number]
-            tried = sorted({batch for batch in (*batches, *largest) if batch > _CHECK} | {_CHECK}, reverse=True)
-            self._check([(batch, *map(max, sizes)) for batch in tried])
-        except (FixedInputsError, TooLongError):
-            raise
-        except (WorkloadError, NotScalableError) as error:
-            self._distrust()
-            return str(error)
-        return None
+        grids = [Grid((BATCHES, *self.axes))]
+        if self.line_first and not sizes:
+            grids.insert(0, Grid((BATCHES[:2],)))
+        reason = ""
+        for grid in grids:
+            try:
+                self._learn(grid, batches, sizes)
+            except TooLongError:
+                raise
+            except (WorkloadError, NotScalableError) as error:
+                if isinstance(error, FixedInputsError) and grid is grids[-1]:
+                    raise
+                self._distrust()
+                reason = str(error)
+            else:
+                return None
+        return reason
+
+    def _learn(self, grid: Grid, batches: Sequence[int], sizes: Sequence[Sequence[int]]) -> None:
+        known = [point for point in self.lives if point > grid.points[-1]]
+        samples = [self._sample(point) for point in grid.points]
+        self._refuse_fixed_inputs(grid.points)
+        with uncollected(), virtual_device(self.device):
+            self.scaled = Scaled.of(grid, samples)
+        if known and len(grid.points) < NUM_SIZES:  # a line is soon found to be none
+            self._check([max(known)])
+        # If there is one largest batch, beyond the requested ones, its trace serves for both.
+        largest = [] if sizes else [self.search(batches).number]
+        tried = sorted({batch for batch in (*batches, *largest) if batch > _CHECK} | {_CHECK}, reverse=True)
+        self._check([(batch, *map(max, sizes)) for batch in tried])
 
     def follow(self, other: "Sizes", batches: Sequence[int]) -> bool:
         """Take the growth with the batch from the same program on another number of ranks; return True if it agrees.
@@ -263,10 +280,12 @@ class Sizes:
         return self.lives[point]
 
     def _sample(self, point: Point) -> Sample:
-        with recorded(self.most_calls) as calls:
-            storages = storages_of_workload(self._program(point), self.device, self._settings)
-        self.lives[point] = lives_of(storages)
-        return Sample(point, storages, tuple(calls))
+        if point not in self._samples:
+            with recorded(self.most_calls) as calls:
+                storages = storages_of_workload(self._program(point), self.device, self._settings)
+            self.lives[point] = lives_of(storages)
+            self._samples[point] = Sample(point, storages, tuple(calls))
+        return self._samples[point]
 
     def _program(self, point: Point) -> Program:
         batch, *sizes = point

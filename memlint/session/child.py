@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memlint.base.garbage import seldom_collected
 from memlint.worker.child import answer_jobs, own_imports, run
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
 
 def preload() -> None:
     """Import what the jobs need, for a process whose copies then find it there."""
-    importlib.import_module("memlint.session.target")
+    with seldom_collected():
+        importlib.import_module("memlint.session.target")
 
 
 def begin(

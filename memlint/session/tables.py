@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -17,8 +18,9 @@ from memlint.memory.communicators import beside
 from memlint.report.model import Record, Sweep, SweepRow
 from memlint.report.tables import Order, row_of, subject
 from memlint.scaling.polynomials import NUM_SIZES, Point
+from memlint.scaling.scaled import Lives, lives_of_trace
 from memlint.scaling.sizes import Sizes
-from memlint.session.target import Target
+from memlint.session.target import Target, Traced
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
@@ -70,8 +72,8 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
 
 def around(target: Target, number: int) -> Sweeps:
     """Sweeps of a Workload around its own batch size, with its dtype and with another; none on the host."""
-    workload = target.traced(number).workload
-    growing = [_around(workload, target.root)] if workload.device.is_cuda else []
+    own = target.traced(number)
+    growing = [_around(own)] if own.device.is_cuda else []
     return Sweeps(
         torch=torch.__version__,
         sweeps=gathered(growing, lambda sweeps: Sweeps(torch=torch.__version__, sweeps=sweeps)),
@@ -89,12 +91,14 @@ def gathered(growing: Iterable[Iterator[Sequence[_Table]]], document: Callable[[
     return done
 
 
-def _around(workload: Workload, root: Path) -> Iterator[list[Sweep]]:
+def _around(traced: Traced) -> Iterator[list[Sweep]]:
     """Yield the tables with its own dtype as they grow, then with those of another, unless there is an error."""
+    workload, root = traced.workload, traced.root
     batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
     order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
     own: list[Sweep] = []
-    for own in _tables(workload, root, order, most_calls=MOST_CALLS):
+    known = {(workload.batch,): lives_of_trace(traced.trace)}
+    for own in _tables(workload, root, order, most_calls=MOST_CALLS, traced=known):
         yield own
     if own[-1].error is None:
         other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
@@ -108,8 +112,18 @@ def _has_own_step(workload: Workload, root: Path) -> bool:
         return build(workload, root).step is not None
 
 
-def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:
-    """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them."""
+def _tables(
+    workload: Workload,
+    root: Path,
+    order: Order,
+    *,
+    most_calls: int | None = None,
+    traced: Mapping[Point, Lives] = MappingProxyType({}),
+) -> Iterator[list[Sweep]]:
+    """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them.
+
+    `traced` are its storages at batch sizes where they are known.
+    """
     try:
         workload = of_worst_rank(workload, root).workload
         first = {name: sizes[0] for name, sizes in order.dimensions.items()}
@@ -128,7 +142,7 @@ def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | N
         at = dict(zip(order.dimensions, sizes, strict=True))
         here = _with_dimensions(completed, at)
         rest = tuple(at[name] for name in together.dimensions) if together else ()
-        known = together or _sizes(here, root, {}, most_calls=most_calls)
+        known = together or _sizes(here, root, {}, most_calls=most_calls, traced=traced)
         latest: list[Sweep] = []
         for table in _table(here, known, order.batches, rest, is_learned=together is not None):
             latest = [table]
@@ -164,14 +178,28 @@ def _table(
 
 
 def _sizes(
-    workload: Workload, root: Path, varied: Mapping[str, Sequence[int]], *, most_calls: int | None = None
+    workload: Workload,
+    root: Path,
+    varied: Mapping[str, Sequence[int]],
+    *,
+    most_calls: int | None = None,
+    traced: Mapping[Point, Lives] = MappingProxyType({}),
 ) -> Sizes:
     axes = tuple(map(_axis, varied.values()))
     device = workload.device
     if workload.world_size > 1:
         settings = AllocatorSettings.parse(workload.allocator)
         device = beside(device, trace_of_workload(completed_program(workload, root), device, settings).collectives)
-    return Sizes(workload, lambda each: completed_program(each, root), device, tuple(varied), axes, most_calls)
+    return Sizes(
+        workload,
+        lambda each: completed_program(each, root),
+        device,
+        tuple(varied),
+        axes,
+        most_calls,
+        line_first=most_calls is not None,
+        lives=dict(traced),
+    )
 
 
 def _axis(sizes: Sequence[int]) -> range:

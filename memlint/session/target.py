@@ -16,6 +16,7 @@ from memlint.accelerator import lazy_imports
 from memlint.accelerator.private import tree_leaves
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkloadError
+from memlint.base.garbage import seldom_collected
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_fields
 from memlint.compile import requests
@@ -257,7 +258,8 @@ def find_requested(request: Request) -> Discovery:
     target = request.path or request.target
     if request.path and request.qualname:
         target += f"::{request.call or request.qualname}"
-    discovered = find_workloads(target, root, configured, overrides, request.asked)
+    with seldom_collected():  # modules of the target, and syntax trees of its project's files
+        discovered = find_workloads(target, root, configured, overrides, request.asked)
     workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
     return discovered._replace(workloads=workloads)
 

@@ -41,6 +41,7 @@ class ProjectFiles:
     near: Path
     """A file; files named after training come first, those named after evaluation last, nearer ones before others."""
     _texts: dict[Path, str] = field(default_factory=dict)
+    _codes: dict[Path, tuple[Source, ...]] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
@@ -70,13 +71,17 @@ class ProjectFiles:
 
     def mentions(self, path: Path, words: Collection[str]) -> bool:
         """Return True if one of the files contains one of `words`."""
-        pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
-        return bool(words) and re.search(pattern, self.text(path)) is not None
+        # A pattern that begins with plain text is searched ten times as fast as one that begins with a condition.
+        text, escaped = self.text(path), map(re.escape, words)
+        return any(re.search(rf"{word}(?!\w)(?<!\w{word})", text) for word in escaped)
 
-    def code(self, path: Path) -> Iterator[Source]:
-        """Yield all code of one of the files, a document block by block."""
-        with suppress(Unreadable):
-            yield from _code(path, self.text(path))
+    def code(self, path: Path) -> tuple[Source, ...]:
+        """Return all code of one of the files, a document block by block, parsed once."""
+        if path not in self._codes:
+            self._codes[path] = ()
+            with suppress(Unreadable):
+                self._codes[path] = tuple(_code(path, self.text(path)))
+        return self._codes[path]
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:

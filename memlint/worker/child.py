@@ -25,6 +25,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
+from memlint.base.garbage import seldom_collected
 from memlint.base.own_process import die_with, limit_memory
 from memlint.worker.dependencies import Watch
 
@@ -145,10 +146,14 @@ def run(
 
 @contextmanager
 def own_imports() -> Iterator[None]:
-    """Keep the compiled modules that are imported inside the block, as Python does: memlint's and PyTorch's."""
+    """Keep the compiled modules that are imported inside the block, as Python does: memlint's and PyTorch's.
+
+    To look for cycles among what is imported takes as long as a fifth of the import.
+    """
     sys.dont_write_bytecode = not _Jobs.keeps_bytecode
     try:
-        yield
+        with seldom_collected():
+            yield
     finally:
         sys.dont_write_bytecode = True
 

@@ -81,6 +81,10 @@ USES = {
         "from sympy import S; assert S.Zero == 0",
         "import sympy; assert sympy.__version__",
         (
+            "from torch.utils._sympy.functions import FloorDiv, Max; import sympy; "
+            "assert isinstance(Max(sympy.Symbol('x'), 1), Max) and FloorDiv(sympy.Integer(7), sympy.Integer(2)) == 3"
+        ),
+        (
             "import torch; from torch.export import Dim, export; "
             "x = export(torch.nn.Linear(3, 4), (torch.rand(2, 3),), dynamic_shapes=({0: Dim('b')},)); "
             "assert len(x.range_constraints) == 1"
@@ -109,9 +113,11 @@ with session.virtual_device(device_named("a100-80gb")):
     for x in (torch.rand(2, 3, 8, 8, device="cuda"), torch.rand(2, 3, 9, 9, device="cuda")):
         y = model(x)
         (torch.cat([y, y]) + y[:1]).softmax(1).mean().backward()
+    half, labels = torch.rand(6, 5, device="cuda", dtype=torch.bfloat16), torch.zeros(6, dtype=torch.int64, device="cuda")
+    torch.nn.functional.cross_entropy(half, labels)
 assert inspect.getmodule(torch.nn.Linear).__name__ == "torch.nn.modules.linear"
 assert importlib.util.find_spec("sympy").origin
-assert "sympy.core" not in sys.modules and "torch.utils._sympy.functions" not in sys.modules
+assert "sympy.core" not in sys.modules and not hasattr(sys.modules["torch.utils._sympy.functions"], "__file__")
 """)
 
 

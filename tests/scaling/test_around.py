@@ -156,3 +156,65 @@ def test_batches_stand_below_one_another_and_dtypes_side_by_side() -> None:
         "  largest that fits  7                  none",
         "  Batch sizes with bf16-amp: every batch was traced: it is odd.",
     ]
+
+
+QUADRATIC = FILE.replace(
+    "return nn.Sequential(nn.Linear(4096, 4096), nn.GELU()), ",
+    """class Pairs(nn.Sequential):
+        def forward(self, input):
+            out = super().forward(input)
+            return (out @ out.T).flatten().exp()
+    return Pairs(nn.Linear(4096, 4096), nn.GELU()), """,
+)
+IN_PAIRS = FILE.replace("torch.randn(batch, 4096)", "torch.randn(max(1, batch // 2), 4096)")
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "other"),
+    [(FILE, [2, 3, 6], [2, 3]), (QUADRATIC, [2, 3, 4, 6], [2, 3, 4]), (IN_PAIRS, [2, 3, 4, 6], [2, 3, 4])],
+    ids=["linear", "quadratic", "in pairs"],
+)
+def test_two_samples_do_where_a_line_is_proved_and_three_elsewhere_with_the_same_rows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, own: list[int], other: list[int]
+) -> None:
+    from memlint.scaling import sizes
+
+    (folder / "model.py").write_text(file)
+    few = around(folder, batch=6, gpu="t4")
+    for sweep, samples in zip(few, (own, other), strict=True):
+        assert sweep.largest is not None
+        assert sweep.traced[: len(samples)] == samples
+        assert sweep.largest.batch in sweep.traced[len(samples) :]
+    learn = sizes.Sizes.learn
+
+    def with_three(self: sizes.Sizes, *asked: object) -> str | None:
+        self.line_first = False
+        self.lives = {}
+        return learn(self, *asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sizes.Sizes, "learn", with_three)
+    for sweep, careful in zip(few, around(folder, batch=6, gpu="t4"), strict=True):
+        without = {"rows": {"__all__": {"evidence"}}, "traced": True}
+        assert sweep.model_dump(exclude=without) == careful.model_dump(exclude=without)
+        assert sweep.note == careful.note
+
+
+def test_the_trace_of_the_check_and_two_samples_with_one_proof_for_each_dtype_are_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memlint.scaling import sizes
+
+    traced: list[int] = []
+    storages = sizes.storages_of_workload
+
+    def counted(*arguments: object) -> object:
+        traced.append(1)
+        return storages(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sizes, "storages_of_workload", counted)
+    own, other = around(folder, batch=6, dtype="bfloat16", gpu="t4")
+    assert len(traced) == 6
+    assert own.largest is not None
+    assert other.largest is not None
+    assert own.traced == [2, 3, 6, own.largest.batch]
+    assert other.traced == [2, 3, other.largest.batch]

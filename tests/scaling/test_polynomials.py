@@ -24,6 +24,12 @@ def test_polynomials_in_two_sizes_are_exact(coefficients: list[int], first: int,
     assert grid.at(known, point).tolist() == [value(coefficients, *point), 7]
 
 
+def test_two_sizes_determine_a_line() -> None:
+    grid = Grid((range(2, 4), range(64, 193, 64)))
+    known = np.array([[10 * x + y**2, 2**60 * x] for x, y in grid.points], dtype=np.int64)
+    assert grid.at(known, (70, 640)).tolist() == [700 + 640**2, 2**60 * 70]
+
+
 def test_points_are_all_combinations_the_last_size_varying_fastest() -> None:
     grid = Grid((range(2, 5), range(64, 193, 64)))
     assert len(grid.axes[1]) == 3

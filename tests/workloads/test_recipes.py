@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -725,6 +726,23 @@ def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, se
     target.write_text("class Net: ...\n")
     settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
     assert (settings[setting].value if setting in settings else None) == value
+
+
+def test_a_file_that_mentions_a_whole_word_is_parsed_once_whatever_is_looked_for(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("from model import Net\nnet = Net(4)\n")
+    (tmp_path / "other.py").write_text("import Network, aNet, Net_2, Ünet\n")
+    parsed = []
+    of_text = Source.from_text
+
+    def counted(text, path):
+        parsed.append(Path(path).name)
+        return of_text(text, path)
+
+    monkeypatch.setattr(Source, "from_text", counted)
+    files = ProjectFiles(tmp_path, tmp_path / "model.py")
+    assert [Path(each.path).name for each in files.sources(("Net",))] == ["train.py"]
+    assert list(files.sources(("net", "Net"))) == list(files.sources(("model",)))
+    assert parsed == ["train.py"]
 
 
 def test_what_an_argument_is_made_of_that_cannot_be_imported_says_why(write):

@@ -102,6 +102,8 @@ DYNAMO = "torch._dynamo"
 """TorchDynamo."""
 PRIMITIVES = _prims_common.__name__
 """The module of shape inference in Python, which asks SymPy for its symbols."""
+SYMPY_FUNCTIONS = "torch.utils._sympy.functions"
+"""PyTorch's own functions of SymPy's symbols."""
 
 # --- Shape inference in Python
 

@@ -1,0 +1,55 @@
+"""How much the processes of a child take is measured again and again, and that takes little itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from memlint.worker.processes import ProcessTree
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a child is a session of its own")
+SLEEPING_TWICE = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+
+
+def test_the_child_and_what_it_starts_count_and_what_was_there_before_does_not() -> None:
+    other = subprocess.Popen([sys.executable, "-c", SLEEPING_TWICE])
+    try:
+        while not psutil.Process(other.pid).children():
+            time.sleep(0.01)
+        with ProcessTree() as tree:
+            child = subprocess.Popen([sys.executable, "-c", SLEEPING_TWICE], start_new_session=True)
+            tree.grow_from(child)
+            while not psutil.Process(child.pid).children():
+                time.sleep(0.01)
+            count, nbytes = tree.usage()
+            assert count == 2
+            assert nbytes > 2**20
+            (started,) = psutil.Process(child.pid).children()
+        assert not started.is_running()
+        assert other.poll() is None
+    finally:
+        for process in (*psutil.Process(other.pid).children(), other):
+            process.kill()
+        other.wait()
+
+
+def test_measuring_takes_a_fiftieth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, spent, measured = [100.0], [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time", lambda: spent[0])
+    tree = ProcessTree()
+
+    def measure() -> tuple[int, int]:
+        measured.append(now[0])
+        spent[0] += 0.01
+        return len(measured), 0
+
+    monkeypatch.setattr(tree, "_measured", measure)
+    for tenth in range(20):
+        now[0] = 100 + tenth / 10
+        assert tree.usage() == (len(measured), 0)
+    assert measured == [100.0, 100.5, 101.0, 101.5]
