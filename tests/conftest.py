@@ -1,5 +1,7 @@
 """Property tests draw the same examples each time; --hypothesis-profile=default draws others.
 
+One thread computes: a second one waits for work at full speed, at the expense of tests that run beside it.
+
 What decides on colours, and where a forge's variables tell programs that it runs them, is taken out of the environment:
 tests say themselves what they want of it. Ctrl-C counts, though a shell that starts tests in the background has them, and
 what they start, ignore it.
@@ -33,6 +35,8 @@ for name in list(os.environ):
     if name in _OF_THE_OUTSIDE or name.startswith(("GITHUB_", "CI_")):
         del os.environ[name]
 
+os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -58,4 +62,11 @@ def copied_pythons(template_of_pythons: Template | None) -> Iterator[None]:
     Where a test is about what a new Python imports, or about a process as the system shows it, it needs a new one.
     """
     with copies_used(template_of_pythons):
+        yield
+
+
+@pytest.fixture
+def executed_pythons(copied_pythons: None) -> Iterator[None]:
+    """Let Pythons that `subprocess` starts be new ones, for a test whose file uses `copied_pythons`."""
+    with copies_used(None):
         yield

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 SCRIPT = """
 import sys
 import torch

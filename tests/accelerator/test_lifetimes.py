@@ -15,6 +15,8 @@ from tests.accelerator.bytes import live, peak, sizes
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 KIB = 1024
 
 

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from memlint import cli
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 SUM = """\
 import torch
 import torch.nn.functional as F

@@ -21,6 +21,8 @@ from memlint.source.program_files import Project
 from memlint.worker.capture_store import Store
 from memlint.worker.protocol import Dependencies
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 WORKLOAD = "def memlint_workload(batch): ...\n"
 LEAK = """
 import torch

@@ -13,6 +13,8 @@ from memlint.commands.check.targets import CheckOptions
 from memlint.commands.report import gather
 from memlint.worker.session import Session
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MODEL = """
 import torch
 from torch import nn

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how processes die is told for Linux")
+pytestmark = [
+    pytest.mark.usefixtures("copied_pythons"),
+    pytest.mark.skipif(sys.platform != "linux", reason="how processes die is told for Linux"),
+]
 
 MODEL = """
 from torch import nn

@@ -19,6 +19,8 @@ from memlint.report.workloads import merged
 from tests.report.exports.samples import step
 from tests.report.sample import REPORT
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 PICTURES = ("html", *EXPORTS)
 GPT = step("GPT")
 UNET = step("UNet")

@@ -15,6 +15,8 @@ from memlint.compare.comparison import Comparison
 from memlint.report.model import Budget
 from tests.compare.samples import GIB, failed, report, workload
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 
 def run(*arguments: str):
     return CliRunner().invoke(main, ["diff", *arguments])

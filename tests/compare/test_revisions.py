@@ -18,6 +18,8 @@ from memlint.base.errors import UsageError
 from memlint.cli import main
 from memlint.commands.diff.checkouts import Checkout, checkout, environment_of
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 IDENTITY = ("-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "protocol.file.allow=always")
 LOOP = "import torch\n\n\ndef run(model, loader):\n    model.eval()\n    for x in loader:\n        print(model(x).sum().item())\n"
 

@@ -21,6 +21,8 @@ from memlint.targets.workload import Workload
 from memlint.targets.workload_tables import render_declaration, workload_from_table
 from memlint.tracing.recorder import trace_program
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 A100 = device_named("a100-80gb")
 MIB = 2**20
 

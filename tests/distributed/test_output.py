@@ -16,6 +16,8 @@ from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.script.running import run_script
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 SCRIPT = Path(__file__).parent / "train_fsdp2.py"
 GIB = 2**30
 

@@ -21,6 +21,8 @@ from memlint.memory.devices import device_named
 from memlint.tracing.turns import in_turns
 from tests.script.running import run_script
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 HOST = device_named("cpu")
 
 

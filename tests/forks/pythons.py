@@ -101,13 +101,16 @@ def start_template() -> Template:
 
 @contextmanager
 def copies_used(template: Template | None) -> Iterator[None]:
-    """Let `subprocess` start copies of `template`, if there is one, in place of Pythons."""
+    """Let `subprocess` start copies of `template` in place of Pythons, or Pythons if it is None."""
+    before = subprocess.Popen
     if template is not None:
         use_copies(template)
+    else:
+        subprocess.Popen = _PRISTINE  # type: ignore[misc]
     try:
         yield
     finally:
-        subprocess.Popen = _PRISTINE  # type: ignore[misc]
+        subprocess.Popen = before  # type: ignore[misc]
 
 
 def use_copies(template: Template) -> None:
@@ -139,7 +142,7 @@ def _start_copy(
     order = {
         "arguments": [os.fspath(each) for each in args[1:]],
         "parent": os.getpid(),
-        "folder": str(Path.cwd() if cwd is None else cwd),
+        "folder": os.path.abspath(cwd or "."),  # noqa: PTH100 -- cwd may be text or bytes
         "umask": int(status.partition("Umask:")[2].split()[0], 8),
         "session": start_new_session,
         "variables": variables,

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import pkgutil
+import signal
 import socket
 import sys
 import threading
@@ -41,6 +42,9 @@ _IMPORTED = (
     "memlint.session.script",
     "memlint.cli",
 )
+
+_own_templates: list[int] = []
+"""Processes that this process' children are copies of."""
 
 
 def begin(parent: int, handle: int) -> Callable[[], None]:
@@ -114,9 +118,10 @@ def _start_template(descriptors: list[int]) -> Callable[[], None] | None:
     """Let a child be the template of what this process starts; returns in its copies, and None in this process."""
     orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
-    if os.fork():
+    if child := os.fork():
         theirs.close()
         use_copies(Template(orders, os.environ))
+        _own_templates.append(child)
         return None
     orders.close()
     die_with(parent)
@@ -195,4 +200,7 @@ def leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
+    for each in _own_templates:
+        os.kill(each, signal.SIGKILL)
+        os.waitpid(each, 0)
     os._exit(status)

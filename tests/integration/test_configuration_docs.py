@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from memlint import cli
 from memlint.config import Budget, Settings
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 _BLOCK = re.compile(
     r"(?:<!-- (?P<what>file|is|end of): (?P<name>\S+) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)```|<!-- removed: (?P<removed>\S+) -->",

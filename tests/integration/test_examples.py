@@ -25,6 +25,7 @@ RUN_HERE = [page for page in PAGES if "```console" in page.read_text(encoding="u
 FAST = "README.md"
 
 
+@pytest.mark.usefixtures("copied_pythons")
 @pytest.mark.skipif(not version("torch").startswith("2.13."), reason="the pages show what torch 2.13 takes")
 @pytest.mark.parametrize(
     "page", [pytest.param(p, id=p.name, marks=[] if p.name == FAST else pytest.mark.slow) for p in RUN_HERE]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 RULE = '''
 import os
 import sys

@@ -14,6 +14,8 @@ import pytest
 
 from memlint.base.version import PUBLISHED
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]

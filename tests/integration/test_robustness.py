@@ -18,6 +18,8 @@ from memlint.base.writing import write_file
 from memlint.config import find_settings, override
 from memlint.report.reading import parse_report
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MODEL = """
 from torch import nn
 

@@ -15,6 +15,8 @@ from tests.script.running import OPTIONS, run_script, run_text, write
 if TYPE_CHECKING:
     from memlint.report.model import Workload
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 SCRIPTS = Path(__file__).parent / "scripts"
 SHIPPED = Path(__file__).parents[2] / "fixtures" / "scripts"
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"

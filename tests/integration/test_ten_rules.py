@@ -14,6 +14,8 @@ import pytest
 from memlint.config import Settings
 from memlint.worker.protocol import Request
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 pytest.importorskip("torch")
 
 FILE = Path(__file__).parents[2] / "fixtures" / "rules" / "ten.py"

@@ -15,6 +15,8 @@ from tests.script import isolated
 from tests.script.isolated import needs
 from tests.script.running import run_text
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 START = """
 from memlint.workloads import torchvision_schemas
 torchvision_schemas.install()
@@ -30,9 +32,7 @@ OPERAND, ROWS = B * S * H * D * 2, 4 * B * H * S
 
 
 def run_here(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", START + code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", START + code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -246,7 +246,5 @@ with simulated("h100-80gb") as seen:
 
 @needs("fla", "triton", "transformers")
 def test_linear_attention_saves_what_its_own_code_says():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LINEAR_ATTENTION], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", LINEAR_ATTENTION], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

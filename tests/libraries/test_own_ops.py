@@ -14,6 +14,8 @@ from memlint.libraries.own_ops import declare_configured
 from tests.script.isolated import run
 from tests.script.running import run_script, run_text
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 FUSED = """\
 import memlint, torch
 memlint.op(

@@ -23,6 +23,8 @@ from memlint.libraries.finders import Finder
 from memlint.libraries.library import Library
 from memlint.libraries.plugins import GROUP, PluginError, Plugins
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 PAGE = (Path(__file__).parents[2] / "docs/library-plugins.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 ASSUMED = "kernels of acme-kernels are not run: they take what the sources of version 1.4.0 say"

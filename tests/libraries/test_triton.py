@@ -16,6 +16,8 @@ from memlint.libraries.triton import _names_and_written
 from memlint.memory.devices import device_named
 from tests.script.isolated import needs
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 START = """
 import importlib.machinery
 import sys
@@ -111,7 +113,7 @@ assert all(parameter.grad is not None for parameter in model.parameters())
 
 def run(file: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", file],
+        [sys.executable, file],
         capture_output=True,
         text=True,
         check=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from fixtures.models.resnet50 import ResNet50, ResNetConfig
 from fixtures.models.swin import Swin, SwinConfig
 from fixtures.models.unet import UNet, UNetConfig
 from fixtures.models.vit import ViT, ViTConfig
+from memlint.session.real.cpu import CpuMeasurement, measure_cpu_step
 
 Inputs = Mapping[str, Tensor]
 OptimizerFactory = Callable[[Any], torch.optim.Optimizer]
@@ -221,3 +223,9 @@ PROGRAMS: Mapping[str, Callable[..., TrainingProgram]] = {
     "lstm": lstm,
 }
 OPTIMIZERS: Mapping[str, OptimizerFactory] = {"adamw": adamw, "sgd": sgd}
+
+
+@cache
+def measured_step(program: str, optimizer: str) -> CpuMeasurement:
+    """The real step on the CPU of a program in its default sizes, run once for all tests."""
+    return measure_cpu_step(PROGRAMS[program](OPTIMIZERS[optimizer]))

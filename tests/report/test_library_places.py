@@ -19,6 +19,8 @@ from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 LAYER = "def square(x):\n    y = x * x\n    return y\n"
 MODEL = """import torch
 from some_package.layer import square

@@ -18,6 +18,8 @@ from memlint.worker.protocol import Request
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 pytest.importorskip("torch")
 
 FILE = """

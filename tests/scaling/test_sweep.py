@@ -29,6 +29,8 @@ from memlint.worker.protocol import Request
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 pytest.importorskip("torch")
 
 FILE = """
@@ -381,6 +383,7 @@ def test_a_sweep_from_the_command_line(folder: Path) -> None:
     assert str(folder) not in done.stdout
 
 
+@pytest.mark.usefixtures("executed_pythons")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_an_interrupted_sweep_leaves_no_process(folder: Path) -> None:
     (folder / "model.py").write_text(FILE + "\nimport time\ntime.sleep(60)\n")
@@ -398,6 +401,7 @@ def test_an_interrupted_sweep_leaves_no_process(folder: Path) -> None:
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
+@pytest.mark.usefixtures("executed_pythons")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_an_interrupted_sweep_prints_the_rows_that_it_had(folder: Path) -> None:
     (folder / "model.py").write_text(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from memlint.worker.jobs import Job
     from memlint.worker.task import Task
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 
 class FakeWorker:
     """Stands for the Session of a child process: answers jobs by their kind and Subject."""

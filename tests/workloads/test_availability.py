@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MODEL = """
 import torch
 

@@ -32,6 +32,8 @@ from tests.workloads.tables import read_workloads
 if TYPE_CHECKING:
     from memlint.targets.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 NET = """
 import functools

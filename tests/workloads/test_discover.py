@@ -486,6 +486,7 @@ def test_a_model_made_at_the_top_level_is_counted_by_every_simulation_of_a_gpu(w
     assert len(set(peaks)) == 1
 
 
+@pytest.mark.usefixtures("copied_pythons")
 def test_a_tensor_of_the_top_level_that_stays_outside_of_the_host_is_named(write):
     path = write(AT_THE_TOP.format("nn.Linear(1024, 1024)", "x").replace('model(inputs["0"])', "(model(x) * x)"))
     command = [sys.executable, "-m", "memlint", "check", "--gpu", "cpu", "--no-cache", str(path)]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from memlint.report.model import Report
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 BASE = report(workload("gpt", 8 * GIB), workload("unet", 20 * GIB))
 HEAD = report(workload("gpt", 9 * GIB + 512 * MIB), workload("unet", 20 * GIB))
 

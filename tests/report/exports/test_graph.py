@@ -29,6 +29,8 @@ from tests.report.exports.samples import step, traces, workload_of
 if TYPE_CHECKING:
     from memlint.memory.records import Trace
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MODELS = Path(__file__).parents[3] / "fixtures" / "models"
 STATEMENT = re.compile(r'\w+(?: -> \w+)? \[label="(?:[^"\\]|\\.)*", tooltip="(?:[^"\\]|\\.)*"(?:, [\w=#",]+)*\];')
 

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from memlint import cli
 from memlint.report.formats import FORMATS
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 LEAK = """\
 import torch
 
