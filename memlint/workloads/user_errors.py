@@ -66,10 +66,8 @@ def what_to_do(error: BaseException) -> str:
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
     if name := unset_variable(error):
         return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
-    if of_plugin := plugins.hint_for(error):
-        return of_plugin
-    if of_version := of_another_version(error):
-        return of_version
+    if of_package := plugins.hint_for(error) or of_another_version(error):
+        return of_package
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):
