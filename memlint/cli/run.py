@@ -50,7 +50,11 @@ class _Run(click.Command):
 @click.option("--batches", type=click.IntRange(min=1), default=3, show_default=True, help="With --whole: of a loader.")
 @click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="As one of N ranks of torchrun.")
 @click.option("--rank", metavar="K", default="0", show_default=True, callback=rank_of, help="Which of them.")
-@click.option("--fake-data", is_flag=True, help="Make up data that is not there.")
+@click.option(
+    "--fake-data/--no-fake-data",
+    default=None,
+    help="Make up data that is not there: at once, or never.  [default: if the script ends for want of it]",
+)
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")

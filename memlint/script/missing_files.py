@@ -25,7 +25,7 @@ from memlint.base.patching import patched
 from memlint.memory.records import Assumption, Frame
 from memlint.script.fake_files import PLAIN, kind_by_name, written
 from memlint.script.overlay import real
-from memlint.script.script_line import note, note_fake_data
+from memlint.script.script_line import not_there, note, note_fake_data
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class MissingFiles:
         if not self._fake:
             if error is not None:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
+            not_there.append(f"wants files in the folder {_shown(place)}")
             return False
         suffix = _suffix_asked_for()
         self._make_folder(place)
@@ -148,10 +149,13 @@ class MissingFiles:
     def match(self, pattern: str) -> bool:
         """Make files that match a pattern of `glob`, if these are data."""
         kind = kind_by_name(pattern)
-        if not self._fake or not kind or not glob.has_magic(pattern) or _reader()[0]:
+        if not kind or not glob.has_magic(pattern) or _reader()[0]:
             return False
         place = self._overlay.known(pattern)
         if self._is_elsewhere(place):
+            return False
+        if not self._fake:
+            not_there.append(f"wants files called {pattern}")
             return False
         places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
         for each in places:

@@ -17,8 +17,11 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
     where = f"{frame.path}:{frame.line}" if frame is not None else "the script"
     known = f" (known by name: {examples})" if examples else ""
     error.add_note(f"{where} {text}: {hint}{known}.")
+    not_there.append(text)
 
 
+not_there: list[str] = []
+"""Descriptions of what this process has asked for, and what is neither there nor made up."""
 fake_data: list[str] = []
 """Descriptions of the fake data in this process, with their lines."""
 

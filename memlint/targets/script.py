@@ -34,8 +34,8 @@ class Script(BaseModel):
     """World size that `rank` sees, as under torchrun; None without torchrun."""
     rank: Annotated[int, Field(ge=0, strict=True)] = 0
     """This process's rank."""
-    fake_data: bool = False
-    """True to replace missing data with fake data."""
+    fake_data: bool | None = None
+    """True to replace missing data with fake data; None to do so once the script has ended for want of it."""
     keep_writes: bool = False
     """True to let the script write files where it wants to, instead of into a scratch folder."""
     repeat: bool = False

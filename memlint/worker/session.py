@@ -259,6 +259,15 @@ class Session(AbstractContextManager["Session"]):
         known = self._new[key] = Known(reply.answer, content)
         return Answered(known.record, None if content is None else self._decoded(known))
 
+    def begin_again(self, request: Request) -> None:
+        """Ask a new child from now on, with another request; nothing of what the last one has answered counts."""
+        self._stack.close()
+        self.request, self.partial = request, None
+        self._stack, self._child, self._store = ExitStack(), None, None
+        self._number = self._read = 0
+        self._has_rules = self._has_failed = False
+        self._new = {}
+
     def rules_begin(self) -> None:
         """Give what follows, rules, as much time as the program had; once."""
         if not self._has_rules:

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.capture.capture import Capture
@@ -22,6 +23,7 @@ from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
 from memlint.report.model import RunFinding
+from memlint.targets.script import Happened, Script
 from memlint.targets.workload import Workload
 from memlint.worker import endings
 from memlint.worker.jobs import (
@@ -43,7 +45,7 @@ OVER_BUDGET = "MEM010"
 
 def analyse(session: Session, look: Look) -> Result:
     """Say all of the target's Workloads. Raises JobError where it cannot be loaded, EndedError where its child ends."""
-    return _Conversation(session, look).script() if session.is_script else _Conversation(session, look).target()
+    return _Conversation(session, look).script(session) if session.is_script else _Conversation(session, look).target()
 
 
 def look_at_file(request: Request, look: Look) -> Result:
@@ -93,10 +95,13 @@ class _Conversation:
                 self._declare_by_hand(each.name, each.reason)
         return self._done
 
-    def script(self) -> Result:
-        """Ask for what a script did."""
+    def script(self, session: Session) -> Result:
+        """Ask for what a script did; where that was little for want of data, ask once more with fake data."""
         try:
-            capture = self._session.ask(TraceWorkload()).capture
+            capture = session.ask(TraceWorkload()).capture
+            script = session.request.script
+            if capture is not None and script is not None and _lacks_data(capture, script):
+                capture = self._with_fake_data(session, script, capture)
         except EndedError:
             seen = self._session.last_capture()
             if seen is not None:
@@ -108,6 +113,17 @@ class _Conversation:
         self._done = Result(torch=capture.trace.torch)
         self._look_at(capture, 0, [])
         return self._done
+
+    def _with_fake_data(self, session: Session, script: Script, without: Capture) -> Capture:
+        """Run the script with fake data; return what it then does, or `without` where that comes no further."""
+        request = session.request
+        session.begin_again(request.model_copy(update={"script": script.model_copy(update={"fake_data": True})}))
+        with suppress(EndedError, JobError):
+            capture = session.ask(TraceWorkload()).capture
+            if capture is not None and _reached(capture) >= _reached(without):
+                return capture
+        session.begin_again(request)
+        return without
 
     def file(self, capture: Capture) -> Result:
         """Say all of a Capture that is there."""
@@ -235,6 +251,17 @@ class _Conversation:
         if self._look.init:
             known = ("WorkloadError", error, "") if isinstance(error, str) else _texts(error)
             self._declare(self._session.ask(DeclareByHand(name, *known)).as_(Text))
+
+
+def _lacks_data(capture: Capture, script: Script) -> bool:
+    """Return True if more may come of the script with fake data, which nobody has asked for or forbidden."""
+    return script.fake_data is None and capture.script is not None and capture.script.lacks_data
+
+
+def _reached(capture: Capture) -> int:
+    """Return a number that is the higher the more a script did by itself."""
+    assert capture.script is not None, "it ran"
+    return -get_args(Happened).index(capture.script.happened)
 
 
 def _texts(error: MemlintError) -> tuple[str, str, str]:
