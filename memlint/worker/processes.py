@@ -124,7 +124,8 @@ class ProcessTree:
     def _measured(self) -> tuple[int, int]:
         count = nbytes = 0
         for process in self._processes():
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            # A process whose last thread is about to end is a zombie already, and cannot be waited for yet.
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.TimeoutExpired):
                 if process.status() != psutil.STATUS_ZOMBIE:
                     count += 1
                     nbytes += process.memory_info().rss
