@@ -14,10 +14,12 @@ from memlint.capture.capture import Capture, OtherHost, ScriptFacts, StartedProg
 from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.memory.context import loads_everything
 from memlint.memory.records import Assumption, Phase, computes_on_gpu, has_parameters
+from memlint.script.launching import launched
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.session.target import of_compilation, of_context, of_torch, prepare
 from memlint.source.required_packages import required_packages
+from memlint.targets.launchers import is_launch
 from memlint.targets.script import Script
 from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
@@ -36,14 +38,13 @@ _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no mo
 _ON_GPU = (
     "Give the arguments that make it train there: memlint run train.py --device cuda, or accelerator=gpu for a trainer."
 )
-_LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
-"""Programs that start a training script."""
+_PYTHON = re.compile(r"(?:^|/)python[\d.]*$")
 
 
 def run_request(request: Request) -> NoReturn:
     """Run the script of `request`, and answer jobs from wherever that is over."""
-    script = request.script
-    assert script is not None
+    assert request.script is not None
+    script = launched(request.script)
     prepare(request)
     set_variables(script)
     settings = request.settings
@@ -189,6 +190,7 @@ def _hint_of_programs(run: ScriptRun) -> str:
         words = text.split()
         own = next((words[i:] for i, word in enumerate(words) if word.endswith(".py")), None)
         own = own or (words[words.index("-m") :] if "-m" in words else [])
-        if own and _LAUNCHER.search(words[0]):
-            return f"It started `{text}`, of which nothing is simulated: memlint run {' '.join(own)}"
+        if own and is_launch(words):  # a launcher decides on processes and settings
+            instead = own if _PYTHON.search(words[0]) else words
+            return f"It started `{text}`, of which nothing is simulated: memlint run {' '.join(instead)}"
     return ""
