@@ -77,8 +77,10 @@ class ScriptFacts:
     """Message, hint and traceback, where the run is less than was asked for."""
     stop: tuple[str, str, tuple[str, ...]] | None = None
     """The same of what ended a script before its first step, where memlint then took one."""
+    lacks_data: bool = False
+    """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
     own: tuple[str, ...] = ()
-    """The parts of that step that are memlint's: `inputs`, `loss`."""
+    """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
 
 
 @dataclass(frozen=True)

@@ -551,7 +551,7 @@ class Script(Record):
     stop: Annotated[Error | None, Field(exclude_if=lambda error: error is None)] = None
     """What ended a script that had built a model before its first step, where memlint then took one."""
     own: Annotated[Several[str], Field(exclude_if=lambda parts: not parts)] = []
-    """The parts of that step that are memlint's: `inputs`, `loss`."""
+    """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
     not_reached: Several[PhaseName] = []
     """Phases that may come later in the script and did not come in the run."""
     evaluations: NonNegativeInt = 0

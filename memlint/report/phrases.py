@@ -102,7 +102,7 @@ def own_step_text(script: Script) -> str:
         return ""
     lines = [each.partition(" in ")[0] for each in script.stop.traceback]
     at = f" at {place_text(lines[-1])}" if lines else ""
-    *others, last = script.own or ["inputs"]
+    *others, last = [each for each in script.own if each != "data"] or ["inputs"]
     parts = f"{', '.join(others)} and {last}" if others else last
     return f"{script.stop.message}{at}, before its first step: the step is memlint's own, and so are its {parts}"
 
@@ -112,6 +112,7 @@ def script_text(script: Script) -> str:
     peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
     more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
     did = own_step_text(script) or listed(script.ending, _HAPPENED.get(script.happened or ""))
+    did += ", with data that memlint made up" * ("data" in script.own)
     return f"{did}; highest by step: {peaks}{more}" if peaks else did
 
 

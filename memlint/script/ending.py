@@ -19,7 +19,7 @@ from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
-from memlint.script.script_line import fake_data
+from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.placeholders import AbsentError
 from memlint.workloads.user_errors import missing_package, what_to_do
@@ -198,8 +198,8 @@ def ending_of(error: BaseException) -> Ending:
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
-    if fake_data and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(fake_data)}."
+    if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
+        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(replaced)}."
     if (name := missing_package(error)) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
     if is_out_of_host_memory(error):

@@ -20,7 +20,7 @@ from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.script.replacing import Replacing
-from memlint.script.script_line import note, note_fake_data
+from memlint.script.script_line import note, note_replaced
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import replace_loads
 
@@ -53,7 +53,7 @@ def random_weights() -> Iterator[None]:
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
-        replace_loads(replacing.put, note_fake_data)
+        replace_loads(replacing.put, note_replaced)
         yield
 
 

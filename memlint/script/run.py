@@ -29,6 +29,7 @@ from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
+from memlint.script.script_line import fake_data, not_there
 from memlint.script.writes import Write, scratch_writes
 from memlint.targets.built import Built
 from memlint.targets.script import Ending, Happened, Script
@@ -64,6 +65,10 @@ class ScriptRun:
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
     """The programs that it started."""
+    has_fake_data: bool
+    """True if it was given data that memlint made up."""
+    lacks_data: bool
+    """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
     looked_for: tuple[Assumption, ...]
     """Files that it looked for in vain, beside data that was made."""
     confinement: Confinement
@@ -126,16 +131,22 @@ def run_script(
                 writes=writes.records(),
                 connections=writes.connections(),
                 programs=writes.programs(),
+                has_fake_data=bool(fake_data),
+                lacks_data=lacks_data(ending),
                 looked_for=() if missing is None else missing.looked_for(),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
                 built=partial(recorder.construction.built, ending, happened),
             )
 
+        def lacks_data(ending: Ending) -> bool:
+            asks = bool(not_there or writes.connections())
+            return asks and script.fake_data is None and _ends_early(recorder, ending)
+
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            own_step = take_own_step(recorder, ending, apart)
+            own_step = None if lacks_data(ending) else take_own_step(recorder, ending, apart)
             recorder.note_cycles()
             run = seen(ending, own_step)
             recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)
@@ -174,6 +185,11 @@ def run_script(
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
             end(children.joined(_executed(script, end.undisturbed, recorder.construction)))
     raise AssertionError("the end of a script ends the process")
+
+
+def _ends_early(recorder: ScriptRecorder, ending: Ending) -> bool:
+    """Return True for a script that failed before its first step."""
+    return ending.is_failure and not (ending.goes_on or recorder.num_steps)
 
 
 def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) -> Happened:

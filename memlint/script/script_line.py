@@ -22,12 +22,20 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
 
 not_there: list[str] = []
 """Descriptions of what this process has asked for, and what is neither there nor made up."""
+replaced: list[str] = []
+"""Descriptions of everything in this process that stands for what is not there, with their lines."""
 fake_data: list[str] = []
-"""Descriptions of the fake data in this process, with their lines."""
+"""Those of data."""
+
+
+def note_replaced(text: str) -> None:
+    """Record the assumption `text`, which describes what stands for something that is not there."""
+    state.assume(text)
+    frame = script_frame()
+    replaced.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")
 
 
 def note_fake_data(text: str) -> None:
     """Record the assumption `text`, which describes fake data."""
-    state.assume(text)
-    frame = script_frame()
-    fake_data.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")
+    note_replaced(text)
+    fake_data.append(replaced[-1])

@@ -131,7 +131,8 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         not_guarded=tuple(run.confinement.not_guarded()),
         error=_error(run),
         stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
-        own=run.own_step.own if run.own_step is not None else (),
+        lacks_data=run.lacks_data,
+        own=(*(run.own_step.own if run.own_step is not None else ()), *(("data",) if run.has_fake_data else ())),
     )
 
 

@@ -2,10 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.capture.capture import Capture
@@ -23,7 +22,6 @@ from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
 from memlint.report.model import RunFinding
-from memlint.targets.script import Happened, Script
 from memlint.targets.workload import Workload
 from memlint.worker import endings
 from memlint.worker.jobs import (
@@ -99,9 +97,8 @@ class _Conversation:
         """Ask for what a script did; where that was little for want of data, ask once more with fake data."""
         try:
             capture = session.ask(TraceWorkload()).capture
-            script = session.request.script
-            if capture is not None and script is not None and _lacks_data(capture, script):
-                capture = self._with_fake_data(session, script, capture)
+            if capture is not None and capture.script is not None and capture.script.lacks_data:
+                capture = self._with_fake_data(session)
         except EndedError:
             seen = self._session.last_capture()
             if seen is not None:
@@ -114,16 +111,12 @@ class _Conversation:
         self._look_at(capture, 0, [])
         return self._done
 
-    def _with_fake_data(self, session: Session, script: Script, without: Capture) -> Capture:
-        """Run the script with fake data; return what it then does, or `without` where that comes no further."""
-        request = session.request
+    def _with_fake_data(self, session: Session) -> Capture | None:
+        """Run the script with fake data; return what it then does."""
+        request, script = session.request, session.request.script
+        assert script is not None, "it ran"
         session.begin_again(request.model_copy(update={"script": script.model_copy(update={"fake_data": True})}))
-        with suppress(EndedError, JobError):
-            capture = session.ask(TraceWorkload()).capture
-            if capture is not None and _reached(capture) >= _reached(without):
-                return capture
-        session.begin_again(request)
-        return without
+        return session.ask(TraceWorkload()).capture
 
     def file(self, capture: Capture) -> Result:
         """Say all of a Capture that is there."""
@@ -251,17 +244,6 @@ class _Conversation:
         if self._look.init:
             known = ("WorkloadError", error, "") if isinstance(error, str) else _texts(error)
             self._declare(self._session.ask(DeclareByHand(name, *known)).as_(Text))
-
-
-def _lacks_data(capture: Capture, script: Script) -> bool:
-    """Return True if more may come of the script with fake data, which nobody has asked for or forbidden."""
-    return script.fake_data is None and capture.script is not None and capture.script.lacks_data
-
-
-def _reached(capture: Capture) -> int:
-    """Return a number that is the higher the more a script did by itself."""
-    assert capture.script is not None, "it ran"
-    return -get_args(Happened).index(capture.script.happened)
 
 
 def _texts(error: MemlintError) -> tuple[str, str, str]:
