@@ -13,11 +13,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
 import pytest
 
 from memlint.commands.check.command import Checked, check
 from memlint.commands.exit_status import exit_status
+from memlint.report.phrases import script_text
 from tests.cuda.test_allocator_histories import History
 from tests.script.running import OPTIONS, run_script, run_text, stdout_of, write
 
@@ -493,6 +495,40 @@ def test_the_first_of_several_ranks_sees_what_torchrun_sets(tmp_path: Path) -> N
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "scripts"
 
 
+_TRAINS_ON_A_FILE = """
+    import numpy as np, torch
+    rows = torch.from_numpy(np.load("rows.npy")).float().reshape(-1, 64)[:96]
+    model = torch.nn.Linear(64, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for row in rows.split(32):
+        model(row.cuda()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_script_that_ends_for_want_of_data_runs_again_with_fake_data(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, _TRAINS_ON_A_FILE))
+    assert workload.error is None
+    assert workload.script is not None
+    assert (workload.script.steps, workload.script.own, workload.batch) == (2, ["data"], 32)
+    assert any("rows.npy is not there: replaced by" in each.text for each in workload.assumptions)
+    assert "2 steps were taken, with data that memlint made up" in script_text(workload.script)
+
+
+def test_a_script_that_has_its_data_runs_with_it_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((96, 64), np.float32))
+    script = workload_of(run_text(tmp_path, _TRAINS_ON_A_FILE.replace("rows.npy", f"{tmp_path}/rows.npy"))).script
+    assert script is not None
+    assert (script.steps, script.own) == (2, [])
+
+
+def test_fake_data_can_be_forbidden(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, _TRAINS_ON_A_FILE, fake_data=False))
+    assert workload.error is not None
+    assert "rows.npy, which is not there: put it there, or add --fake-data" in workload.error.hint
+
+
 def test_an_error_that_may_come_from_made_up_data_says_so(tmp_path: Path) -> None:
     text = """
         import numpy as np
@@ -502,7 +538,7 @@ def test_an_error_that_may_come_from_made_up_data_says_so(tmp_path: Path) -> Non
     error = workload_of(run_text(tmp_path, text, fake_data=True)).error
     assert error is not None
     assert (
-        "fake data; if so, put the real data there: the file data.bin is not there: replaced by 16,777,216"
+        "may be what is not there; if so, put it there: the file data.bin is not there: replaced by 16,777,216"
         in error.hint
     )
     assert "train.py:3)" in error.hint
