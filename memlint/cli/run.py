@@ -11,7 +11,7 @@ from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, context
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 
-_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
+_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 _CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
@@ -51,6 +51,7 @@ class _Run(click.Command):
 @click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="As one of N ranks of torchrun.")
 @click.option("--rank", metavar="K", default="0", show_default=True, callback=rank_of, help="Which of them.")
 @click.option("--fake-data", is_flag=True, help="Make up data that is not there.")
+@click.option("--seq", type=click.IntRange(min=1), metavar="N", help="With --fake-data: words of each text.")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")

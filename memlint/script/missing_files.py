@@ -13,12 +13,14 @@ import linecache
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from memlint.accelerator import state
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
@@ -70,6 +72,7 @@ class MissingFiles:
         """The script sees files through `overlay`; with `fake` they are made in `folder`."""
         self._overlay, self._folder, self._fake = overlay, folder, fake
         self._asked: dict[str, Frame] = {}
+        self._reported: Counter[str] = Counter()
         self.is_searching = False
         """True while folders are listed for files of a pattern."""
 
@@ -91,8 +94,18 @@ class MissingFiles:
         described = written(kind, place, path, options)
         if is_blank:
             return True
-        note_fake_data(f"the file {shown} is not there: replaced by {described}")
+        self._report(shown, described)
         return True
+
+    def _report(self, shown: str, described: str) -> None:
+        """Report a file that was made; of several in a folder the first, and that there are others."""
+        path = PurePath(shown)
+        like = str(path.with_name(f"*{path.suffix}"))
+        self._reported[like] += 1
+        if self._reported[like] == 1:
+            note_fake_data(f"the file {shown} is not there: replaced by {described}")
+        elif self._reported[like] == 2:
+            state.assume(f"other files {like} are not there, either: replaced alike")
 
     def _is_elsewhere(self, place: str) -> bool:
         """Return True where no data is: among files of the system, and where the script writes in place."""
