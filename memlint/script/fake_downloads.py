@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from urllib.response import addinfourl
 
 import torch
 
@@ -94,7 +95,7 @@ def _retrieved(_url: str, *args: Any, **kwargs: Any) -> tuple[Any, Message]:
 
 
 def _opened(url: str, *_args: Any, **_kwargs: Any) -> Any:
-    return urllib.request.addinfourl(io.BytesIO(_content(url)), Message(), url, 200)
+    return addinfourl(io.BytesIO(_content(url)), Message(), url, 200)
 
 
 def _content(url: str) -> bytes:

@@ -211,9 +211,9 @@ def _made(kind: str, words: random.Random, datasets: Any, num_words: int) -> tup
     return plain[what]
 
 
-def text_of_words(chance: random.Random, count: int = _NUM_WORDS) -> str:
-    """Return a text of random words, which every fake tokenizer has."""
-    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count))
+def text_of_words(chance: random.Random, count: int | None = None) -> str:
+    """Return a text of `count` random words, which every fake tokenizer has; None for as many as most texts."""
+    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count or _NUM_WORDS))
 
 
 def _png(size: tuple[int, int], mode: str) -> bytes:

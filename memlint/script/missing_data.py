@@ -48,7 +48,7 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
     Yields what knows of the files that were looked for; None where `writes` are in place.
     """
     with Replacing() as replacing:
-        missing = _replace_files(replacing, writes, fake=fake)
+        missing = _replace_files(replacing, writes, fake=fake, seq=seq)
         replace_downloads(replacing, fake=fake)
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
         after_import("timm.data.dataset", lambda module: replace_readers_of_timm(module, replacing, fake=fake))
@@ -127,12 +127,12 @@ def _replace_metrics(module: ModuleType, replacing: Replacing) -> None:
     replacing.put(module, "load", load_metric)
 
 
-def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool) -> MissingFiles | None:
+def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int | None) -> MissingFiles | None:
     """Let files that are missing be made; with writes in place nothing stands between the script and its files."""
     files = writes.files
     if files is None:
         return None
-    missing = MissingFiles(files.overlay, writes.made, fake=fake)
+    missing = MissingFiles(files.overlay, writes.made, fake=fake, seq=seq)
     replacing.put(files, "missing", missing)
     replace_globs(missing, replacing, files.within)
     replace_record_readers(replacing)

@@ -68,9 +68,9 @@ _NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/
 class MissingFiles:
     """Makes files that are missing, if it may, and remembers what was looked for in vain."""
 
-    def __init__(self, overlay: Overlay, folder: Path, *, fake: bool) -> None:
-        """The script sees files through `overlay`; with `fake` they are made in `folder`."""
-        self._overlay, self._folder, self._fake = overlay, folder, fake
+    def __init__(self, overlay: Overlay, folder: Path, *, fake: bool, seq: int | None) -> None:
+        """The script sees files through `overlay`; with `fake` they are made in `folder`, with texts of `seq` words."""
+        self._overlay, self._folder, self._fake, self._seq = overlay, folder, fake, seq
         self._asked: dict[str, Frame] = {}
         self._reported: Counter[str] = Counter()
         self.is_searching = False
@@ -91,7 +91,7 @@ class MissingFiles:
         is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
         path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
-        described = written(kind, place, path, options)
+        described = written(kind, place, path, options | {"seq": self._seq})
         if is_blank:
             return True
         self._report(shown, described)
