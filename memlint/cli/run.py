@@ -11,7 +11,7 @@ from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, compile
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 
-_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
+_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 _CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
@@ -55,6 +55,7 @@ class _Run(click.Command):
     default=None,
     help="Make up data that is not there: at once, or never.  [default: if the script ends for want of it]",
 )
+@click.option("--seq", type=click.IntRange(min=1), metavar="N", help="Words of each text of fake data.")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")

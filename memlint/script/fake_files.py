@@ -53,7 +53,7 @@ def kind_by_name(place: str) -> str:
 def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> str:
     """Write a file of `kind` that stands for `place` to `path`; return a description of its content.
 
-    `options` are variables of the function that reads it: a shape, a dtype.
+    `options` are variables of the function that reads it: a shape, a dtype; and `seq`, the words of texts in rows.
     """
     return _WRITERS[kind](PurePath(place), path, options)
 
@@ -103,7 +103,7 @@ def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
 
 
-def _rows() -> list[dict[str, Any]]:
+def _rows(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return rows with the columns that the script names."""
     chance = random.Random(0)
     kinds = {
@@ -117,7 +117,11 @@ def _rows() -> list[dict[str, Any]]:
         "images": "{}.jpg".format,
         "audio": "{}.wav".format,
     }
-    makes = {name: values.get(kind, lambda _: text_of_words(chance)) for name, kind in (kinds or {"text": ""}).items()}
+
+    def text(_row: int) -> str:
+        return text_of_words(chance, options.get("seq"))
+
+    makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
     return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
 
 
@@ -125,20 +129,20 @@ def _described(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(rows)} rows with {', '.join(rows[0])}"
 
 
-def _json(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    rows = _rows()
+def _json(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    rows = _rows(options)
     path.write_text(json.dumps(rows), encoding="utf-8")
     return _described(rows)
 
 
-def _lines(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    rows = _rows()
+def _lines(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    rows = _rows(options)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return _described(rows)
 
 
-def _table(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    rows = _rows()
+def _table(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    rows = _rows(options)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if place.suffix == ".tsv" else ",")
         writer.writeheader()

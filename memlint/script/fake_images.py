@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def replace_datasets(module: ModuleType, replacing: Replacing, *, fake: bool) ->
         "SVHN": _fill_svhn,
         "STL10": _fill_stl,
         "USPS": _fill_usps,
+        "DatasetFolder": _fill_folder,
         "ImageFolder": _fill_folder,
         "ImageNet": _fill_folder,
         "EuroSAT": _fill_folder,
@@ -99,11 +101,60 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
 
 _PARAMETERS = {
     **dict.fromkeys(("MNIST", "CIFAR10", "USPS"), ("root", "train", "transform", "target_transform", "download")),
-    **dict.fromkeys(("ImageFolder",), ("root", "transform", "target_transform", "loader")),
+    "DatasetFolder": ("root", "loader", "extensions", "transform", "target_transform"),
+    "ImageFolder": ("root", "transform", "target_transform", "loader"),
     **dict.fromkeys(("ImageNet", "SVHN"), ("root", "split", "transform", "target_transform")),
     "STL10": ("root", "split", "folds", "transform", "target_transform"),
 }
 """Names of positional parameters, for the parameters that are read here."""
+
+
+def replace_readers_of_timm(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
+    """Make `timm.data` report a missing folder of images, or with `fake` replace it."""
+    create = module.create_reader
+
+    def create_reader(name: str, root: Any = None, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return create(name, root, *args, **kwargs)
+        except (OSError, RuntimeError, AssertionError) as error:
+            if not fake:
+                note(
+                    error, f"wants images in {root or name}, which are not there", "put them there, or add --fake-data"
+                )
+                raise
+        number, option = number_of_script(_NUMBER)
+        number = number or _CLASSES["ImageNet"]
+        reason = f", as {option} says" if option else ""
+        note_fake_data(
+            f"there are no images in {root or name}: replaced by {_described(_NUM_FILES, PHOTO, number)}{reason}"
+        )
+        return _Images(number)
+
+    replacing.put(module, "create_reader", create_reader)
+
+
+class _Images:
+    """A reader of timm's: an index gives a file and its class."""
+
+    def __init__(self, number: int) -> None:
+        self.class_to_idx = {f"class {i}": i for i in range(number)}
+        file = io.BytesIO()
+        black_image(PHOTO).save(file, "JPEG")
+        self._image = file.getvalue()
+
+    def __getitem__(self, index: int) -> tuple[io.BytesIO, int]:
+        return io.BytesIO(self._image), index % len(self.class_to_idx)
+
+    def __len__(self) -> int:
+        return _NUM_FILES
+
+    def filename(self, index: int, *_kind: bool) -> str:
+        """Return the name of a file."""
+        return f"{index}.jpg"
+
+    def filenames(self, *_kind: bool) -> list[str]:
+        """Return the names of all."""
+        return [f"{i}.jpg" for i in range(_NUM_FILES)]
 
 
 def _classes(count: int, number: int) -> np.ndarray[Any, Any]:
@@ -155,17 +206,20 @@ def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
 
 
 def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
-    """Fill a folder of images."""
+    """Fill a folder of images, or of files that a loader of the script's reads."""
     size = (64, 64) if type(self).__name__ == "EuroSAT" else PHOTO
     number, names, reason = _classes_of_folder(self)
     _name_classes(self, number)
     if names:
         self.classes, self.class_to_idx = names, {name: i for i, name in enumerate(names)}
     self.targets = _classes(_NUM_FILES, number).tolist()
+    self.extensions = tuple(arguments.get("extensions") or (".jpg",))
     self.samples = self.imgs = [
-        (f"{self.root}/{self.classes[target]}/{i}.jpg", target) for i, target in enumerate(self.targets)
+        (f"{self.root}/{self.classes[target]}/{i}{self.extensions[0]}", target) for i, target in enumerate(self.targets)
     ]
-    self.extensions, self.loader = (".jpg",), lambda _path: black_image(size)
+    loader = arguments.get("loader")
+    is_own = loader is not None and not str(loader.__module__).startswith("torchvision.")
+    self.loader = loader if is_own else lambda _path: black_image(size)
     if "split" in arguments or type(self).__name__ == "ImageNet":
         self.split = arguments.get("split", "train")
     return f"{_described(_NUM_FILES, size, number)}{reason}"

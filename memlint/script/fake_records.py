@@ -115,12 +115,12 @@ def _rank(names: set[str]) -> int:
     for text in texts_of_script():
         for sides, name in _UNPACKED.findall(text):
             if name in names or (name in ("img", "image") and names & {"img", "image"}):
-                return sides.count(",") + 1
+                return str(sides).count(",") + 1
     return 3
 
 
 def _sides(rank: int) -> tuple[int, ...]:
-    side = number_of_script(_SIZE)[0] or _SIDE
+    side: int = number_of_script(_SIZE)[0] or _SIDE
     return (side, side) if rank == 2 else (side, side, 3) if rank == 3 else (1,) * (rank - 2) + (side, side)
 
 

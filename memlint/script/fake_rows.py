@@ -8,6 +8,7 @@ import io
 import json
 import linecache
 import random
+import re
 import sys
 import wave
 from collections.abc import Callable, Iterator
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Rows of each fake split, and words of each text in it: as long as most scripts cut texts to, or longer."""
-_NUM_ASKED, _NUM_ANSWERED = 256, 1792
-"""Words of each message of a conversation: together as many as trainers cut them to, so that packed rows are full; some
-trainers leave out conversations whose prompt alone has such a length."""
+_OF_PAIRS = re.compile(r"(sentence|question)[12]?|premise|hypothesis")
+"""Columns of single sentences, often two to a row: together they have a quarter of the words of a text."""
+_NUM_TURNS = 2048
+"""Words of a conversation: as many as trainers cut them to, so that packed rows are full."""
+_ASKED = 8
+"""One word in as many is asked: some trainers leave out conversations whose prompt alone is long."""
 _NUM_STEPS = 8
 """The number of steps of a solution."""
 _TIMES_STREAMED = 400
@@ -42,31 +46,36 @@ _DATA: dict[str, Any] = json.loads(resources.files(__package__).joinpath("data_s
 the task; `usual` those that data sets which are not listed may have, where a script names them.
 """
 _COLUMNS: dict[str, tuple[str, ...]] = {name: tuple(columns) for name, columns in _DATA["data_sets"].items()}
+_OF_FILES = {
+    "text": ("text",),
+    "imagefolder": ("image image 500x375", "label class 2"),
+    "audiofolder": ("audio audio 16000", "label class 2"),
+}
+"""Columns of data sets made of files that the script names. Those of `json`, `csv` and `parquet` have any columns."""
 _USUAL: dict[str, str] = {column.split()[0]: column for column in _DATA["usual"]}
 Make = Callable[[int], Any]
 
 
-def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
-    """Let `datasets.load_dataset` say what it misses, or with `fake` make it up."""
+def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool, seq: int | None = None) -> None:
+    """Let `datasets.load_dataset` say what it misses, or with `fake` make it up, with texts of `seq` words."""
     load, load_saved = module.load_dataset, module.load_from_disk
 
     def load_dataset(path: str, name: str | None = None, *args: Any, **kwargs: Any) -> Any:
         try:
             return load(path, name, *args, **kwargs)
         except (OSError, ValueError) as error:
-            if not fake or kwargs.get("data_files") or kwargs.get("data_dir"):
-                able = "" if kwargs.get("data_files") else ", or add --fake-data to let it be made up"
-                note(error, f"wants the data set {path!r}, which is not on this machine", f"load it once before{able}")
+            if not fake:
+                hint = "load it once before, or add --fake-data to let it be made up"
+                note(error, f"wants the data set {path!r}, which is not on this machine", hint)
                 raise
         columns = _columns(str(path), name)
-        rows = _rows(columns)
+        rows = _rows(columns, seq)
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
         shown = ", ".join(column.split()[0] for column in columns)
-        talks = f", answers of {_NUM_ANSWERED:,}" if any(" talk " in column for column in columns) else ""
-        note_fake_data(
-            f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown},"
-            f" texts of {_NUM_WORDS} random words{talks}"
-        )
+        kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
+        lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
+        texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
+        note_fake_data(f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown}{texts}")
         if kwargs.get("streaming"):
             splits = {split: rows.to_iterable_dataset().repeat(_TIMES_STREAMED) for split, rows in splits.items()}
         split = kwargs.get("split")
@@ -93,6 +102,8 @@ def _listed(split: Any) -> Any:
 
 def _columns(path: str, name: str | None) -> tuple[str, ...]:
     last = path.rsplit("/", 1)[-1].lower()
+    if path in _OF_FILES:
+        return _OF_FILES[path]
     if last == "glue":
         return *_DATA["glue"].get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx index"
     if known := _COLUMNS.get(path.lower()) or _COLUMNS.get(last):
@@ -130,7 +141,20 @@ def _strings(text: str) -> Iterator[str]:
             yield node.value
 
 
-def _rows(columns: tuple[str, ...]) -> Any:
+def _is_text(column: str) -> bool:
+    return column.partition(" ")[2].partition(" ")[0] in ("", "text", "talk", "turns", "steps")
+
+
+def _num_words(name: str, kind: str, seq: int | None) -> int:
+    """Return the number of words of a column's texts; with `seq` a row of a text, a pair or a conversation has it."""
+    if kind.startswith("talk"):
+        return seq or _NUM_TURNS
+    if _OF_PAIRS.fullmatch(name):
+        return (seq or _NUM_WORDS // 4) // 2
+    return seq or _NUM_WORDS
+
+
+def _rows(columns: tuple[str, ...], seq: int | None) -> Any:
     datasets: Any = importlib.import_module("datasets")
     chance = random.Random(0)
     count = _NUM_RECORDINGS if any(" audio " in column for column in columns) else _NUM_ROWS
@@ -138,7 +162,7 @@ def _rows(columns: tuple[str, ...]) -> Any:
     features: dict[str, Any] = {}
     for column in columns:
         key, _, kind = column.partition(" ")
-        features[key], make = _made(kind, chance, datasets)
+        features[key], make = _made(kind, chance, datasets, _num_words(key, kind, seq))
         values[key] = [make(i) for i in range(count)]
     recordings = {key: feature for key, feature in features.items() if isinstance(feature, datasets.Audio)}
     encoded = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
@@ -148,14 +172,14 @@ def _rows(columns: tuple[str, ...]) -> Any:
     return rows
 
 
-def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
-    """The type of a column, and what makes the value of a row."""
+def _made(kind: str, words: random.Random, datasets: Any, num_words: int) -> tuple[Any, Make]:
+    """Return the type of a column, and what makes the value of a row, with texts of `num_words`."""
     what, *sizes = kind.split() or ["text"]
     value = datasets.Value
     if what == "talk":  # of these roles; all columns of a row ask the same
         texts: dict[str, Make] = {
-            "user": lambda i: text_of_words(random.Random(i), _NUM_ASKED),
-            "assistant": lambda _: text_of_words(words, _NUM_ANSWERED),
+            "user": lambda i: text_of_words(random.Random(i), num_words // _ASKED),
+            "assistant": lambda _: text_of_words(words, num_words - num_words // _ASKED),
         }
         return [{"role": value("string"), "content": value("string")}], lambda i: [
             {"role": role, "content": texts[role](i)} for role in sizes
@@ -163,7 +187,7 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
     if what == "turns":
         roles = ("user", "assistant")
         one = dict.fromkeys(roles, value("string"))
-        return [one], lambda _: [{role: text_of_words(words, _NUM_WORDS // 2) for role in roles}]
+        return [one], lambda _: [{role: text_of_words(words, num_words // 2) for role in roles}]
     if what == "class":
         return datasets.ClassLabel(num_classes=int(sizes[0])), lambda i: i % int(sizes[0])
     if what in ("image", "images", "grey"):
@@ -180,16 +204,16 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
         "flags": ([value("bool")], lambda _: [True] * _NUM_STEPS),
         "steps": (
             [value("string")],
-            lambda _: [text_of_words(words, _NUM_WORDS // _NUM_STEPS) for _ in range(_NUM_STEPS)],
+            lambda _: [text_of_words(words, num_words // _NUM_STEPS) for _ in range(_NUM_STEPS)],
         ),
-        "text": (value("string"), lambda _: text_of_words(words, _NUM_WORDS)),
+        "text": (value("string"), lambda _: text_of_words(words, num_words)),
     }
     return plain[what]
 
 
-def text_of_words(chance: random.Random, count: int = _NUM_WORDS) -> str:
-    """Return a text of random words, which every fake tokenizer has."""
-    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count))
+def text_of_words(chance: random.Random, count: int | None = None) -> str:
+    """Return a text of `count` random words, which every fake tokenizer has; None for as many as most texts."""
+    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count or _NUM_WORDS))
 
 
 def _png(size: tuple[int, int], mode: str) -> bytes:

@@ -21,6 +21,24 @@ _MODELS = {"tokenizer": "text_encoder"}
 """The folder of the model by the folder of its tokenizer."""
 _PADDED = ("CLIPTextConfig", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig", "T5Config", "WhisperConfig")
 """Configs of models whose tokenizers have a padding token."""
+_TOKENS = {
+    "CLIPTextConfig": ("<|startoftext|>", "<|endoftext|>"),
+    "GPT2Config": ("<|endoftext|>",),
+    "MistralConfig": ("[INST]", "[/INST]"),
+    "Qwen2Config": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    "Qwen3Config": ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"),
+    "T5Config": tuple(f"<extra_id_{i}>" for i in range(100)),
+    "WhisperConfig": ("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"),
+}
+"""Special tokens that scripts name, by the class of the model's config: those of its tokenizer's own files."""
+_LLAMA_TOKENS = {
+    49_152: ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
+    128_256: (
+        *("<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>"),
+        *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    ),
+}
+"""The same of models with Llama's config, by the size of their vocabulary: SmolLM's and Llama 3's."""
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
 
@@ -64,6 +82,11 @@ def _config(name: str, folder: str) -> Any:
     return known and getattr(transformers, known[0])(**known[1])
 
 
+def _named_tokens(kind: str, size: int) -> tuple[str, ...]:
+    """Return the special tokens, beside those for all texts, of a model with a config of class `kind`."""
+    return _LLAMA_TOKENS.get(size, ()) if kind == "LlamaConfig" else _TOKENS.get(kind, ())
+
+
 def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     """Return a tokenizer with as many tokens as that of the model `name`; None for an unknown model."""
     transformers: Any = importlib.import_module("transformers")
@@ -83,9 +106,12 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
             special["pad_token"] = "<pad>"
         if kind == "RobertaConfig":
             special["mask_token"] = "<mask>"
-    words = [*special.values(), *(f"w{i}" for i in range(config.get_text_config().vocab_size - len(special)))]
+    size = config.get_text_config().vocab_size
+    named = [*special.values(), *_named_tokens(kind, size)]
+    words = [*named, *(f"w{i}" for i in range(size - len(named)))]
     vocabulary = {word: i for i, word in enumerate(words)}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
+    made.add_special_tokens(named)  # which are found between other words
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     length = getattr(config.get_text_config(), "max_position_embeddings", None) or 512
     fields = {"model_max_length": length, "chat_template": _CHAT, **special}

@@ -14,7 +14,8 @@ from typing import Any
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
-from memlint.script.fake_images import replace_datasets
+from memlint.script.fake_downloads import replace_downloads
+from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
 from memlint.script.fake_processors import replace_processors
 from memlint.script.fake_records import replace_record_readers
 from memlint.script.fake_rows import replace_load_dataset
@@ -22,8 +23,9 @@ from memlint.script.fake_text import replace_encodings, replace_tokenizers
 from memlint.script.missing_files import MissingFiles, replace_globs
 from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
-from memlint.script.script_line import note
+from memlint.script.script_line import note, note_fake_data
 from memlint.script.writes import Writes
+from memlint.workloads.missing_checkpoints import is_of_weights
 
 _COMPILED = (
     ("cv2", "imread"),
@@ -39,15 +41,18 @@ _COMPILED = (
 
 
 @contextlib.contextmanager
-def missing_data(writes: Writes, *, fake: bool = False) -> Iterator[MissingFiles | None]:
+def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) -> Iterator[MissingFiles | None]:
     """Make errors about missing data name the script's line and the remedy; with `fake`, replace the data.
 
+    The texts of data sets have `seq` words, or else as many as most scripts cut them to.
     Yields what knows of the files that were looked for; None where `writes` are in place.
     """
     with Replacing() as replacing:
-        missing = _replace_files(replacing, writes, fake=fake)
+        missing = _replace_files(replacing, writes, fake=fake, seq=seq)
+        replace_downloads(replacing, fake=fake)
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
-        after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake))
+        after_import("timm.data.dataset", lambda module: replace_readers_of_timm(module, replacing, fake=fake))
+        after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake, seq=seq))
         for module, name in (
             ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
             ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
@@ -79,8 +84,11 @@ def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None
             return download(repo_id, *args, **kwargs)
         except OSError as error:
             if is_users(sys._getframe(1).f_code.co_filename):
-                file = kwargs.get("filename") or next(iter(args), "")
-                what = f"the file {file} of {repo_id!r}" if name == "hf_hub_download" else f"the files of {repo_id!r}"
+                wanted = kwargs.get("filename") or next(iter(args), "")
+                if name == "hf_hub_download" and is_of_weights(str(wanted)):
+                    note_fake_data(f"the weights {wanted} of {repo_id} are not on this machine: they are random")
+                    return f"{repo_id}/{wanted}"  # where nothing is: whoever loads it gets absent weights
+                what = f"the file {wanted} of {repo_id!r}" if name == "hf_hub_download" else f"the files of {repo_id!r}"
                 hint = f"download them once before, or give their path: {name} finds what is in the cache"
                 note(error, f"wants {what}, which are not on this machine", hint)
             raise
@@ -119,12 +127,12 @@ def _replace_metrics(module: ModuleType, replacing: Replacing) -> None:
     replacing.put(module, "load", load_metric)
 
 
-def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool) -> MissingFiles | None:
+def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int | None) -> MissingFiles | None:
     """Let files that are missing be made; with writes in place nothing stands between the script and its files."""
     files = writes.files
     if files is None:
         return None
-    missing = MissingFiles(files.overlay, writes.made, fake=fake)
+    missing = MissingFiles(files.overlay, writes.made, fake=fake, seq=seq)
     replacing.put(files, "missing", missing)
     replace_globs(missing, replacing, files.within)
     replace_record_readers(replacing)

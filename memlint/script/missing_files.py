@@ -13,12 +13,14 @@ import linecache
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from memlint.accelerator import state
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
@@ -66,10 +68,11 @@ _NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/
 class MissingFiles:
     """Makes files that are missing, if it may, and remembers what was looked for in vain."""
 
-    def __init__(self, overlay: Overlay, folder: Path, *, fake: bool) -> None:
-        """The script sees files through `overlay`; with `fake` they are made in `folder`."""
-        self._overlay, self._folder, self._fake = overlay, folder, fake
+    def __init__(self, overlay: Overlay, folder: Path, *, fake: bool, seq: int | None) -> None:
+        """The script sees files through `overlay`; with `fake` they are made in `folder`, with texts of `seq` words."""
+        self._overlay, self._folder, self._fake, self._seq = overlay, folder, fake, seq
         self._asked: dict[str, Frame] = {}
+        self._reported: Counter[str] = Counter()
         self.is_searching = False
         """True while folders are listed for files of a pattern."""
 
@@ -88,11 +91,21 @@ class MissingFiles:
         is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
         path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
-        described = written(kind, place, path, options)
+        described = written(kind, place, path, options | {"seq": self._seq})
         if is_blank:
             return True
-        note_fake_data(f"the file {shown} is not there: replaced by {described}")
+        self._report(shown, described)
         return True
+
+    def _report(self, shown: str, described: str) -> None:
+        """Report a file that was made; of several in a folder the first, and that there are others."""
+        path = PurePath(shown)
+        like = str(path.with_name(f"*{path.suffix}"))
+        self._reported[like] += 1
+        if self._reported[like] == 1:
+            note_fake_data(f"the file {shown} is not there: replaced by {described}")
+        elif self._reported[like] == 2:
+            state.assume(f"other files {like} are not there, either: replaced alike")
 
     def _is_elsewhere(self, place: str) -> bool:
         """Return True where no data is: among files of the system, and where the script writes in place."""

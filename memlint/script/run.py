@@ -105,7 +105,7 @@ def run_script(
         virtual_device(device, allocator) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),
-        missing_data(writes, fake=bool(script.fake_data)) as missing,
+        missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
         random_weights(),
     ):
 

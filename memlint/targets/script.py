@@ -40,6 +40,8 @@ class Script(BaseModel):
     """This process's rank."""
     fake_data: bool | None = None
     """True to replace missing data with fake data; None to do so once the script has ended for want of it."""
+    seq: Count | None = None
+    """Words of each text of a fake data set; None: as many as most scripts cut texts to."""
     keep_writes: bool = False
     """True to let the script write files where it wants to, instead of into a scratch folder."""
     repeat: bool = False

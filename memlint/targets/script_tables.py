@@ -14,7 +14,7 @@ from memlint.targets.workload_tables import SCRIPT_KEYS
 _FIELDS = {"script": "path", "args": "arguments", "fake-data": "fake_data"}
 _KEYS = (
     *("name", "script", "module", "args", "steps", "whole", "batches", "ranks", "rank", "fake-data", "repeat"),
-    *("gpu", "allocator"),
+    *("seq", "gpu", "allocator"),
 )
 
 

@@ -62,7 +62,7 @@ def main() -> None:
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
         exits.enter_context(loaders_in_process(Cut(options["limit"]) if "limit" in options else None))
         exits.enter_context(random_weights())
-        exits.enter_context(missing_data(writes, fake=options.get("fake", False)))
+        exits.enter_context(missing_data(writes, fake=options.get("fake", False), seq=options.get("seq")))
         try:
             runpy.run_path(options["script"], run_name="__main__")
         except BaseException as error:

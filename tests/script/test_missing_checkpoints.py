@@ -120,7 +120,8 @@ def test_a_checkpoint_that_is_there_is_loaded(tmp_path):
 @needs("safetensors")
 def test_a_missing_file_of_safetensors(tmp_path):
     ran = run(
-        tmp_path / "p", f"{MODEL}from safetensors.torch import load_file\nmodel.load_state_dict(load_file('m.safetensors'))\n{HELD}"
+        tmp_path / "p",
+        f"{MODEL}from safetensors.torch import load_file\nmodel.load_state_dict(load_file('m.safetensors'))\n{HELD}",
     )
     assert ran.error is None, ran.stderr
     assert ran.assumptions == {text("m.safetensors"): 7}

@@ -139,6 +139,8 @@ def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
         "dict_keys(['text'])",
         "2052",
     ]
+    made = "the data set nyu-mll/glue is not on this machine: made up of 256 rows with sentence1, sentence2, label, idx"
+    assert ran.assumptions[f"{made}, texts of 64 random words (--seq N for others)"] == 9
     assert ran.assumptions["the tokenizer of gpt2 is not on this machine: replaced by a fake one of 50,257 words"] == 3
     ran = run(tmp_path / "p", script)
     assert (
@@ -300,3 +302,114 @@ def test_a_metric_that_is_missing_is_zero(tmp_path):
     assert ran.assumptions == {
         f"the metric {name} is not on this machine: it is 0": line for name, line in (("accuracy", 2), ("glue", 4))
     }
+
+
+@needs("datasets", "transformers", "tokenizers")
+def test_texts_have_the_length_that_is_asked_for(tmp_path):
+    script = """\
+    from datasets import load_dataset
+    def words(name, *config): return [len(value.split()) for value in load_dataset(name, *config, split="train")[0].values() if isinstance(value, str)]
+    print(words("imdb"), words("glue", "mrpc"))
+    print([len(turn["content"].split()) for turn in load_dataset("trl-lib/Capybara", split="train")[0]["messages"]])
+    """
+    assert run(tmp_path / "p", script, fake=True).stdout.splitlines() == ["[512] [64, 64]", "[256, 1792]"]
+    assert run(tmp_path / "p", script, fake=True, seq=100).stdout.splitlines() == ["[100] [50, 50]", "[12, 88]"]
+
+
+@needs("datasets")
+def test_data_sets_of_files_that_are_missing(tmp_path):
+    script = """\
+    from datasets import load_dataset
+    for name, files in (("json", {"train": "data/train.jsonl"}), ("csv", "a.csv"), ("parquet", ["a.parquet"])):
+        data = load_dataset(name, data_files=files)["train"]
+        print({"instruction", "output"} <= set(data.column_names), len(data[0]["instruction"].split()), len(data[0]["output"].split()))
+    print(load_dataset("text", data_files="a.txt", split="train").column_names)
+    photos = load_dataset("imagefolder", data_dir="photos", split="train")
+    print(photos[0]["image"].size, photos[0]["label"])
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [*["True 512 512"] * 3, "['text']", "(500, 375) 0"]
+    ran = run(tmp_path / "p", "from datasets import load_dataset\nload_dataset('json', data_files='data/train.jsonl')\n")
+    assert f"{tmp_path}/p/train.py:2 wants the data set 'json', which is not on this machine" in ran.error
+    assert "--fake-data" in ran.error
+
+
+@needs("transformers", "tokenizers")
+def test_special_tokens_have_the_names_of_the_models_own(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import AutoTokenizer
+        for name, token in (("Qwen/Qwen2.5-0.5B-Instruct", "<|im_end|>"), ("gpt2", "<|endoftext|>"), ("meta-llama/Llama-3.2-1B", "<|eot_id|>")):
+            tokenizer = AutoTokenizer.from_pretrained(name)
+            number = tokenizer.convert_tokens_to_ids(token)
+            print(len(tokenizer), number not in (None, tokenizer.unk_token_id), tokenizer.encode(f"w1{token}w2", add_special_tokens=False)[1] == number)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["151936 True True", "50257 True True", "128256 True True"]
+
+
+@needs("torchvision", "timm")
+def test_folders_of_other_files_and_readers_of_timm(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import numpy as np
+        from timm.data import create_dataset
+        from torchvision.datasets import DatasetFolder
+        num_classes = 7
+        data = DatasetFolder("latents", loader=np.load, extensions=(".npy",))
+        print(len(data.classes), data.samples[0][0], data[0][0].dtype)
+        images = create_dataset("", root="photos", split="train")
+        print(len(images), images[8][0].size, images[8][1])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["7 latents/class 0/0.npy uint16", "10000 (500, 375) 1"]
+    ran = run(tmp_path / "p", "from timm.data import create_dataset\ncreate_dataset('', root='photos')\n")
+    assert f"{tmp_path}/p/train.py:2 wants images in photos, which are not there: put them there, or add --fake" in ran.error
+
+
+@needs("requests", "torchvision")
+def test_downloads(tmp_path):
+    script = """\
+    import os, subprocess, urllib.request
+    import requests
+    from torchvision.datasets.utils import download_and_extract_archive
+    text = requests.get("https://example.org/input.txt").text
+    print(len(text) > 10_000, urllib.request.urlopen("https://example.org/a").read()[:1] != b"")
+    urllib.request.urlretrieve("https://example.org/b.txt", "b.txt")
+    print(len(open("b.txt").read()) > 10_000)
+    download_and_extract_archive("https://example.org/c.zip", "c")
+    subprocess.run(["wget", "-q", "https://example.org/d.tar"], check=True)
+    print(os.system("curl -O https://example.org/e.zip"))
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["True True", "True", "0"]
+    assert ran.assumptions["https://example.org/input.txt is not downloaded"] == 4
+    ran = run(tmp_path / "p", "import requests\nrequests.get('https://example.org/input.txt')\n")
+    assert f"{tmp_path}/p/train.py:2 downloads https://example.org/input.txt: download it once before, or add" in ran.error
+
+
+@needs("huggingface_hub")
+def test_weights_are_not_downloaded_even_without_fake_data(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from huggingface_hub import hf_hub_download
+        model = torch.nn.Linear(2, 2)
+        model.load_state_dict(torch.load(hf_hub_download("me/mine", "pytorch_model.bin")))
+        torch.hub.download_url_to_file("https://example.org/resnet50.pth", "resnet50.pth")
+        model.load_state_dict(torch.load("resnet50.pth"))
+        print("done")
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "done\n"
+    assert ran.assumptions["the weights pytorch_model.bin of me/mine are not on this machine: they are random"] == 4

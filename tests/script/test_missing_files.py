@@ -69,8 +69,7 @@ def test_shards_of_a_folder_that_is_not_there(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["8 torch.Size([16777216])", "24 [24]"]
     assert (
-        ran.assumptions["the folder edu_fineweb10B is not there: replaced by one of 24 files such as train_000000"]
-        == 4
+        ran.assumptions["the folder edu_fineweb10B is not there: replaced by one of 24 files such as train_000000"] == 4
     )
 
 

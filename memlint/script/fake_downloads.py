@@ -1,0 +1,161 @@
+"""Downloads that a script asks for: what would be weights is left out, and with fake data so is everything else.
+
+No file appears where a download would put one: whoever reads it finds that it is missing, and memlint makes it then.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Sequence
+from email.message import Message
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.response import addinfourl
+
+import torch
+
+from memlint.base.after_import import after_import
+from memlint.base.ownership import is_users
+from memlint.script.fake_files import kind_by_name, written
+from memlint.script.script_line import note, note_fake_data
+from memlint.workloads.missing_checkpoints import is_of_weights
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_FUNCTIONS = (
+    ("torchvision.datasets.utils", "download_url"),
+    ("torchvision.datasets.utils", "download_and_extract_archive"),
+    ("torchvision.datasets.utils", "download_file_from_google_drive"),
+    ("gdown", "download"),
+    ("gdown", "download_folder"),
+    ("wget", "download"),
+)
+"""Functions that put what they download into a file."""
+_PROGRAMS = frozenset(("wget", "curl", "gdown", "gsutil", "aws", "kaggle", "huggingface-cli", "hf"))
+"""Programs that download; all that they would change is a file."""
+_HINT = "download it once before, or add --fake-data to do without"
+
+
+def replace_downloads(replacing: Replacing, *, fake: bool) -> None:
+    """Make functions and programs that download name the script's line, or with `fake` do nothing."""
+    replacing.put(urllib.request, "urlretrieve", _done(urllib.request.urlretrieve, fake=fake, gives=_retrieved))
+    replacing.put(urllib.request, "urlopen", _done(urllib.request.urlopen, fake=fake, gives=_opened))
+    replacing.put(torch.hub, "download_url_to_file", _done(torch.hub.download_url_to_file, fake=fake))
+    replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, fake=fake))
+    replacing.put(os, "system", _run_by_shell(os.system, fake=fake))
+
+    def replace(module: ModuleType, name: str) -> None:
+        replacing.put(module, name, _done(getattr(module, name), fake=fake))
+
+    for module, name in _FUNCTIONS:
+        after_import(module, functools.partial(replace, name=name))
+    after_import("requests.sessions", lambda module: _replace_requests(module, replacing, fake=fake))
+
+
+def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Wrap a function that downloads its first argument; `gives` returns what it would."""
+
+    @functools.wraps(function)
+    def download(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if not is_users(sys._getframe(1).f_code.co_filename):
+                raise
+            url = _address(next(iter((*args, *kwargs.values())), ""))
+            if not (is_of_weights(_path(url)) or fake):
+                note(error, f"downloads {url}", _HINT)
+                raise
+        note_fake_data(f"{url} is not downloaded")
+        return gives(url, *args, **kwargs) if gives is not None else (args[1:] or (kwargs.get("output"),))[0]
+
+    return download
+
+
+def _address(request: Any) -> str:
+    return str(getattr(request, "full_url", request))
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path
+
+
+def _retrieved(_url: str, *args: Any, **kwargs: Any) -> tuple[Any, Message]:
+    return (args[1] if len(args) > 1 else kwargs.get("filename")), Message()
+
+
+def _opened(url: str, *_args: Any, **_kwargs: Any) -> Any:
+    return addinfourl(io.BytesIO(_content(url)), Message(), url, 200)
+
+
+def _content(url: str) -> bytes:
+    """Return what a file of the name in `url` may hold; a text where that says nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
+        written(kind_by_name(_path(url)) or "text", _path(url), path, {})
+        return path.read_bytes()
+
+
+def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
+    request = module.Session.request
+
+    def requested(self: Any, method: str, url: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return request(self, method, url, *args, **kwargs)
+        except OSError as error:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("requests."):
+                frame = frame.f_back
+            if not is_users(frame.f_code.co_filename) or method.upper() not in ("GET", "HEAD"):
+                raise
+            if not (is_of_weights(_path(str(url))) or fake):
+                note(error, f"downloads {url}", _HINT)
+                raise
+        note_fake_data(f"{url} is not downloaded")
+        response = sys.modules["requests"].models.Response()
+        response.status_code, response.url, response.encoding = 200, str(url), "utf-8"
+        response.raw = io.BytesIO(_content(str(url)))
+        return response
+
+    replacing.put(module.Session, "request", requested)
+
+
+# --- programs
+
+
+def _started(init: Callable[..., None], *, fake: bool) -> Callable[..., None]:
+    @functools.wraps(init)
+    def start(self: Any, args: Any, *others: Any, **kwargs: Any) -> None:
+        init(self, _in_place_of(args, fake=fake), *others, **kwargs)
+
+    return start
+
+
+def _run_by_shell(run: Callable[[str], int], *, fake: bool) -> Callable[[str], int]:
+    return lambda command: run(_in_place_of(command, fake=fake))
+
+
+def _in_place_of(command: Any, *, fake: bool) -> Any:
+    """Return the command of a program that does nothing, if this one downloads something that can be left out."""
+    try:
+        words = shlex.split(command) if isinstance(command, str) else [os.fsdecode(word) for word in command]
+    except (TypeError, ValueError):
+        return command
+    if not words or PurePosixPath(words[0]).name not in _PROGRAMS or not (fake or _is_for_weights(words)):
+        return command
+    note_fake_data(f"the program {PurePosixPath(words[0]).name} is not run: nothing is downloaded")
+    return "true" if isinstance(command, str) else ["true"]
+
+
+def _is_for_weights(words: Sequence[str]) -> bool:
+    return any(is_of_weights(_path(word)) for word in words[1:] if PurePosixPath(_path(word)).suffix)
