@@ -23,7 +23,7 @@ from memlint.worker.task import Task
 
 _MOST = 3
 """Scripts that are asked about one file."""
-_SECONDS, _ALL_SECONDS = 30.0, 60.0
+_SECONDS, _ALL_SECONDS = 45.0, 60.0
 """Time limit of one script, and the time after which no further one is begun."""
 
 

@@ -45,8 +45,9 @@ _READS_CONFIGS = frozenset(
     ("hydra", "omegaconf", "yaml", "lightning", "pytorch_lightning", "jsonargparse", "toml", "mmengine", "mmcv", "gin")
 )
 """Packages by which a program may find a class whose name is in a config."""
-_TAKES_WORDS = re.compile(r"nargs|add_argument\(\s*[\"'][^-]|REMAINDER|parse_known_args")
-"""Text of a script whose command line has more than options with one word each."""
+_ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
+_FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
+"""An option of a command line, and its names."""
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _OF_PROJECTS = ("README.md", "README.rst", "setup.py", "pyproject.toml", "requirements.txt")
 """Names of files in the folder from which a project's scripts are run."""
@@ -131,11 +132,11 @@ class LeadingScripts:
             not is_own and evaluates,
             not is_own,
             self._is_of_another_part(command.script),
+            self._num_unknown(command),
             not self._names_target(command),
             _TRAINS.fullmatch(stem) is None,
             command.document is None,
             command.document is not None and command.document.suffix == ".sh",
-            self._num_unknown(command),
             steps,
             command.num_placeholders,
             self._num_unusual(command),
@@ -237,12 +238,11 @@ class LeadingScripts:
 
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
-        text = self._files.text(command.script)
-        if _TAKES_WORDS.search(text) or "add_argument(" not in text:
-            return list(command.arguments)
+        options = _ADDED.findall(self._files.text(command.script))
+        of_one_word = {flag for added in options if "nargs" not in added for flag in _FLAG.findall(added)}
         joined: list[str] = []
         for argument in command.arguments:
-            if len(joined) > 1 and not argument.startswith("-") and not joined[-1].startswith("-"):
+            if len(joined) > 1 and joined[-2] in of_one_word and not argument.startswith("-"):
                 joined[-1] += f" {argument}"
             else:
                 joined.append(argument)

@@ -263,6 +263,30 @@ class _Quiet(_Absent):
         return ""
 
 
+class _Pliant(_Quiet):
+    """An object of any package in a script of which only what it builds is asked for: nothing fails."""
+
+    def __float__(self) -> float:
+        return 0.0
+
+    def __int__(self) -> int:
+        return 1
+
+    __index__ = __int__
+
+    def _same(self, *_arguments: object) -> _Absent:
+        return self
+
+    def _never(self, *_arguments: object) -> bool:
+        return False
+
+
+for _use in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg"):
+    setattr(_Pliant, f"__{_use}__", _Pliant._same)
+for _use in ("lt", "gt", "le", "ge"):
+    setattr(_Pliant, f"__{_use}__", _Pliant._never)
+
+
 class _Progress(_Quiet):
     """A progress bar: it gives what it was made for."""
 
@@ -294,6 +318,8 @@ _Zero.__str__ = float.__repr__  # type: ignore[method-assign, assignment]
 
 
 def _absent(name: str) -> _Absent:
+    if _finder.is_quiet:
+        return _Pliant(name)
     return (_Absent if _finder.kind_of(name) is None else _Quiet)(name)
 
 

@@ -1,7 +1,8 @@
 """The arguments of a constructor as bytes that a later process can read.
 
 Classes and functions of the project's own files are written as their file and name: a script's own are in `__main__`,
-which is another module in that process, and its search path may be another one too.
+which is another module in that process, and its search path may be another one too. Of tensors, those of modules among
+the arguments too, only the shapes and dtypes are written.
 """
 
 import io
@@ -24,12 +25,12 @@ from memlint.source.text import source_at
 from memlint.targets.target import Target
 from memlint.workloads.loading import load_object
 
-_MOST_NBYTES = 1 << 20
+_MOST_NBYTES = 1 << 22
 """Arguments that take more hold data."""
 
 
 def dump_arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes | None:
-    """Write arguments while their script runs; None if they cannot be pickled, or hold a model or a tensor."""
+    """Write arguments while their script runs; None if they cannot be pickled."""
     buffer = _Bounded()
     with suppress(Exception):  # whatever the code of the user's objects raises
         _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump((positional, dict(named)))
@@ -51,10 +52,12 @@ class _Bounded(io.BytesIO):
 
 
 class _Pickler(pickle.Pickler):
-    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
-        """Return file and name of a class or function of the project; None for any other object."""
-        if isinstance(obj, nn.Module | torch.Tensor):
-            raise pickle.PicklingError("it is built by other code")
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        """Return file and name of a class or function of the project, what a tensor is; None for any other object."""
+        if isinstance(obj, torch.Tensor):
+            if obj.layout is not torch.strided:
+                raise pickle.PicklingError("it is sparse")
+            return id(obj), tuple(obj.shape), obj.dtype, isinstance(obj, nn.Parameter), obj.requires_grad
         if not isinstance(obj, type | FunctionType):
             return None
         file = getattr(sys.modules.get(obj.__module__), "__file__", None)
@@ -70,12 +73,26 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file)
         self._root = root
         self._files: set[str] = set()
+        self._tensors: dict[int, torch.Tensor] = {}
 
     def persistent_load(self, pid: Any) -> object:
-        """Load a class or function from its file."""
+        """Load a class or function from its file, or make a tensor."""
+        if isinstance(pid[0], int):
+            return self._tensor(*pid)
         path, qualname = pid
         source = source_at(path) if path not in self._files else None
         if source is not None and training_at_import(source) is not None:
             raise WorkloadError(f"{qualname} is defined in {path}, whose import would train")
         self._files.add(path)
         return load_object(Target(f"{path}::{qualname}", Path(path), "", qualname), self._root)
+
+    def _tensor(
+        self, key: int, shape: tuple[int, ...], dtype: torch.dtype, is_parameter: bool, requires_grad: bool
+    ) -> torch.Tensor:
+        """Make a tensor, the same for each that was the same."""
+        if key not in self._tensors:
+            made = torch.empty(shape, dtype=dtype)
+            self._tensors[key] = (
+                nn.Parameter(made, requires_grad) if is_parameter else made.requires_grad_(requires_grad)
+            )
+        return self._tensors[key]
