@@ -242,7 +242,7 @@ class FileSystem:
         try:
             return _real_open(self._opened(file, flags), mode, *text)
         except FileNotFoundError as error:
-            if flags or not self._makes(file, error):
+            if flags & os.O_CREAT or not self._makes(file, error):
                 raise
             return _real_open(self._opened(file, flags), mode, *text)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from memlint.source.assignments import assigns
 from memlint.source.calls import called, last_name
+from memlint.source.config_sites import config_calls
 from memlint.source.expressions import Values
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
@@ -19,8 +20,6 @@ from memlint.source.values import Call, Name, Unknown, Unseen
 _TRAINS = re.compile(r"(.*[_-])?(train|training|trainer|main|run|finetune|pretrain|solver|fit)([_-].*)?", re.IGNORECASE)
 _TESTS = re.compile(r"(test|tests|testing|conftest)(_.*)?|.*_test")
 _TEST_FOLDERS = frozenset({"test", "tests", "testing"})
-_CLASS_KEYS = ("_target_", "target", "type", "name", "class_path", "class_name", "arch")
-_ARGUMENT_KEYS = ("params", "init_args", "args", "kwargs")
 _MOST = 400
 """Largest number of calls of one name that are looked at."""
 
@@ -230,24 +229,8 @@ def _leads_to(meaning: str, source: Source, target: Path, root: Path) -> bool:
 
 
 def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSite]:
-    """Yield mappings of YAML and JSON files that name a class with its arguments, as hydra's `_target_` does."""
-    for path, values in files.configs.items():
-        for each in mappings(values):
-            key = next((k for k in _CLASS_KEYS if isinstance(each.get(k), str)), None)
-            name = str(each[key]).rpartition(".")[2] if key is not None else ""
-            if name not in names:
-                continue
-            inner = (value for k in _ARGUMENT_KEYS if isinstance(value := each.get(k), Mapping))
-            arguments = {str(k): v for k, v in next(inner, each).items() if k != key and not str(k).startswith("_")}
-            yield CallSite(name, arguments, {}, Where.CONFIG, True, str(path), files.line_of(path, name))
-
-
-def mappings(value: object) -> Iterator[Mapping[str, object]]:
-    """Yield the mappings within a config, outer before inner."""
-    if isinstance(value, Mapping):
-        yield value
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from mappings(each)
+    for each in config_calls(names, files):
+        yield CallSite(each.name, each.arguments, {}, Where.CONFIG, True, str(each.path), each.line)
 
 
 __all__ = ["CallSite", "Unknown", "Where", "call_sites"]

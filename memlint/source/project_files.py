@@ -4,12 +4,12 @@ import configparser
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -19,6 +19,8 @@ from memlint.source.text import Source
 _MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
 """Number of files that are looked at, number of files that are parsed, and the largest size of a file in bytes."""
 _MOST_CONFIGS = 24
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The compiled one is ten times as fast, where PyYAML has it."""
 _CONFIGS = (".yaml", ".yml", ".json")
 _SECTIONED = (".cfg", ".ini")
 _SHOWS_COMMANDS = (".md", ".rst", ".sh")
@@ -30,7 +32,18 @@ EVALUATES = re.compile(
     r"($|[_-])"
 )
 """Pattern in the name of a file, or of a part of a config, that is for something else than training."""
+_DEFAULTS = re.compile(r"^defaults\s*:", re.MULTILINE)
+"""Pattern in configs from which hydra composes others."""
+_FILE_NAME = re.compile(r"[\w./-]+\.ya?ml\b")
+_DEFINITION = re.compile(r"^(?:class|def) (\w+)", re.MULTILINE)
 _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
+
+
+class Composed(NamedTuple):
+    """The values of a config, and the files that they come from."""
+
+    values: Mapping[str, Any]
+    parts: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -40,8 +53,11 @@ class ProjectFiles:
     root: Path
     near: Path
     """A file; files named after training come first, those named after evaluation last, nearer ones before others."""
+    compose: Callable[[Path, tuple[Path, str] | None], Composed | None] = lambda _path, _primary: None
+    """Composes a config as hydra does: called with its path, and the config and the choice that lead to it."""
     _texts: dict[Path, str] = field(default_factory=dict)
     _codes: dict[Path, tuple[Source, ...]] = field(default_factory=dict)
+    _read: dict[Path, Composed] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
@@ -87,14 +103,24 @@ class ProjectFiles:
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
         """Return the mappings in YAML and JSON files: those that a document or shell script names, then the nearest."""
         configs: dict[Path, Mapping[str, Any]] = {}
-        shown = "\n".join(self.text(path) for path in self.paths if path.suffix in _SHOWS_COMMANDS)
-        paths = [path for path in self.paths if path.suffix in _CONFIGS]
-        for path in sorted(paths, key=lambda path: path.name not in shown):
+        for path in self._config_paths:
             if len(configs) < _MOST_CONFIGS:
                 value = _config(path, self.text(path))
                 if isinstance(value, Mapping) and value:
                     configs[path] = value
         return configs
+
+    def defining(self, name: str) -> Path | None:
+        """Return the nearest Python file that defines a class or function of this name at its top level."""
+        return self._definitions.get(name)
+
+    @cached_property
+    def _definitions(self) -> Mapping[str, Path]:
+        found: dict[str, Path] = {}
+        for path in self.paths:
+            for name in _DEFINITION.findall(self.text(path)) if path.suffix == ".py" else ():
+                found.setdefault(name, path)
+        return found
 
     def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
         """Yield the options that documents and shell scripts type after the name of a Python script."""
@@ -109,13 +135,73 @@ class ProjectFiles:
             return None
         above = (folder for folder in self.near.parents if folder.is_relative_to(self.root))
         path = next((path for folder in above if (path := folder / name).is_file()), None)
-        value = None if path is None else _config(path, self.text(path))
-        return (path, value) if path is not None and isinstance(value, Mapping) else None
+        values = None if path is None else self._composed(path).values
+        return (path, values) if path is not None and values else None
 
-    def line_of(self, path: Path, word: str) -> int:
-        """Return the first line that mentions `word` outside of a comment, or else the first of all."""
-        lines = enumerate(self.text(path).splitlines(), 1)
-        return next((number for number, line in lines if word in line and not line.lstrip().startswith("#")), 1)
+    def configs_naming(self, words: Collection[str]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        """Yield the configs that contain one of `words`, as the program composes them; those that it takes first."""
+        included = frozenset(each for path in self._config_paths for each in self._named_in(path))
+        naming = {path for path in self._config_paths if self.mentions(path, words)}
+        whole = [path for path in self._config_paths if path in naming or not naming.isdisjoint(self._named_in(path))]
+        for path in sorted(whole, key=lambda path: (path not in self._chosen, path in included))[:_MOST_CONFIGS]:
+            yield path, self._composed(path).values
+
+    def _named_in(self, path: Path) -> frozenset[Path]:
+        """Return the files that a config names by their paths, with those that these name."""
+        named: list[Path] = [path]
+        for each in named:
+            files = ((each.parent / name).resolve() for name in _FILE_NAME.findall(self.text(each)))
+            named += [file for file in dict.fromkeys(files) if file not in named and file.is_file()]
+        return frozenset(named[1:])
+
+    def place_of(self, path: Path, word: str) -> tuple[Path, int]:
+        """Return the first line that mentions `word` outside of a comment, in a config or a file that it is made of.
+
+        That is its first line if none does.
+        """
+        for part in (path, *self._composed(path).parts):
+            for number, line in enumerate(self.text(part).splitlines(), 1):
+                if word in line and not line.lstrip().startswith("#"):
+                    return part, number
+        return path, 1
+
+    def _composed(self, path: Path) -> Composed:
+        """Return a config with the files that it includes, or as hydra composes it."""
+        if path not in self._read:
+            values = _config(path, self.text(path))
+            composed = _including(path, values, self.text) if isinstance(values, Mapping) else Composed({}, ())
+            self._read[path] = self.compose(path, self._primary_of(path)) or composed if composed.values else composed
+        return self._read[path]
+
+    @cached_property
+    def _config_paths(self) -> tuple[Path, ...]:
+        shown = "\n".join(self.text(path) for path in self.paths if path.suffix in _SHOWS_COMMANDS)
+        paths = [path for path in self.paths if path.suffix in _CONFIGS]
+        return tuple(sorted(paths, key=lambda path: path.name not in shown))
+
+    @cached_property
+    def _primaries(self) -> Mapping[Path, Mapping[str, str]]:
+        """The configs from which hydra composes others, each with the choices of groups that its defaults have."""
+        found = {}
+        for path in self._config_paths:
+            if _DEFAULTS.search(self.text(path)) and isinstance(values := _config(path, self.text(path)), Mapping):
+                entries = [each for each in values.get("defaults") or () if isinstance(each, Mapping)]
+                found[path] = {str(k).removeprefix("optional "): str(v) for each in entries for k, v in each.items()}
+        return found
+
+    @cached_property
+    def _chosen(self) -> frozenset[Path]:
+        """Files that hydra composes where nobody chooses others."""
+        choices = ((path, *each) for path, groups in self._primaries.items() for each in groups.items())
+        return frozenset((path.parent / group / name).with_suffix(".yaml") for path, group, name in choices)
+
+    def _primary_of(self, path: Path) -> tuple[Path, str] | None:
+        """Return the config from which hydra composes a file, and how the command line chooses the file there."""
+        for primary, groups in self._primaries.items():
+            if path != primary and path.is_relative_to(primary.parent) and path.parent != primary.parent:
+                group = path.parent.relative_to(primary.parent).as_posix()
+                return primary, f"{'' if group in groups else '+'}{group}={path.stem}"
+        return (path, "") if path in self._primaries else None
 
     def text(self, path: Path) -> str:
         """Return the text of one of the files; empty for one that is too large or cannot be read."""
@@ -127,6 +213,28 @@ class ProjectFiles:
         return self._texts[path]
 
 
+def _including(path: Path, values: Mapping[str, Any], text: Callable[[Path], str], depth: int = 4) -> Composed:
+    """Return the values of a config over those of the files that it names, which are relative to it."""
+    merged: dict[str, Any] = {}
+    parts = [path]
+    for value in values.values() if depth else ():
+        names = value if isinstance(value, list) else [value]
+        files = [path.parent / each for each in names if isinstance(each, str) and each.endswith((".yaml", ".yml"))]
+        for file in (each.resolve() for each in files if len(files) == len(names) and each.is_file()):
+            other = _config(file, text(file))
+            if isinstance(other, Mapping) and file != path:
+                included = _including(file, other, text, depth - 1)
+                merged, parts = _over(merged, included.values), [*parts, *included.parts]
+    return Composed(_over(merged, values), tuple(parts))
+
+
+def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `own` in place of its own, mapping by mapping."""
+    both = {key: _over(base[key], own[key]) for key in own if isinstance(own[key], Mapping)
+            and isinstance(base.get(key), Mapping)}  # fmt: skip
+    return {**base, **own, **both}
+
+
 def _config(path: Path, text: str) -> object:
     try:
         if path.suffix == ".json":
@@ -135,7 +243,7 @@ def _config(path: Path, text: str) -> object:
             sections = configparser.ConfigParser(strict=False, interpolation=None)
             sections.read_string(text)
             return {name: {key: yaml.safe_load(value) for key, value in sections[name].items()} for name in sections}
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_LOADER)
     except Exception:  # any error of a parser: the file may be meant for another one
         return None
 

@@ -158,8 +158,9 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
             key = _kind(str(name), value)
             parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet: of a batch, one after another
             if key and isinstance(value, int) and isinstance(parts, int):
-                text, line = f"{name}: {value}", project.files.line_of(path, str(name))
-                settings.setdefault(key, LoopSetting(key, max(value // max(parts, 1), 1), text, str(path), line))
+                place, line = project.files.place_of(path, str(name))
+                size = max(value // max(parts, 1), 1)
+                settings.setdefault(key, LoopSetting(key, size, f"{name}: {value}", str(place), line))
     return settings
 
 

@@ -38,6 +38,22 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Configured:
+    """A value of a config that hydra makes into what a class is given: objects, or a mapping with attributes."""
+
+    value: object
+    """Mappings, lists and plain values; interpolations are resolved as far as they can be."""
+    path: str
+    """The config."""
+    is_recursive: bool = True
+    """False if the class makes the objects itself."""
+
+    def __str__(self) -> str:
+        """Format as in the config."""
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """A setting that exists under this name, and whose value the text does not determine."""
 
@@ -64,7 +80,7 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple) and any(isinstance(each, Name | Call) for each in value):
         inner = ", ".join(map(shown, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
-    return str(value) if isinstance(value, Name | Call | Settings) else repr(value)
+    return str(value) if isinstance(value, Name | Call | Configured | Settings) else repr(value)
 
 
 def shown_arguments(arguments: Mapping[str, object]) -> str:

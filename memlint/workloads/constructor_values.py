@@ -52,6 +52,14 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}
 
 
+def takes_any(function: Callable[..., Any]) -> bool:
+    """Return True if `function` takes arguments of any name."""
+    try:
+        return any(each.kind is each.VAR_KEYWORD for each in signature_of(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+
+
 def by_name(arguments: Mapping[str, object], taken: Mapping[str, inspect.Parameter]) -> dict[str, object]:
     """Arguments of a call under the names of parameters, also those under digits, which stand for positions.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memlint.base.errors import MemlintError
 from memlint.memory.records import Assumption
-from memlint.source.values import Call, Name, Settings, Unseen
+from memlint.source.values import Call, Configured, Name, Settings, Unseen
 from memlint.targets.target import parse_target
 from memlint.targets.workload import CONSTANT, InputSpec, Workload
 from memlint.targets.workload_tables import render_declaration
@@ -51,6 +51,8 @@ def _as_code(value: object) -> str:
             return f"{_as_code(value.function)}({_arguments_as_code(value.arguments)})"
         case Settings():
             return _settings_as_code(value.values)
+        case Configured():
+            return f"hydra.utils.instantiate({value.value!r})"
         case Unseen():
             return "..."
         case list() | tuple():

@@ -11,8 +11,9 @@ from typing import Any
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.source.scripts import training_at_import
 from memlint.source.text import source_at
-from memlint.source.values import Call, Name, Settings, Unseen
+from memlint.source.values import Call, Configured, Name, Settings, Unseen
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
+from memlint.workloads.hydra_configs import instantiated
 from memlint.workloads.loading import load_file
 
 _KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")
@@ -50,6 +51,8 @@ def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]
             return result
         case Settings():
             return _settings({name: object_of(each, namespace, assumed) for name, each in value.values.items()})
+        case Configured():
+            return instantiated(value)
         case Unseen():
             return _guessed_size(value.name, assumed)
         case list() | tuple():

@@ -15,7 +15,7 @@ from torch import nn
 from memlint.base.errors import WorkloadError
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption
-from memlint.source.values import Settings, shown_arguments
+from memlint.source.values import Configured, Settings, shown_arguments
 from memlint.targets.declare import Declaration
 from memlint.targets.target import SEPARATOR, Target, parse_target
 from memlint.targets.workload import SEQUENCE, Workload
@@ -177,7 +177,9 @@ def _stated(workload: Workload) -> dict[str, object]:
     """Return the sizes that the model is built with, and those of its training loop."""
     stated: dict[str, object] = dict(workload.sizes)
     for value in workload.arguments.values():
-        if isinstance(value, Settings | Mapping):
+        if isinstance(value, Configured):
+            stated |= value.value if isinstance(value.value, Mapping) else {}
+        elif isinstance(value, Settings | Mapping):
             stated |= value.values if isinstance(value, Settings) else value
     return stated | {name: value for name, value in workload.arguments.items() if not name.isdigit()}
 

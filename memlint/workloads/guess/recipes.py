@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,7 +15,6 @@ from typing import Any
 from memlint.memory.records import Assumption, Frame
 from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project import Project
-from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import is_script
 from memlint.source.shown_inputs import ShownCall, shown_call
 from memlint.source.training_loop import (
@@ -27,7 +27,8 @@ from memlint.source.training_loop import (
 )
 from memlint.source.values import Call, Name, shown_arguments
 from memlint.targets.workload import Workload
-from memlint.workloads.constructor_values import by_name, parameters, plain_value
+from memlint.workloads.constructor_values import by_name, parameters, plain_value, takes_any
+from memlint.workloads.hydra_configs import HydraConfigs
 from memlint.workloads.model_sizes import annotation_class
 
 _MOST = 4
@@ -77,7 +78,7 @@ class Recipes:
 
     def __init__(self, path: Path, root: Path, names: Collection[str]) -> None:
         """`names` are the classes and functions of the file `path` that return models."""
-        self._project = Project(ProjectFiles(root, path))
+        self._project = Project(HydraConfigs(root, path).files)
         self._path, self._names = path, names
 
     @cached_property
@@ -102,7 +103,7 @@ class Recipes:
                 continue
             if needs_none and site.where is Where.OTHER and any(isinstance(v, Call) for v in site.arguments.values()):
                 continue  # a file without training shows one config of many
-            arguments, assumed = _completed_arguments(site, taken, partial(self._config, function))
+            arguments, assumed = _completed_arguments(site, taken, partial(self._config, function), takes_any(function))
             if arguments is None or arguments in tried:
                 continue
             tried.append(arguments)
@@ -166,6 +167,7 @@ class Recipes:
             **settings,
             arguments={**recipe.arguments, **workload.arguments},
             guessed=recipe.assumed,
+            built_by=workload.built_by or _built_by(recipe),
             found=(*workload.found, *assumptions),
             sizes={**workload.sizes, **sizes},
             shown=self._shown(recipe),
@@ -204,22 +206,28 @@ class Recipes:
         return sole_loop(self._path, self._project)
 
 
+def _built_by(recipe: Recipe) -> str:
+    """Return the part of a headline that names a config."""
+    is_config = recipe.site is not None and recipe.site.where is Where.CONFIG
+    return f"as {os.path.relpath(recipe.site.path)} builds it" if is_config and recipe.site is not None else ""
+
+
 def _completed_arguments(
-    site: CallSite, taken: Mapping[str, Any], config: Callable[[str], Call | None]
+    site: CallSite, taken: Mapping[str, Any], config: Callable[[str], Call | None], takes_others: bool
 ) -> tuple[dict[str, object] | None, dict[str, object]]:
     """Return the arguments of the call, with guessed numbers or a `config` for unknown ones without a default.
 
-    None if that fails.
+    None if that fails. With `takes_others` the function takes any others by name as well.
     """
     names = list(taken)
-    if site.where is Where.CONFIG and site.arguments and taken.keys().isdisjoint(site.arguments):
+    if site.where is Where.CONFIG and site.arguments and not takes_others and taken.keys().isdisjoint(site.arguments):
         return None, {}  # something else of that name, such as an environment
     arguments: dict[str, object] = {}
     assumed: dict[str, object] = {}
     for key, value in by_name(site.arguments, taken).items():
         if key.isdigit():
             return None, {}
-        if key in taken or not site.path.endswith((".yaml", ".yml", ".json")):
+        if key in taken or takes_others or not site.path.endswith((".yaml", ".yml", ".json")):
             arguments[key] = value
     for name, parameter in taken.items():
         if "pretrained" in name and arguments.get(name, parameter.default) is True:
