@@ -33,6 +33,9 @@ from memlint.worker.protocol import Request
 from memlint.workloads import availability, placeholders
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
+_ON_GPU = (
+    "Give the arguments that make it train there: memlint run train.py --device cuda, or accelerator=gpu for a trainer."
+)
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
 """Programs that start a training script."""
 
@@ -99,7 +102,9 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
     given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
-    known = (*given, *of_torch(workload, device), *of_context(device), *uncompiled(), *without)
+    own = run.own_step.assumptions if run.own_step is not None else ()
+    of_gpu = (*of_torch(workload, device), *of_context(device))
+    known = (*own, *given, *of_gpu, *uncompiled(), *without)
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),
@@ -115,6 +120,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
     return ScriptFacts(
         command=run.script.command,
         num_steps=run.num_steps,
+        happened=run.happened,
         seconds=run.seconds,
         ending=run.ending.reason,
         goes_on=run.ending.goes_on,
@@ -125,6 +131,8 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         programs=tuple(StartedProgram(_typed(each.command), is_offline, each.frame) for each in run.programs),
         not_guarded=tuple(run.confinement.not_guarded()),
         error=_error(run),
+        stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
+        own=run.own_step.own if run.own_step is not None else (),
     )
 
 
@@ -157,17 +165,24 @@ def _typed(command: Sequence[str]) -> str:
     return command[2] if len(command) == 3 and command[1] == "-c" and command[0].endswith("sh") else shlex.join(command)
 
 
+def _is_own(run: ScriptRun) -> bool:
+    """Return True if memlint took the step."""
+    return run.own_step is not None and not run.own_step.failure
+
+
 def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     """Message, hint and traceback, where it is less than what was asked for."""
-    ending, computes = run.ending, has_parameters(run.trace) or computes_on_gpu(run.trace)
-    elsewhere = "" if computes else _hint_of_programs(run)
+    if _is_own(run):
+        return None
+    ending, elsewhere = run.ending, _hint_of_programs(run) if run.happened == "nothing" else ""
+    without = f"; it had built {run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
     if ending.is_failure:
         begun = f"after {format_count(run.num_steps, 'whole step')}" if run.num_steps else "before its first whole step"
-        return f"{ending.reason}, {begun}", ending.hint or elsewhere, tuple(ending.traceback)
-    if not computes:
-        hint = elsewhere or "Give the arguments that make it train there: memlint run train.py --device cuda."
-        return f"{ending.reason}, and no model was called on the GPU", hint, ()
-    return None
+        return f"{ending.reason}, {begun}{without}", ending.hint or elsewhere, tuple(ending.traceback)
+    if run.happened not in ("nothing", "built"):
+        return None
+    taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
+    return f"{taken} no model was called on the GPU{without}", elsewhere or _ON_GPU, ()
 
 
 def _hint_of_programs(run: ScriptRun) -> str:

@@ -4,10 +4,14 @@ import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Happened = Literal["trained", "evaluated", "generated", "built", "computed", "nothing"]
+"""The point that a script reached by itself: a whole step taken; a model called without gradients; a generation over;
+a model built, and no more; only operations of its own on the GPU; none of these.
+"""
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """The signal that asks a script to end and to answer with what memlint has seen so far."""

@@ -133,7 +133,7 @@ class _Conversation:
                 findings.append(finding_of(each, analysis.workload.name, position))  # noqa: PERF401 -- kept if it is stopped
             record = described(analysis, budget)  # with what the rules have simulated
             added = {
-                "fitting": fitting_of(analysis, self._settings.gpu_prices),
+                "fitting": fitting_of(analysis, self._settings.gpu_prices) if record.verdict is not None else None,
                 "plan": plan(analysis, dynamics=self._look.allow_dynamics) if self._look.plan else None,
                 **details,
             }
