@@ -52,6 +52,12 @@ class Script(BaseModel):
     """Name of the GPU; None: the one of the settings."""
     allocator: str = ""
     """Value of `PYTORCH_ALLOC_CONF`; if empty, the environment variable counts."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that the command line sets."""
+    accelerate: tuple[str, ...] | None = None
+    """Options of the `accelerate launch` that starts it, if one does."""
+    typed: tuple[str, ...] = ()
+    """Command line as the user typed it, if that is a launcher's or a shell script's."""
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
@@ -62,6 +68,8 @@ class Script(BaseModel):
     @property
     def command(self) -> str:
         """Command line as the user typed it: `train.py --epochs 3`."""
+        if self.typed:
+            return shlex.join(self.typed)
         start = ("-m", self.module) if self.module else (Path(self.path).name,)
         return shlex.join((*start, *self.arguments))
 

@@ -26,6 +26,7 @@ _CHILD_VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "",
     "TOKENIZERS_PARALLELISM": "false",
     "WANDB_MODE": "disabled",
+    **dict.fromkeys(("HYDRA_FULL_ERROR", "JSONARGPARSE_DEBUG"), "1"),  # raise errors, and do not only exit
     "MPLBACKEND": "Agg",
 }
 _PSEUDO = ("/dev/", "/proc/", "/sys/")

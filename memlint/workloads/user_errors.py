@@ -1,6 +1,7 @@
 """Errors of the user's code as text: type, message and line."""
 
 import argparse
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ from memlint.workloads.missing_modules import absent, remedy
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
-_typed = ["memlint check FILE"]
-"""The command that memlint is running."""
+_typed = ["memlint check FILE", ""]
+"""The command that memlint is running, and what stands behind its options."""
+_UNSET = re.compile(r"Environment variable '(\w+)' not found")
+"""Message of OmegaConf on `${oc.env:NAME}`."""
 
 
 _WITHOUT_GPU = (
@@ -32,14 +35,14 @@ _WITHOUT_GPU = (
 """PyTorch's messages on a missing GPU, from builds without CUDA and with it."""
 
 
-def answer_to(command: str) -> None:
-    """Let hints name this command and the options to add."""
-    _typed[:] = [command]
+def answer_to(command: str, behind: str = "") -> None:
+    """Let hints name this command and the options to add, before what stands `behind` them."""
+    _typed[:] = [command, behind]
 
 
 def command_with(options: str) -> str:
     """Return the running command with these options."""
-    return f"{_typed[0]} {options}"
+    return " ".join(filter(None, (_typed[0], options, _typed[1])))
 
 
 @contextmanager
@@ -60,6 +63,8 @@ def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
     if name := missing_package(error):
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
+    if name := unset_variable(error):
+        return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
     if of_plugin := plugins.hint_for(error):
         return of_plugin
     if "more than 1 value per channel" in text_of(error):
@@ -95,6 +100,14 @@ def missing_package(error: BaseException) -> str:
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))
     return quoted[1].partition("[")[0] if quoted else ""
+
+
+def unset_variable(error: BaseException) -> str:
+    """Return the environment variable that the program needs and that is not set; empty if the error is another one."""
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
+        return str(error.args[0])
+    return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
 
 
 def _refused_arguments(error: BaseException) -> str | None:
