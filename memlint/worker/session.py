@@ -121,6 +121,9 @@ class AnySession(Protocol):
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where nothing can be asked any more."""
 
+    def can_answer(self, job: Job) -> bool:
+        """Return True if no program has to start for this job."""
+
     def rules_begin(self) -> None:
         """Give what follows, rules, as much time as the program had."""
 
@@ -153,6 +156,10 @@ class FileSession:
     def ask(self, _job: Job) -> Answered:
         """Know nothing more."""
         return Answered(None, None)
+
+    def can_answer(self, _job: Job) -> bool:
+        """Return False: the program is not there."""
+        return False
 
     def rules_begin(self) -> None:
         """Do nothing: nothing ran before."""
@@ -233,7 +240,7 @@ class Session(AbstractContextManager["Session"]):
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
         key = repr(job)
-        known = self._new.get(key) or (self._store.known(key) if self._store else None)
+        known = self._known(key)
         if known is not None:
             return Answered(known.record, None if known.capture is None else self._decoded(known))
         if self._child is None:
@@ -257,6 +264,13 @@ class Session(AbstractContextManager["Session"]):
                 raise EndedError(endings.unreadable(error)) from error
         known = self._new[key] = Known(reply.answer, content)
         return Answered(known.record, None if content is None else self._decoded(known))
+
+    def can_answer(self, job: Job) -> bool:
+        """Return True if the answer is known, or a child is there to give it."""
+        return self._child is not None or self._known(repr(job)) is not None
+
+    def _known(self, key: str) -> Known | None:
+        return self._new.get(key) or (self._store.known(key) if self._store else None)
 
     def rules_begin(self) -> None:
         """Give what follows, rules, as much time as the program had; once."""
