@@ -212,8 +212,6 @@ class Context(Protocol):
     timeline: Timeline
     estimate: Estimate
     budget: int | None
-    thorough: bool
-    """True to simulate alternatives to what a finding proposes, for a detailed report."""
 
     @property
     def workload(self) -> Workload:
@@ -236,6 +234,12 @@ class Context(Protocol):
 
     def what_if(self, *changes: Change) -> WhatIf | None:
         """Say what the changes do together and what they cost; None where one does not apply."""
+
+    def show_as_well(self, change: Change) -> None:
+        """Simulate an alternative to what a finding proposes, which only a detailed report shows.
+
+        Nothing is simulated for other reports, nor where that would run a program again that was traced before.
+        """
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
         """Which variables alone hold these Buffers at the peak; what something else holds as well is missing."""

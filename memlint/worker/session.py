@@ -122,6 +122,9 @@ class AnySession(Protocol):
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where nothing can be asked any more."""
 
+    def can_answer(self, job: Job) -> bool:
+        """Return True if no program has to start for this job."""
+
     def rules_begin(self) -> None:
         """Give what follows, rules, as much time as the program had."""
 
@@ -154,6 +157,10 @@ class FileSession:
     def ask(self, _job: Job) -> Answered:
         """Know nothing more."""
         return Answered(None, None)
+
+    def can_answer(self, _job: Job) -> bool:
+        """Return False: the program is not there."""
+        return False
 
     def rules_begin(self) -> None:
         """Do nothing: nothing ran before."""
@@ -234,7 +241,7 @@ class Session(AbstractContextManager["Session"]):
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
         key = repr(job)
-        known = self._new.get(key) or (self._store.known(key) if self._store else None)
+        known = self._known(key)
         if known is not None:
             return Answered(known.record, None if known.capture is None else self._decoded(known))
         if self._child is None:
@@ -267,6 +274,13 @@ class Session(AbstractContextManager["Session"]):
         self._number = self._read = 0
         self._has_rules = self._has_failed = False
         self._new = {}
+
+    def can_answer(self, job: Job) -> bool:
+        """Return True if the answer is known, or a child is there to give it."""
+        return self._child is not None or self._known(repr(job)) is not None
+
+    def _known(self, key: str) -> Known | None:
+        return self._new.get(key) or (self._store.known(key) if self._store else None)
 
     def rules_begin(self) -> None:
         """Give what follows, rules, as much time as the program had; once."""

@@ -94,9 +94,8 @@ class Model(nn.Module):
         if not tried:
             return
         answer, blocks = min(tried, key=lambda each: each[0].estimate.requested.estimate)
-        if context.thorough:
-            for selection in selections(trace, blocks):
-                context.what_if(CheckpointModules(selection.paths))  # for the Report, which shows all variants tried
+        for selection in selections(trace, blocks):
+            context.show_as_well(CheckpointModules(selection.paths))
         kind = dict(trace.modules)[blocks.paths[0]]
         biggest = max(blocks.saved, key=lambda buffer: buffer.nbytes)
         work = f"{answer.recompute_flops / answer.step_flops:.0%} more" if answer.step_flops else "more"

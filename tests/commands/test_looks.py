@@ -50,6 +50,36 @@ def starts(tmp_path, monkeypatch) -> list[str]:
     return started
 
 
+BLOCKS = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(256), nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(8))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def memlint_workload(batch=64):
+    return Net(), {"x": torch.randn(batch, 512, 256)}
+"""
+
+
 def look(*targets: str, settings=None, **options):
     return check(targets or ("m.py",), settings or {}, CheckOptions(sweep=True, **options)).report
 
@@ -75,6 +105,26 @@ def test_however_it_is_looked_at_it_is_traced_once(starts):
         assert report.workloads[0].estimate is not None, name
         assert starts == ["m.py"], name
     assert look().workloads == first.workloads
+
+
+def what_ifs(report) -> list[str]:
+    return [each.text for each in report.workloads[0].what_ifs]
+
+
+def test_a_detailed_look_shows_alternatives_that_are_known_and_runs_nothing_for_others(starts, tmp_path):
+    (tmp_path / "m.py").write_text(BLOCKS)
+    plain = look()
+    for second in LOOKS.values():
+        second()
+    assert starts == ["m.py"]
+    assert what_ifs(look(thorough=True)) == what_ifs(plain) != []
+    detailed = look(thorough=True, cache=False)
+    assert any("every second one" in each for each in what_ifs(detailed))
+    assert starts == ["m.py"] * 2
+    (tmp_path / "m.py").write_text(BLOCKS + "\n")
+    first = look(thorough=True)
+    assert what_ifs(look(thorough=True)) == what_ifs(first) == what_ifs(detailed)
+    assert starts == ["m.py"] * 3
 
 
 def test_a_change_of_the_code_is_traced_anew(starts, tmp_path):

@@ -135,5 +135,9 @@ class FakeContext:
         moved = after.requested.estimate - self.estimate.requested.estimate
         return SimpleNamespace(estimate=after, peak_change=moved, recompute_flops=0, step_flops=0)
 
+    def show_as_well(self, change):
+        if self.thorough:
+            self.what_if(change)
+
     def holders(self, buffer_ids):
         return {buffer: self._holders[buffer] for buffer in buffer_ids if buffer in self._holders}

@@ -36,6 +36,7 @@ class Analysis:
     session: AnySession
     """For a Capture from a file, a session that cannot trace any more."""
     thorough: bool = False
+    """True for a detailed report."""
     _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
 
     @classmethod
@@ -96,6 +97,11 @@ class Analysis:
     def what_if(self, *changes: Change) -> WhatIf | None:
         """Return the effect of the changes together; None if one does not apply or the program fails with it."""
         return self.simulation.what_if(*changes)
+
+    def show_as_well(self, change: Change) -> None:
+        """Simulate an alternative for a detailed report, if that runs no program that was traced before."""
+        if self.thorough and self.session.can_answer(Retrace(self.number, (change,))):
+            self.simulation.what_if(change)
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
         """Return the variables that hold these Buffers at the peak; none for a script, where they are not known."""

@@ -13,7 +13,7 @@ class Look(Record):
     allow_dynamics: bool = False
     """True if a plan may change the dynamics of training."""
     thorough: bool = False
-    """True if rules are to simulate alternatives that only a detailed report shows."""
+    """True for a detailed report, which shows alternatives to what rules propose."""
     timeline: bool = False
     """True if the Report is to hold the lifetime of every Buffer."""
     graph: bool = False
