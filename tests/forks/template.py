@@ -73,25 +73,27 @@ def _serve(orders: socket.socket) -> Callable[[], None]:
         if not said:
             os._exit(0)
         reading, writing = os.pipe()
+        adopted, tells = os.pipe()
         between = os.fork()
         if between == 0:
             if os.fork():
                 os._exit(0)  # which makes an orphan of the copy, and a child of the process that asked for it
-            return _begin_copy(files, writing)
+            return _begin_copy(files, writing, adopted)
         os.close(writing)
         os.waitpid(between, 0)
-        for each in files:
+        os.write(tells, b"!")
+        for each in (*files, adopted, tells):
             os.close(each)
         with os.fdopen(reading, "rb") as answer:
             orders.send(answer.read())
 
 
-def _begin_copy(files: list[int], writing: int) -> Callable[[], None]:
+def _begin_copy(files: list[int], writing: int, adopted: int) -> Callable[[], None]:
     with os.fdopen(files[0], "rb") as said:
         said.seek(0)
         order = json.load(said)
-    while os.getppid() != order["parent"]:
-        os.sched_yield()
+    os.read(adopted, 1)
+    assert os.getppid() == order["parent"]
     os.write(writing, str(os.getpid()).encode())
     os.close(writing)
     arguments, variables = order["arguments"], order["variables"]
