@@ -17,6 +17,7 @@ from memlint.accelerator.private.compilation import (
     HookTypes,
     compilation,
     convert_frame,
+    forget_fakes,
     functorch_config,
     hints,
     inductor_config,
@@ -124,16 +125,21 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any)
 @contextmanager
 def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
     """Let `torch.compile` compile for the simulated device inside the block, and forget it all at its end."""
-    reset()
+    _forget()
     made = Compilation(running, facade)
     with ExitStack() as exits:
-        exits.callback(reset)
+        exits.callback(_forget)
         if running.cuda:
             exits.enter_context(_interface())
         exits.enter_context(patched([*fakes.patches(running), *kernels.patches(running), *made.patches()]))
         exits.enter_context(inductor_config.patch(_SETTINGS))
         exits.enter_context(functorch_config.patch(enable_autograd_cache=False))
         yield made
+
+
+def _forget() -> None:
+    reset()
+    forget_fakes()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.runtime import hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 # --- TorchDynamo
 
@@ -58,6 +58,10 @@ normalize_device: Callable[[torch.device], torch.device] = FakeTensor._normalize
 """The function of that name."""
 device_of_fake: Callable[[Any], torch.device] = attrgetter("_fake_device")
 """The device of a fake in C++."""
+forget_fakes: Callable[[], None] = FakeTensorMode.cache_clear
+"""Forgets the results of operators on fakes, which are remembered by the device in Python."""
+CONVOLUTION_FORMAT = "_conv_determine_backend_memory_format"
+"""Name of the function of `compiled` that gives the layout of a convolution on fakes."""
 is_functional: Callable[[Any], bool] = torch._is_functional_tensor
 """Tells whether a tensor is a wrapper of functionalization."""
 
