@@ -1,8 +1,10 @@
 """Compilations of one program: everything that is replaced in TorchDynamo, AOTAutograd and Inductor while it runs."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ from memlint.accelerator.private.compilation import (
     worker_properties,
 )
 from memlint.base.patching import Patch, patched
-from memlint.compile import fakes, graphs, kernels
+from memlint.compile import fakes, graphs, kernels, origins
 from memlint.compile.facade import Facade
 from memlint.cuda.facade import placement
 from memlint.cuda.simulated import Simulated
@@ -129,6 +131,8 @@ def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
     made = Compilation(running, facade)
     with ExitStack() as exits:
         exits.callback(_forget)
+        folder = exits.enter_context(TemporaryDirectory(prefix="memlint-compiled-"))
+        exits.enter_context(_environment("TORCHINDUCTOR_CACHE_DIR", folder))
         if running.cuda:
             exits.enter_context(_interface())
         exits.enter_context(patched([*fakes.patches(running), *kernels.patches(running), *made.patches()]))
@@ -137,9 +141,23 @@ def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
         yield made
 
 
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
 def _forget() -> None:
     reset()
     forget_fakes()
+    origins.forget()
 
 
 @contextmanager

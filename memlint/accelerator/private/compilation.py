@@ -17,6 +17,7 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime import hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -77,6 +78,12 @@ COMPILE_GRAPH = "compile_fx"
 """the name of that which Dynamo calls,"""
 COMPILE_INNER = "compile_fx_inner"
 """and of that which lowers one graph of AOTAutograd."""
+Lowering: Any = GraphLowering
+"""One graph while Inductor lowers it."""
+MAKE_MODULE = "_compile_to_module"
+"""Name of its function that writes and imports the module of generated code."""
+make_module: Callable[[Any], Any] = GraphLowering._compile_to_module
+"""The function of that name."""
 CodeCache: Any = PyCodeCache
 """Modules of generated code, by the path of their file."""
 LOAD = "load_by_key_path"
