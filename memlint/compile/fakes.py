@@ -6,8 +6,8 @@ import torch
 
 from memlint.accelerator import engine, sparse
 from memlint.accelerator.device import DEVICE, NAME, real_device_of
-from memlint.accelerator.private import FakeTensor
-from memlint.accelerator.private.compilation import NORMALIZE, device_of_fake, is_functional, normalize_device
+from memlint.accelerator.private import FakeTensor, compiled
+from memlint.accelerator.private.compilation import CONVOLUTION_FORMAT, NORMALIZE, device_of_fake, is_functional, normalize_device
 from memlint.base.patching import Patch
 from memlint.cuda import autocast
 from memlint.cuda.facade import placement
@@ -27,6 +27,15 @@ def is_stored(tensor: torch.Tensor) -> bool:
 def is_host(tensor: torch.Tensor) -> bool:
     """`sparse.is_host` that takes tensors without an entry for the device's."""
     return is_stored(tensor) and _is_host(tensor)
+
+
+def _convolution_format(x: torch.Tensor, weight: torch.Tensor, _backend: Any) -> torch.memory_format:
+    """Layout of a convolution's result: aten/src/ATen/native/ConvUtils.h, `cudnn_conv_suggest_memory_format` and
+    `mkldnn_conv_use_channels_last`. C++ asks for the device and keeps to no layout on that of an extension.
+    """  # noqa: D205
+    formats = [composites.suggested_format(each) for each in (x, weight) if each.dtype is not torch.float64]
+    plain = torch.contiguous_format
+    return plain if len(formats) < len((x, weight)) else next((each for each in formats if each is not plain), plain)
 
 
 def patches(running: Simulated) -> list[Patch]:
@@ -49,6 +58,7 @@ def patches(running: Simulated) -> list[Patch]:
         return placement.device_of(tensor) if is_stored(tensor) else shown
 
     return [
+        (compiled, CONVOLUTION_FORMAT, _convolution_format),
         (FakeTensor, NORMALIZE, staticmethod(normalized)),
         (FakeTensor, "device", property(device_shown_of_fake)),
         (torch.Tensor, "device", property(device_shown)),

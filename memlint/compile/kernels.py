@@ -1,8 +1,9 @@
 """Kernels that Inductor generates, and how its wrappers allocate: kernels are neither written nor compiled nor run."""
 
 import itertools
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
@@ -16,48 +17,57 @@ from memlint.accelerator.private.compilation import (
     EMPTY_ON_GPU,
     EMPTY_ON_HOST,
     LOAD,
+    MAKE_MODULE,
     CodeCache,
     Compiler,
     CudaInterface,
     Kernel,
+    Lowering,
     attribute_users,
     compile_metrics,
     cudagraph_checks,
     guards,
     load_module,
+    make_module,
     run_with_state,
     scheduler,
     vector_instructions,
 )
 from memlint.base.patching import Patch
+from memlint.compile import origins
 from memlint.cuda.facade import placement
 from memlint.cuda.simulated import Simulated
+from memlint.libraries.library import launch
 
 _TRITON = ("triton", "triton.language")
+_PARAMETERS = re.compile(r"^def \w+\(([^)]*)\)", re.MULTILINE)
 _numbers = itertools.count()
 
 
 class _NoKernel:
-    """What stands where a compiled kernel would: it writes into tensors that exist, and allocates nothing."""
+    """Stand-in for a compiled kernel: it writes into tensors that exist, and allocates nothing."""
 
     n_regs = n_spills = 0
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, written: Sequence[int]) -> None:
+        """Positions of the arguments that it writes."""
+        self._written = written
 
-    def run(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
+    def run(self, *args: Any, **_: Any) -> None:
+        """Note that it reads and writes its arguments."""
+        written = [args[position] for position in self._written if position < len(args)]
+        launch(args, written)
 
     __call__ = run
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.run
+        return lambda *_, **__: None
 
 
 class _NoTriton(ModuleType):
-    """What generated modules import in the place of Triton."""
+    """Stand-in for Triton in generated modules."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -72,7 +82,21 @@ def _without_source(kernel: Any, _name: str | None = None) -> str:
     """Stand in for `TritonKernel.codegen_kernel`: what the call of the kernel needs of it is that it has arguments."""
     kernel.triton_meta = {"signature": {}, "device": None, "constants": {}, "configs": []}
     kernel.inductor_meta = {}
-    return f"# kernel {next(_numbers)}"
+    names, *_ = kernel.args.python_argdefs()
+    return f"# kernel {next(_numbers)}\ndef kernel({', '.join(each.name for each in names)}): ..."
+
+
+def _triton(_compiler: Any, _name: str, source: str, *_: Any, **__: Any) -> _NoKernel:
+    """Stand in for `AsyncCompile.triton`: the names of a kernel's parameters say what it writes."""
+    found = _PARAMETERS.search(source)
+    names = found[1].split(",") if found else []
+    return _NoKernel([position for position, name in enumerate(names) if "out_ptr" in name])
+
+
+def _cpp(_compiler: Any, types: Sequence[str], *_: Any, **__: Any) -> _NoKernel:
+    """Stand in for `AsyncCompile.cpp_pybinding`: the types of a kernel's parameters say what it writes."""
+    is_written = [each.endswith("*") and not each.startswith("const ") for each in types]
+    return _NoKernel([position for position, writes in enumerate(is_written) if writes])
 
 
 def _alignments(divisible_by_16: Any = None, *_: Any) -> dict[tuple[Any, ...], list[list[Any]]]:
@@ -90,6 +114,12 @@ def _load(cls: Any, *args: Any, **options: Any) -> Any:
         for name in _TRITON:
             sys.modules.pop(name, None)
         sys.modules.update(shown)
+
+
+def _module_with_origins(lowering: Any) -> Any:
+    module = make_module(lowering)
+    origins.remember(module.__file__, lowering)
+    return module
 
 
 def _empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -127,10 +157,11 @@ def _run_with_state(op: Any, *args: Any, rng_state: Any = None, **kwargs: Any) -
 def patches(running: Simulated) -> list[Patch]:
     """Patches while a program that compiles runs: owner, name, replacement."""
     everywhere = [
-        (Compiler, "triton", lambda _self, name, *_, **__: _NoKernel(name)),
-        (Compiler, "cpp_pybinding", lambda *_, **__: _NoKernel("")),
+        (Compiler, "triton", _triton),
+        (Compiler, "cpp_pybinding", _cpp),
         (Compiler, "wait", lambda *_: None),
         (CodeCache, LOAD, classmethod(_load)),
+        (Lowering, MAKE_MODULE, _module_with_origins),
         (guards, EMPTY_ON_HOST, _empty_on_host),
     ]
     if not running.cuda:

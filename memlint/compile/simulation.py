@@ -1,8 +1,10 @@
 """Compilations of one program: everything that is replaced in TorchDynamo, AOTAutograd and Inductor while it runs."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from memlint.accelerator.private.compilation import (
     HookTypes,
     compilation,
     convert_frame,
+    forget_fakes,
     functorch_config,
     hints,
     inductor_config,
@@ -27,7 +30,7 @@ from memlint.accelerator.private.compilation import (
     worker_properties,
 )
 from memlint.base.patching import Patch, patched
-from memlint.compile import fakes, graphs, kernels
+from memlint.compile import fakes, graphs, kernels, origins
 from memlint.compile.facade import Facade
 from memlint.cuda.facade import placement
 from memlint.cuda.simulated import Simulated
@@ -124,16 +127,37 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any)
 @contextmanager
 def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
     """Let `torch.compile` compile for the simulated device inside the block, and forget it all at its end."""
-    reset()
+    _forget()
     made = Compilation(running, facade)
     with ExitStack() as exits:
-        exits.callback(reset)
+        exits.callback(_forget)
+        folder = exits.enter_context(TemporaryDirectory(prefix="memlint-compiled-"))
+        exits.enter_context(_environment("TORCHINDUCTOR_CACHE_DIR", folder))
         if running.cuda:
             exits.enter_context(_interface())
         exits.enter_context(patched([*fakes.patches(running), *kernels.patches(running), *made.patches()]))
         exits.enter_context(inductor_config.patch(_SETTINGS))
         exits.enter_context(functorch_config.patch(enable_autograd_cache=False))
         yield made
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def _forget() -> None:
+    reset()
+    forget_fakes()
+    origins.forget()
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from memlint.accelerator.private import OpOverload
 from memlint.base import broken_plugins
 from memlint.base.garbage import uncollected
 from memlint.base.units import format_nbytes
+from memlint.compile import origins
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import doubts_of_version
@@ -112,6 +113,8 @@ class Recorder:
         self.modules: dict[tuple[int, str], str] = {}
         self.switches: dict[str, str] = {}
         """Checkpointing switches of modules, by id and type."""
+        self.compiled: dict[int, str] = {}
+        """Operators whose results compiled code allocates, by Node of the allocation."""
         self.in_cycles: frozenset[int] = frozenset()
         """Ids of Buffers that only reference cycles keep alive after the last step."""
 
@@ -202,9 +205,15 @@ class Recorder:
         nodes: list[Node] = []
         for index, (kernel, phase, (*lines, module), step, event, inputs, outputs) in enumerate(self.calls):
             path = "" if module is None else paths.get(module, module[1])
+            origin = origins.origin_at(lines[0].co_filename, lines[1]) if lines[0] is not None else None
+            if origin is not None and kernel.name.startswith(_ALLOCATES) and origin.op:
+                self.compiled[index] = origin.op
+            frame = frame_of(*lines) if origin is None else origin.frame
+            path = path if origin is None else ".".join(filter(None, (path, origin.module)))
             geometries = tuple(inputs), tuple(outputs)
+            name = f"inductor.{origin.kernel}" if origin is not None and origin.kernel else kernel.name
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
-            nodes.append(Node(index, kernel.name, phase_of_step, step, frame_of(*lines), path, *geometries, event))
+            nodes.append(Node(index, name, phase_of_step, step, frame, path, *geometries, event))
         buffers = categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts)
         trace = Trace(
             nodes=with_updates(nodes, buffers),
@@ -252,7 +261,8 @@ class Recorder:
             for geometry in node.outputs:
                 number = geometry.buffer
                 if number >= 0:
-                    if last_used[number] == maker[number] >= 0 and nodes[maker[number]].op.startswith(_ALLOCATES):
+                    is_open = last_used[number] == maker[number] >= 0 and maker[number] not in self.compiled
+                    if is_open and nodes[maker[number]].op.startswith(_ALLOCATES):
                         maker[number] = node.index  # an empty tensor belongs to the kernel that first fills it
                     last_used[number] = max(last_used[number], node.index)
             for geometry in node.inputs:
@@ -271,7 +281,7 @@ class Recorder:
                     shape=tuple(birth.shape),
                     dtype=_dtype_name(birth.dtype),
                     category=Category.TEMPORARY,
-                    op=workspace or made_by.op,
+                    op=workspace or self.compiled.get(maker[number], made_by.op),
                     phase=made_by.phase,
                     step=made_by.step,
                     frame=made_by.frame or made_before.get(number),

@@ -17,9 +17,10 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime import hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 # --- TorchDynamo
 
@@ -58,6 +59,10 @@ normalize_device: Callable[[torch.device], torch.device] = FakeTensor._normalize
 """The function of that name."""
 device_of_fake: Callable[[Any], torch.device] = attrgetter("_fake_device")
 """The device of a fake in C++."""
+forget_fakes: Callable[[], None] = FakeTensorMode.cache_clear
+"""Forgets the results of operators on fakes, which are remembered by the device in Python."""
+CONVOLUTION_FORMAT = "_conv_determine_backend_memory_format"
+"""Name of the function of `compiled` that gives the layout of a convolution on fakes."""
 is_functional: Callable[[Any], bool] = torch._is_functional_tensor
 """Tells whether a tensor is a wrapper of functionalization."""
 
@@ -73,6 +78,12 @@ COMPILE_GRAPH = "compile_fx"
 """the name of that which Dynamo calls,"""
 COMPILE_INNER = "compile_fx_inner"
 """and of that which lowers one graph of AOTAutograd."""
+Lowering: Any = GraphLowering
+"""One graph while Inductor lowers it."""
+MAKE_MODULE = "_compile_to_module"
+"""Name of its function that writes and imports the module of generated code."""
+make_module: Callable[[Any], Any] = GraphLowering._compile_to_module
+"""The function of that name."""
 CodeCache: Any = PyCodeCache
 """Modules of generated code, by the path of their file."""
 LOAD = "load_by_key_path"

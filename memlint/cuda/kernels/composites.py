@@ -12,7 +12,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import allocate, contiguous, like, scratch, strides
 from memlint.accelerator.inference import Shape, infer, materialize
 from memlint.accelerator.kernel import kernel_of
-from memlint.accelerator.private import DispatchKey, functorch, kernel_under
+from memlint.accelerator.private import FAKE_MODE, DispatchKey, dispatch_mode, functorch, kernel_under
 from memlint.accelerator.registration import composite, kernel, overload
 from memlint.accelerator.sparse import is_host
 from memlint.accelerator.values import content, uniform_value
@@ -146,7 +146,7 @@ def _dropout(x: Tensor, p: float, train: bool) -> Any:
         return x
     if p == 1:
         return x.mul(torch.zeros((), dtype=x.dtype, device=x.device))
-    if state.current.cuda:
+    if state.current.cuda or dispatch_mode(FAKE_MODE) is not None:  # as it is composed where it is compiled
         return aten.native_dropout(x, p, True)[0]
     return x.mul(torch.empty_like(x).bernoulli_(1 - p).div_(1 - p))
 
