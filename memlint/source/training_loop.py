@@ -81,7 +81,7 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
 
     Those of the file itself come before if it trains, and otherwise after.
     """
-    scripts, own = list(_scripts(target, project)), next(project.files.code(target), None)
+    scripts, own = list(_scripts(target, project)), next(iter(project.files.code(target)), None)
     settings = _in_source(scripts[0], project) if len(scripts) == 1 else {}
     stated = {} if own is None else _in_source(own, project)
     return {**settings, **stated} if own is not None and "backward" in own.words else {**stated, **settings}
