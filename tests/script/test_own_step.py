@@ -186,6 +186,36 @@ def test_a_step_that_cannot_be_taken_is_an_error_that_says_what_was_built(tmp_pa
     assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
 
 
+def test_a_model_that_its_constructor_did_not_finish_gets_no_step(tmp_path: Path) -> None:
+    text = """
+    class Tokenizer(Net):
+        def __init__(self):
+            super().__init__(64)
+            self.load_state_dict(torch.load("tokenizer.pt"))
+    tokenizer = Tokenizer()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert workload.error is not None
+    assert (happened(workload), workload.estimate) == ("built", None)
+
+
+def test_a_frozen_part_of_what_would_be_trained_gets_no_step(tmp_path: Path) -> None:
+    text = """
+    features = Net(64).cuda().eval().requires_grad_(False)
+    weights = torch.load("features.pt")
+    model = Net(4096).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert workload.error is not None
+    assert workload.estimate is None
+
+
+def test_each_rank_gets_its_share_of_the_global_batch(tmp_path: Path) -> None:
+    text = BUILT.replace("--batch_size", "--global_batch_size") + MODEL + FAILS
+    assert workload_of(run_text(tmp_path, text, ranks=8)).batch == 3
+
+
 def test_a_script_that_has_built_nothing_gets_no_verdict(tmp_path: Path) -> None:
     text = """
     tokens = torch.arange(10, device="cuda")
