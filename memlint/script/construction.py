@@ -51,6 +51,8 @@ _MOST_OF_A_CLASS = 4
 _MOST_MODELS = 16
 _WRAPPED = ("module", "_orig_mod")
 """Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
+PARAMETERS = "the parameters"
+"""The source of a dtype that nothing but the model itself says."""
 _CONSTRUCTS = "__init__"
 _TORCH = "torch."
 
@@ -288,7 +290,7 @@ class Construction:
         if (by_name := named_autocast(self.values)) is not None:
             return by_name
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()} if model is not None else set()
-        return Setting(str(kinds.pop()).removeprefix(_TORCH), "the parameters") if len(kinds) == 1 else None
+        return Setting(str(kinds.pop()).removeprefix(_TORCH), PARAMETERS) if len(kinds) == 1 else None
 
     def accumulation(self) -> Setting | None:
         """Return the number of batches per step if an argument or a config says one above 1."""

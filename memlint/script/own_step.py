@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +26,14 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
+from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
-from memlint.memory.records import Assumption, Phase
-from memlint.script.construction import unwrapped
+from memlint.memory.records import Assumption, Frame, Phase
+from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.reruns import copied
+from memlint.source.training_loop import LoopSetting, loop_of_files
+from memlint.targets.built import Setting
 from memlint.targets.workload import DEFAULT_BATCH, Workload
 from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
@@ -40,7 +45,6 @@ from memlint.workloads.user_errors import describe
 
 if TYPE_CHECKING:
     from memlint.script.recorder import ScriptRecorder
-    from memlint.targets.built import Setting
     from memlint.targets.script import Ending, Script
 
 _SECONDS_WHEN_STOPPED = 24.0
@@ -163,8 +167,12 @@ class _Plan:
         notes: list[Assumption] = []
         if mode == "train" and calls_training_step(model):
             notes.append(assumption(model))
-        optimizer, own = _optimizer(recorder, root, mode)
-        batch, dtype, accumulation = construction.batch(), construction.dtype(root), construction.accumulation()
+        loop = _Loop(recorder)
+        optimizer, own = _optimizer(recorder, root, mode, loop)
+        batch = construction.batch() or loop.setting("batch")
+        dtype, accumulation = construction.dtype(root), construction.accumulation()
+        if dtype is None or dtype.source == PARAMETERS:
+            dtype = loop.setting("dtype") or dtype
         workload = Workload(
             name=type(model).__name__,
             target=script.name,
@@ -179,11 +187,14 @@ class _Plan:
             notes.append(Assumption(f"batch {workload.batch}: nothing that the script has made says otherwise", None))
             own = (*own, "batch size")
         names = [name for name in construction.criteria() if name in (*OF_CLASSES, *ALIKE)]
+        if mode == "train" and not construction.criteria() and (loss := loop.setting("loss")) is not None:
+            names = [str(loss.value)]
+        notes += loop.used()
         return cls(
             root=root,
             workload=workload,
             place="cuda" if state.current.cuda else "cpu",
-            sizes=construction.sizes(model),
+            sizes={**loop.sizes(), **construction.sizes(model)},
             optimizer=optimizer,
             loss=names[0] if len(names) == 1 else None,
             accumulation=int(accumulation.value) if accumulation is not None and mode == "train" else 1,
@@ -230,6 +241,42 @@ class _Plan:
         )
 
 
+class _Loop:
+    """The training loop as the text of the script and of the project's files that it imported has it."""
+
+    def __init__(self, recorder: ScriptRecorder) -> None:
+        main = [recorder.script.path] if recorder.script.path else []
+        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        own = (file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file))
+        self._paths = [Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own))]
+        self._used: list[str] = []
+
+    @cached_property
+    def _settings(self) -> dict[str, LoopSetting]:
+        return loop_of_files(self._paths)
+
+    def setting(self, name: str) -> Setting | None:
+        """Return a setting of the loop, which counts as used; None if the text does not decide it."""
+        stated = self._settings.get(name)
+        if stated is None:
+            return None
+        self._used.append(name)
+        value = stated.value if isinstance(stated.value, int) else str(stated.value)
+        return Setting(value, stated.text, Frame(stated.path, stated.line, ""), is_sure=False)
+
+    def sizes(self) -> dict[str, object]:
+        """Return the sizes of images and texts."""
+        return {name: each.value for name, each in self._settings.items() if type(each.value) is int}
+
+    def used(self) -> list[Assumption]:
+        """Return what the text said of the optimizer and the loss, where it was needed."""
+        return [
+            Assumption(f"{name} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True)
+            for name, each in self._settings.items()
+            if name in self._used and name in ("optimizer", "loss")
+        ]
+
+
 class _Together:
     """Optimizers of one model as one: they step one after the other."""
 
@@ -249,9 +296,9 @@ class _Together:
 
 
 def _optimizer(
-    recorder: ScriptRecorder, root: nn.Module, mode: Mode
+    recorder: ScriptRecorder, root: nn.Module, mode: Mode, loop: _Loop
 ) -> tuple[OptimizerFactory | None, tuple[str, ...]]:
-    """Return the optimizer of the model, and its name if it is memlint's."""
+    """Return the optimizer of the model, and its name if it is memlint's: of the kind that the loop's text names."""
     if mode == "inference":
         return None, ()
     parameters = {id(parameter) for parameter in root.parameters()}
@@ -267,6 +314,9 @@ def _optimizer(
         configured = own_optimizer(unwrapped(root))
         if configured is not None:
             return configured, ()
+    if (named := loop.setting("optimizer")) is not None:
+        with suppress(MemlintError):
+            return optimizer_named(str(named.value)), ("optimizer",)
     return optimizer_named("adamw"), ("optimizer AdamW",)
 
 
