@@ -1,8 +1,9 @@
 """Settings of a step in a project's own training loop: batch, image and text sizes, optimizer, loss, dtype."""
 
 import ast
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ from memlint.source.calls import argument, called
 from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
 from memlint.source.project import Project
-from memlint.source.project_files import EVALUATES
+from memlint.source.project_files import EVALUATES, ProjectFiles
 from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Unknown
@@ -115,6 +116,26 @@ def batch_of(settings: Mapping[str, LoopSetting]) -> LoopSetting | None:
     """Return the batch size of one GPU, or that of all together."""
     batch = settings.get("batch", settings.get("global_batch"))
     return None if batch is None else batch._replace(key="batch")
+
+
+def loop_of_files(paths: Sequence[Path]) -> dict[str, LoopSetting]:
+    """Return the settings on which those of `paths` agree that train; the first file, a script, decides alone."""
+    sources = []
+    for path in paths:
+        with suppress(Unreadable):
+            sources.append(Source.read(path))
+    if not sources:
+        return {}
+    root = Path(os.path.commonpath([Path(each.path).parent for each in sources]))
+    project = Project(ProjectFiles(root, paths[0]))
+    of_each = [_in_source(each, project) for each in sources if is_training(each)]
+    settings: dict[str, LoopSetting] = {}
+    for key in dict.fromkeys(key for each in of_each for key in each):
+        stated = [each[key] for each in of_each if key in each]
+        is_decided = stated[0].path == str(paths[0]) or len({each.value for each in stated}) == 1
+        if is_decided:
+            settings[key] = stated[0]
+    return settings
 
 
 def _imported(source: Source) -> Iterator[tuple[str, ...]]:
@@ -390,4 +411,4 @@ def _run_as_script(source: Source) -> Iterator[ast.stmt]:
             yield from statement.body if is_training(source) else ()  # type: ignore[attr-defined]
 
 
-__all__ = ["OPTIMIZERS", "LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]
+__all__ = ["OPTIMIZERS", "LoopSetting", "loop_of_files", "sizes_in_config", "sole_loop", "training_loop"]
