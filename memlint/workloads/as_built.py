@@ -1,6 +1,9 @@
 """Workloads as a script of the project has built them: its model's arguments, inputs, batch, dtype and optimizer."""
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +19,8 @@ from memlint.workloads.guess.trial_forward import TRIAL_BATCH
 from memlint.workloads.loss import ALIKE, OF_CLASSES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
+_ITEM = re.compile(r"(\w+)\.(\d+)(\..+)?")
+"""An entry of a list, or a part of one."""
 _LONGEST = 100
 """Maximum number of characters of a command in the headline."""
 _MOST_OTHERS = 3
@@ -50,7 +55,9 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         changed[BATCH] = int(built.batch.value)
         text = f"batch {built.batch.value}: {built.batch.source}"
         assumptions.append(Assumption(text, built.batch.frame, found=True))
-    if built.dtype is not None and "dtype" in workload.assumed and built.dtype.value in get_args(Dtype):
+    # A script that ends before its first step may not have come to its autocast.
+    is_sure = called is not None or (built.dtype is not None and built.dtype.value != "float32")
+    if built.dtype is not None and is_sure and "dtype" in workload.assumed and built.dtype.value in get_args(Dtype):
         changed["dtype"] = built.dtype.value
         text = f"dtype {built.dtype.value}: {built.dtype.source}"
         assumptions.append(Assumption(text, built.dtype.frame, found=True))
@@ -95,14 +102,16 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     copies = 0 if is_part else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
     assumptions = []
     if kind.arguments is not None:
-        text = f"built as {_short(asked.command)} does: {kind.shown}"
-        assumptions.append(Assumption(text, kind.frame, found=True))
+        place = f"{Path(kind.frame.path).name}:{kind.frame.line}" if kind.frame is not None else "the script"
+        assumptions.append(Assumption(f"built as {place} does: {kind.shown}", kind.frame, found=True))
     if copies:
         assumptions.append(
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
+    if not is_part and model.inputs:
+        workload = _with_inputs(workload, model)
     return replace(
-        _with_inputs(workload, model) if not is_part and model.inputs else workload,
+        workload,
         recorded=kind.arguments,
         built_by=built_by,
         copies=copies,
@@ -137,7 +146,7 @@ def _with_inputs(workload: Workload, model: BuiltModel) -> Workload:
     if first and first[place] % batch:  # the model sees other batches than the loader gives
         batch = first[place]
     specs, dimensions = [], dict[str, int]()
-    for each in model.inputs:
+    for each in _by_item(model.inputs, batch):
         shape = _named_sizes(each, batch, place, dimensions)
         specs.append(InputSpec(each.name, shape, each.dtype))
     is_typed = BATCH not in workload.assumed and batch != workload.batch
@@ -147,8 +156,23 @@ def _with_inputs(workload: Workload, model: BuiltModel) -> Workload:
     return replace(workload, inputs=tuple(specs), dimensions=sizes, found=(*workload.found, *notes), **changed)
 
 
+def _by_item(inputs: Sequence[BuiltInput], batch: int) -> Iterator[BuiltInput]:
+    """Yield the inputs; of lists with one entry per item of the batch the largest one, as `targets[].boxes`."""
+    lists: dict[str, list[BuiltInput]] = {}
+    for each in inputs:
+        match = _ITEM.fullmatch(each.name)
+        lists.setdefault(f"{match[1]}[]{match[3]}" if match is not None else each.name, []).append(each)
+    for name, found in lists.items():
+        if len(found) == batch and "[]" in name:
+            yield replace(max(found, key=lambda each: prod(each.shape)), name=name)
+        else:
+            yield from found
+
+
 def _named_sizes(each: BuiltInput, batch: int, place: int, dimensions: dict[str, int]) -> tuple[int | str, ...]:
     shape: list[int | str] = list(each.shape)
+    if "[]" in each.name:
+        return tuple(shape)
     here = place if place < len(shape) and shape[place] == batch else 0
     if shape and each.shape[here] % batch == 0:
         multiple = each.shape[here] // batch
