@@ -109,7 +109,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
     if not is_part and model.inputs:
-        workload = _with_inputs(workload, model)
+        workload = _with_inputs(workload, model, asked.built)
     return replace(
         workload,
         recorded=kind.arguments,
@@ -138,22 +138,28 @@ def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
     return True
 
 
-def _with_inputs(workload: Workload, model: BuiltModel) -> Workload:
-    """Return `workload` with the inputs of the model's first call; their batch is that of the workload."""
+def _with_inputs(workload: Workload, model: BuiltModel, built: Built) -> Workload:
+    """Return `workload` with the inputs of the model's first call, and with their batch unless another one is typed."""
     first = next((each.shape for each in model.inputs if each.shape), ())
-    batch = workload.batch
+    said = None if built.batch is None else int(built.batch.value)
+    is_typed = BATCH not in workload.assumed and workload.batch != said
+    batch = said or next(iter(first), workload.batch)
     place = next((number for number, size in enumerate(first[:2]) if size == batch), 0)
-    if first and first[place] % batch:  # the model sees other batches than the loader gives
-        batch = first[place]
-    specs, dimensions = [], dict[str, int]()
-    for each in _by_item(model.inputs, batch):
-        shape = _named_sizes(each, batch, place, dimensions)
-        specs.append(InputSpec(each.name, shape, each.dtype))
-    is_typed = BATCH not in workload.assumed and batch != workload.batch
+    if first and (first[place] % batch or not first[place]):  # the model sees other batches than the loader gives
+        batch = first[place] or 1
+    dimensions: dict[str, int] = {}
+    specs = [
+        InputSpec(each.name, _named_sizes(each, batch, place, dimensions), each.dtype)
+        for each in _by_item(model.inputs, batch)
+    ]
     sizes = {**dimensions, **workload.dimensions}
     notes = [Assumption(f"input {each.described(sizes)}, as the script gives it", None, found=True) for each in specs]
-    changed = {} if is_typed else {"batch": batch}
-    return replace(workload, inputs=tuple(specs), dimensions=sizes, found=(*workload.found, *notes), **changed)
+    if batch != said and not is_typed:
+        known = [each for each in workload.found if not each.text.startswith(f"{BATCH} ")]
+        of_batch = Assumption(f"{BATCH} {batch}: as the script calls its model", None, found=True)
+        settled = workload.assumed - {BATCH}
+        workload = replace(workload, batch=batch, found=(*known, of_batch), assumed=settled)
+    return replace(workload, inputs=tuple(specs), dimensions=sizes, found=(*workload.found, *notes))
 
 
 def _by_item(inputs: Sequence[BuiltInput], batch: int) -> Iterator[BuiltInput]:
@@ -174,7 +180,7 @@ def _named_sizes(each: BuiltInput, batch: int, place: int, dimensions: dict[str,
     if "[]" in each.name:
         return tuple(shape)
     here = place if place < len(shape) and shape[place] == batch else 0
-    if shape and each.shape[here] % batch == 0:
+    if shape and each.shape[here] and each.shape[here] % batch == 0:
         multiple = each.shape[here] // batch
         shape[here] = BATCH if multiple == 1 else f"{multiple}*{BATCH}"
     is_text = len(shape) == 2 and here == 0 and each.dtype == "int64" and shape[0] == BATCH

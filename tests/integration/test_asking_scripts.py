@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +109,7 @@ def test_a_script_that_trains_says_inputs_precision_and_averages_of_weights_too(
     assert (workload["batch"], workload["dtype"]) == (16, "bf16-amp")
     assert "input x [batch, 7, 64] float32, as the script gives it" in texts(workload)
     assert "1 more with averaged weights: the script has copied it" in texts(workload)
-    assert sorted(os.listdir(project)) == [
+    assert sorted(each.name for each in project.iterdir()) == [
         ".memlint_cache",
         "README.md",
         "model.py",
