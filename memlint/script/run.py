@@ -145,14 +145,13 @@ def run_script(
             )
 
         def lacks_data(ending: Ending) -> bool:
-            asks = bool(not_there or writes.connections())
-            return asks and script.fake_data is None and _ends_early(recorder, ending)
+            return script.fake_data is None and _ends_early(recorder, ending) and bool(not_there or writes.connections())
 
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            seconds_left = deadline - time.monotonic()
-            own_step = None if lacks_data(ending) else take_own_step(recorder, ending, apart, seconds_left)
+            is_left = script.builds_only or lacks_data(ending)
+            own_step = None if is_left else take_own_step(recorder, ending, apart, deadline - time.monotonic())
             recorder.note_cycles()
             run = seen(ending, own_step)
             recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)

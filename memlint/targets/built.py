@@ -121,6 +121,6 @@ class Asked:
 
     built: Built
     command: str
-    """The script and its arguments, as they are typed in the current directory."""
+    """The script, by its path from the current directory, and its arguments."""
     others: tuple[str, ...] = ()
-    """Other scripts that may build it, as they are typed."""
+    """Other scripts that may build it, with their arguments."""
