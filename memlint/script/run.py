@@ -1,5 +1,6 @@
 """Runs a script on a simulated device until enough was seen, and says what that was."""
 
+import math
 import os
 import runpy
 import sys
@@ -23,6 +24,7 @@ from memlint.script.ending import End, ending_of, exits, wait_for_threads
 from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
+from memlint.script.pace import Pace
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
@@ -76,13 +78,15 @@ def run_script(
     answer: Callable[[ScriptRun], NoReturn],
     fail: Callable[[BaseException], NoReturn],
     reason_to_end: Callable[[], str],
+    *,
+    time_limit: float = math.inf,
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
     `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
     ends it. `reason_to_end` is as for `exits`. What the script writes goes into the folder `exchange`, where both may
-    write too.
+    write too. `time_limit` is in seconds from now on.
     """
     cut = Cut(script.batches) if script.whole else None
     with (
@@ -143,6 +147,7 @@ def run_script(
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
+        recorder.pace = Pace(time_limit, script, end, recorder.num_modules)
         recorder.lead = children.lead
         recorder.reruns.apart = apart
         recorder.reruns.take_steps = partial(_take_steps, recorder)

@@ -65,7 +65,8 @@ def run_request(request: Request) -> NoReturn:
     allocator = AllocatorSettings.parse(_allocator(script))
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
-    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail, reason_to_end)
+    asked = (keep_in_copy, answer, fail, reason_to_end)
+    run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout)
 
 
 def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
