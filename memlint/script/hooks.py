@@ -64,5 +64,17 @@ def _follow_libraries(recorder: ScriptRecorder) -> None:
 
         mixin.generate = generating_once
 
+    def stopping(module: Any) -> None:
+        criteria = module.StoppingCriteriaList
+        ask = criteria.__call__
+
+        @functools.wraps(ask)
+        def call(self: Any, input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            recorder.pace.generated(input_ids.shape[1], self.max_length)
+            return ask(self, input_ids, *args, **kwargs)
+
+        criteria.__call__ = call
+
     after_import("safetensors.torch", saving)
     after_import("transformers.generation.utils", generating)
+    after_import("transformers.generation.stopping_criteria", stopping)

@@ -6,16 +6,23 @@ parameters that its page states.
 """
 
 import json
+import re
 from importlib import resources
 from typing import Any
 
+_TUNED = re.compile(r"-(?:instruct|chat|it)(?=-|$)")
+"""Part of the name of a model that was tuned further, and has the sizes of its base."""
 Config = tuple[str, dict[str, Any]]
 """Class of a config, and what differs from its defaults."""
 
 
 def _config(fields: dict[str, Any]) -> Config:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return str(values.pop("class")), values
+    return str(fields["class"]), {name: value for name, value in fields.items() if name != "class"}
+
+
+def _of_diffusers(fields: dict[str, Any]) -> Config:
+    kind, values = _config(fields)
+    return kind, {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 _DATA: dict[str, dict[str, Any]] = json.loads(
@@ -23,7 +30,9 @@ _DATA: dict[str, dict[str, Any]] = json.loads(
 )
 KNOWN_CONFIGS: dict[str, Config] = {name: _config(fields) for name, fields in _DATA["models"].items()}
 """Configs by the last part of the model's name, in lower case."""
-STABLE_DIFFUSION: dict[str, Config] = {name: _config(fields) for name, fields in _DATA["stable_diffusion"].items()}
+STABLE_DIFFUSION: dict[str, Config] = {
+    name: _of_diffusers(fields) for name, fields in _DATA["stable_diffusion"].items()
+}
 """Configs of versions 1.4 and 1.5 by folder of the repository. With diffusers the class is that of the model."""
 ARCHITECTURES: dict[str, str] = _DATA["architectures"]
 """The class of the model that their config.json names, by class of the config."""
@@ -37,4 +46,6 @@ def known_config(name: str, folder: str = "") -> Config | None:
     last = name.rsplit("/", 1)[-1].lower()
     if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
         return STABLE_DIFFUSION.get(folder)
-    return KNOWN_CONFIGS.get(last) or KNOWN_CONFIGS.get(last.removesuffix("-instruct").replace("-chat-hf", "-hf"))
+    base = _TUNED.sub("", last)
+    names = (last, base, last.removeprefix("meta-"), base.removeprefix("meta-"))
+    return next((KNOWN_CONFIGS[each] for each in names if each in KNOWN_CONFIGS), None)

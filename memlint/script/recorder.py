@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import sys
 import time
 import weakref
@@ -27,6 +28,7 @@ from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
 from memlint.script.construction import Construction
 from memlint.script.evaluations import Evaluations
+from memlint.script.pace import Pace
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
@@ -99,10 +101,15 @@ class ScriptRecorder(Recorder):
         self._is_full = False
         self._kept = 0.0
         self._postponed: list[Callable[[FrameType], object]] = []
+        self.pace = Pace(math.inf, script, end, self.num_modules)
 
     def progress(self) -> tuple[int, bool]:
         """Return the number of whole steps taken, and True if there was a backward since."""
         return self.num_steps, self._had_backward
+
+    def num_modules(self, kind: str) -> int:
+        """Return the number of modules of a class in the models that were called."""
+        return sum(name == kind for _, name in self.modules)
 
     # --- kernels
 
@@ -112,6 +119,8 @@ class ScriptRecorder(Recorder):
             gc.freeze()  # what was imported before any tensor was made need not be searched after every step
         if self._is_between and graph_task() != -1:
             self._begin()
+        if self.attribution.modules and graph_task() == -1:
+            self.pace.kernel(len(self.calls))
         super().started(kernel)
         phase = self.calls[-1][1]
         if phase is Phase.BACKWARD:

@@ -27,6 +27,7 @@ from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
 from memlint.script.own_step import OwnStep, take_own_step
+from memlint.script.pace import Pace
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
@@ -178,6 +179,7 @@ def run_script(
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart = children.lead, apart
+        recorder.pace = Pace(time_limit, script, end, recorder.num_modules)
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress

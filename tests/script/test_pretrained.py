@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS
+from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads import torchvision_schemas
 from tests.script.isolated import needs, run
 
@@ -52,27 +52,133 @@ PARAMETERS = {
     "whisper-tiny": 37_760_640,
 }
 """Of the model's page, without heads that are trained anew."""
+OTHER_PARAMETERS = {
+    "albert-base-v2": 11_683_584,
+    "bart-base": 139_420_416,
+    "bart-large": 406_291_456,
+    "bert-base-chinese": 102_267_648,
+    "bert-base-multilingual-cased": 177_853_440,
+    "bert-large-cased": 333_579_264,
+    "clip-vit-base-patch32": 151_277_313,
+    "codellama-34b-hf": 33_743_970_304,
+    "codellama-7b-hf": 6_738_546_688,
+    "deberta-v3-base": 183_831_552,
+    "deepseek-r1-distill-llama-8b": 8_030_261_248,
+    "deepseek-r1-distill-qwen-1.5b": 1_777_088_000,
+    "deepseek-r1-distill-qwen-7b": 7_615_616_512,
+    "dinov2-base": 86_580_480,
+    "dinov2-large": 304_368_640,
+    "dinov2-small": 22_056_576,
+    "distilroberta-base": 82_118_400,
+    "gemma-2b": 2_506_172_416,
+    "gemma-7b": 8_537_680_896,
+    "gpt-j-6b": 6_050_882_784,
+    "gpt-neo-1.3b": 1_315_575_808,
+    "gpt-neo-125m": 125_198_592,
+    "gpt-neo-2.7b": 2_651_307_520,
+    "gpt-neox-20b": 20_554_567_680,
+    "llama-13b": 13_015_864_320,
+    "llama-2-70b-hf": 68_976_648_192,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.3-70b": 70_553_706_496,
+    "llama-30b": 32_528_943_616,
+    "llama-65b": 65_285_660_672,
+    "llama-7b": 6_738_415_616,
+    "meta-llama-3-70b": 70_553_706_496,
+    "mistral-nemo-base-2407": 12_247_782_400,
+    "mixtral-8x7b-v0.1": 46_702_792_704,
+    "opt-1.3b": 1_315_758_080,
+    "opt-13b": 12_853_473_280,
+    "opt-2.7b": 2_651_596_800,
+    "opt-30b": 29_974_540_288,
+    "opt-350m": 331_196_416,
+    "opt-6.7b": 6_658_473_984,
+    "phi-1_5": 1_418_270_720,
+    "phi-2": 2_779_683_840,
+    "phi-3-mini-4k": 3_821_079_552,
+    "pythia-1.4b": 1_414_647_808,
+    "pythia-12b": 11_846_072_320,
+    "pythia-160m": 162_322_944,
+    "pythia-1b": 1_011_781_632,
+    "pythia-2.8b": 2_775_208_960,
+    "pythia-410m": 405_334_016,
+    "pythia-6.9b": 6_857_302_016,
+    "pythia-70m": 70_426_624,
+    "qwen2-72b": 72_706_203_648,
+    "qwen2-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-3b": 3_085_938_688,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "t5-3b": 2_851_598_336,
+    "vicuna-13b-v1.5": 13_015_864_320,
+    "vicuna-7b-v1.5": 6_738_415_616,
+    "vit-large-patch16-224": 304_326_632,
+    "wav2vec2-base": 94_371_712,
+    "whisper-base": 72_593_920,
+    "whisper-large-v2": 1_543_304_960,
+    "whisper-large-v3": 1_543_490_560,
+    "whisper-medium": 763_857_920,
+    "xlm-roberta-base": 278_043_648,
+    "xlm-roberta-large": 559_890_432,
+}
+"""The same of models that take longer to make."""
 HEADS = {
     "T5Config": "AutoModelForSeq2SeqLM",
     "WhisperConfig": "AutoModelForSpeechSeq2Seq",
     **dict.fromkeys(
-        ("GPT2Config", "LlamaConfig", "MistralConfig", "OPTConfig", "Qwen2Config", "Qwen3Config"),
+        (
+            *("GPT2Config", "GPTNeoConfig", "GPTNeoXConfig", "GPTJConfig", "GemmaConfig", "LlamaConfig"),
+            *("MistralConfig", "MixtralConfig", "OPTConfig", "PhiConfig", "Phi3Config", "Qwen2Config", "Qwen3Config"),
+        ),
         "AutoModelForCausalLM",
     ),
 }
+
+
+def num_parameters(name):
+    transformers = pytest.importorskip("transformers")
+    torchvision_schemas.install()
+    kind, arguments = KNOWN_CONFIGS[name]
+    head = "AutoModelForImageClassification" if "num_labels" in arguments else HEADS.get(kind, "AutoModel")
+    with torch.device("meta"):
+        model = getattr(transformers, head).from_config(getattr(transformers, kind)(**arguments))
+    return sum(p.numel() for p in model.parameters())
 
 
 @needs("transformers")
 def test_known_models_have_as_many_parameters_as_their_pages_say():
     torchvision_schemas.install()
     transformers = pytest.importorskip("transformers")
-    assert set(PARAMETERS) == set(KNOWN_CONFIGS)
+    assert {*PARAMETERS, *OTHER_PARAMETERS} == set(KNOWN_CONFIGS)
     assert all(hasattr(transformers, name) for name in ARCHITECTURES.values())
-    for name, (kind, arguments) in KNOWN_CONFIGS.items():
-        head = "AutoModelForImageClassification" if "num_labels" in arguments else HEADS.get(kind, "AutoModel")
-        with torch.device("meta"):
-            model = getattr(transformers, head).from_config(getattr(transformers, kind)(**arguments))
-        assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name], name
+    assert {kind for kind, _ in KNOWN_CONFIGS.values()} <= set(ARCHITECTURES)
+    assert {name: num_parameters(name) for name in PARAMETERS} == PARAMETERS
+
+
+@needs("transformers")
+@pytest.mark.slow
+def test_other_known_models_have_as_many_parameters_as_their_pages_say():
+    assert {name: num_parameters(name) for name in OTHER_PARAMETERS} == OTHER_PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("meta-llama/Llama-2-70b-chat-hf", "llama-2-70b-hf"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("NousResearch/Meta-Llama-3-8B", "meta-llama-3-8b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b-v0.1"),
+        ("microsoft/Phi-3-mini-4k-instruct", "phi-3-mini-4k"),
+        ("google/gemma-7b-it", "gemma-7b"),
+        ("me/mine", None),
+    ],
+)
+def test_a_tuned_model_has_the_sizes_of_its_base(name, known):
+    assert known_config(name) == (known and KNOWN_CONFIGS[known])
 
 
 @needs("transformers")
