@@ -37,4 +37,6 @@ def known_config(name: str, folder: str = "") -> Config | None:
     last = name.rsplit("/", 1)[-1].lower()
     if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
         return STABLE_DIFFUSION.get(folder)
+    if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone
+        return STABLE_DIFFUSION["vae"]
     return KNOWN_CONFIGS.get(last) or KNOWN_CONFIGS.get(last.removesuffix("-instruct").replace("-chat-hf", "-hf"))

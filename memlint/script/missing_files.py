@@ -296,8 +296,10 @@ def _expects(path: str, line: int) -> bool:
 
 
 def _suffix_asked_for() -> str:
-    """Return the end of file names that the running functions of the user name in strings; empty without one."""
-    for frame in user_frames():
+    """Return the end of file names that the running function of the user, or one that calls it, names in a string."""
+    for number, frame in enumerate(user_frames()):
+        if number and frame.f_code.co_name == "<module>":
+            break  # which names much else
         for value in _strings(frame.f_code.co_consts):
             match = re.fullmatch(r"\*?(\.\w+)", value)
             if match and kind_by_name(f"file{match[1]}"):
