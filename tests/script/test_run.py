@@ -502,7 +502,7 @@ def test_an_error_that_may_come_from_made_up_data_says_so(tmp_path: Path) -> Non
     error = workload_of(run_text(tmp_path, text, fake_data=True)).error
     assert error is not None
     assert (
-        "fake data; if so, put the real data there: the file data.bin is not there: replaced by 16,777,216"
+        "what is not there; if so, put it there: the file data.bin is not there: replaced by 16,777,216"
         in error.hint
     )
     assert "train.py:3)" in error.hint
