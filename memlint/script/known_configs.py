@@ -46,6 +46,8 @@ def known_config(name: str, folder: str = "") -> Config | None:
     last = name.rsplit("/", 1)[-1].lower()
     if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
         return STABLE_DIFFUSION.get(folder)
+    if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone
+        return STABLE_DIFFUSION["vae"]
     base = _TUNED.sub("", last)
     names = (last, base, last.removeprefix("meta-"), base.removeprefix("meta-"))
     return next((KNOWN_CONFIGS[each] for each in names if each in KNOWN_CONFIGS), None)

@@ -61,6 +61,8 @@ _SPLITS = ("train", "val", "test")
 _NUM_FILES = 8
 """Number of files that a folder or a pattern gives for each split."""
 _MOST_LOOKED_FOR = 3
+_SAVED = frozenset((".pt", ".pth"))
+"""Ends of names of what a training saves itself, and looks for to go on."""
 _HINT = "put it there, or add --fake-data to make it up"
 _NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/var", "/run", "/root/.")
 
@@ -188,7 +190,7 @@ class MissingFiles:
             return
         reader, _frame = _reader()
         frame = next(user_frames(), None)
-        if not reader and frame is not None:
+        if not reader and frame is not None and not is_of_weights(place):
             self._asked[place] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
     def looked_for(self) -> tuple[Assumption, ...]:
@@ -205,7 +207,8 @@ class MissingFiles:
 
     def _is_beside(self, place: str, folders: set[str]) -> bool:
         parents = [str(parent) for parent in PurePath(place).parents]
-        return any(folder in parents for folder in folders) and kind_by_name(place) in PLAIN
+        holds_sizes = kind_by_name(place) in PLAIN and PurePath(place).suffix not in _SAVED
+        return holds_sizes and any(folder in parents for folder in folders)
 
 
 def replace_globs(missing: MissingFiles, replacing: Replacing, within: Within) -> None:
@@ -300,8 +303,10 @@ def _expects(path: str, line: int) -> bool:
 
 
 def _suffix_asked_for() -> str:
-    """Return the end of file names that the running functions of the user name in strings; empty without one."""
-    for frame in user_frames():
+    """Return the end of file names that the running function of the user, or one that calls it, names in a string."""
+    for number, frame in enumerate(user_frames()):
+        if number and frame.f_code.co_name == "<module>":
+            break  # which names much else
         for value in _strings(frame.f_code.co_consts):
             match = re.fullmatch(r"\*?(\.\w+)", value)
             if match and kind_by_name(f"file{match[1]}"):

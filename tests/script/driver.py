@@ -62,12 +62,14 @@ def main() -> None:
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
         exits.enter_context(loaders_in_process(Cut(options["limit"]) if "limit" in options else None))
         exits.enter_context(random_weights())
-        exits.enter_context(missing_data(writes, fake=options.get("fake", False), seq=options.get("seq")))
+        missing = exits.enter_context(missing_data(writes, fake=options.get("fake", False), seq=options.get("seq")))
         try:
             runpy.run_path(options["script"], run_name="__main__")
         except BaseException as error:
             traceback.print_exc()
             answer["error"] = "".join(traceback.format_exception_only(error))
+        looked_for = () if missing is None else missing.looked_for()
+        assumptions.extend([each.text, each.frame and each.frame.line] for each in looked_for)
         answer["writes"] = [dataclasses.asdict(write) for write in writes.records()]
         answer["connections"] = [dataclasses.asdict(connection) for connection in writes.connections()]
         answer["programs"] = [list(program.command) for program in writes.programs()]

@@ -8,7 +8,7 @@ READS = {  # a statement, what it prints, and what the report says
     "np.load('tokens/shard_0.npy').shape": ("(16777216,)", "the file tokens/shard_0.npy is not there: replaced by 16,777,216 zeros"),
     "np.memmap('a.bin', dtype=np.uint16, mode='r').shape": ("(16777216,)", "the file a.bin is not there: replaced by 16,777,216 zeros"),
     "np.memmap('b.npy', dtype='f4', mode='r', shape=(30, 400)).shape": ("(30, 400)", "the file b.npy is not there: replaced by 12,000 zeros"),
-    "np.fromfile('c.bin', dtype=np.int32, count=5).shape": ("(5,)", "the file c.bin is not there: replaced by 16,777,216 zeros"),
+    "np.fromfile('raw/c.bin', dtype=np.int32, count=5).shape": ("(5,)", "the file raw/c.bin is not there: replaced by 16,777,216 zeros"),
     "sorted(set(open('input.txt').read()) >= set('Aaz,.\\n '))": None,
     "len(open('files.txt').read().splitlines())": ("4096", "the file files.txt is not there: replaced by 4,096 lines of 16 random words"),
     "list(json.load(open('data.json'))[0])": ("['image', 'label', 'images']", "the file data.json is not there: replaced by 256 rows with image, label, images"),
@@ -155,3 +155,27 @@ def test_an_array_has_the_sides_that_the_script_takes_apart(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout == "((96, 96), (96, 96))\n"
+
+
+def test_what_was_looked_for_beside_fake_data_is_assumed_away_by_name(tmp_path):
+    project = tmp_path / "p"
+    (project / "data/chars").mkdir(parents=True)
+    ran = run(
+        project,
+        """\
+        import os
+        from pathlib import Path
+        import numpy as np
+        folder = os.path.join("data", "chars")
+        vocabulary = 50304 if not os.path.exists(os.path.join(folder, "meta.pkl")) else 65
+        print(Path("/.dockerenv").exists(), os.path.isfile("elsewhere/list.txt"), Path("data/chars/last.pth").exists())
+        print(os.path.exists("data/chars/written.json"), len(np.memmap(f"{folder}/train.bin", dtype=np.uint16, mode="r")))
+        open("data/chars/written.json", "w").close()
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.assumptions == {
+        "data/chars/meta.pkl was looked for and is not there: a size that it holds is not known": 5,
+        "the file data/chars/train.bin is not there: replaced by 16,777,216 zeros": 7,
+    }

@@ -353,9 +353,10 @@ def test_the_parts_of_stable_diffusion_are_made(tmp_path):
         for cls, folder in ((CLIPTextModel, "text_encoder"), (AutoencoderKL, "vae"), (UNet2DConditionModel, "unet")):
             model = cls.from_pretrained(name, subfolder=folder, variant=None)
             print(sum(p.numel() for p in model.parameters()))
+        print(sum(p.numel() for p in AutoencoderKL.from_pretrained("stabilityai/sd-vae-ft-ema").parameters()))
         print(UNet2DConditionModel.from_pretrained("me/other", subfolder="unet"))
         """,
         fake=True,
     )
-    assert ran.stdout.split() == ["0.012", "49408", "123060480", "83653863", "859520964"]
-    assert f"{tmp_path}/p/train.py:10 wants the config of 'me/other', unet, which is not on this machine" in ran.error
+    assert ran.stdout.split() == ["0.012", "49408", "123060480", "83653863", "859520964", "83653863"]
+    assert f"{tmp_path}/p/train.py:11 wants the config of 'me/other', unet, which is not on this machine" in ran.error
