@@ -1,6 +1,5 @@
 """Files of a project that show its use: scripts, tests, code in READMEs and notebooks, configs."""
 
-import configparser
 import json
 import os
 import re
@@ -10,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
@@ -117,6 +114,10 @@ class ProjectFiles:
 
 
 def _config(path: Path, text: str) -> object:
+    import configparser  # noqa: PLC0415 -- who reads none does without
+
+    import yaml  # noqa: PLC0415
+
     try:
         if path.suffix == ".json":
             return json.loads(text)
