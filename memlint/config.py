@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Compile, Dtype, Mode, dtype_named, parse_context, parse_nbytes
@@ -61,13 +61,15 @@ def _one_or_many(value: object) -> object:
 def _sizes_by_name(value: object) -> object:
     """Convert one size for every Workload to a table with the name `*`."""
     if isinstance(value, str | int):
-        return {"*": {"max": _size(value)}}
+        return {"*": {"max": value}}
     return value
 
 
 Count = Annotated[int, Field(gt=0, strict=True)]
 Size = Annotated[int, Field(gt=0, le=LARGEST_SIZE, strict=True)]
-NBytes = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_size)]
+_WithUnit = PlainSerializer(lambda nbytes: f"{nbytes}B", return_type=str, when_used="json")
+"""For a child that reads these Settings: a small number without a unit would be refused there."""
+NBytes = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_size), _WithUnit]
 Context = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_context)]
 Codes = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 
@@ -199,10 +201,11 @@ def override(settings: Settings, **options: object) -> Settings:
         changed["extend_select"] = (*_without(settings.extend_select, ignored), *extended)
         changed["ignore"] = (*_without(settings.ignore, extended), *ignored)
     try:
-        return Settings.model_validate({**settings.model_dump(), **changed})
+        checked = Settings.model_validate(changed)
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
         raise UsageError(f"--{key.replace('_', '-')}: {_reason(error)}", "See `memlint check --help`.") from error
+    return settings.model_copy(update={name: getattr(checked, name) for name in changed})
 
 
 def code_prefix(text: str) -> str:

@@ -77,6 +77,14 @@ def test_sizes_are_written_with_units(tmp_path):
     assert settings.budget_of("anything").max == 24 * 2**30
 
 
+def test_a_size_keeps_its_unit_through_further_options_and_on_its_way_to_a_child():
+    once = override(Settings(), budget="1KiB", memory_limit="2KiB", context="412MiB")
+    again = override(once, batch=4, budget=None)
+    assert again.budget_of("anything").max == 2**10
+    assert Settings.model_validate_json(again.model_dump_json()) == again
+    assert (again.memory_limit, again.context, again.batch) == (2**11, 412 * 2**20, 4)
+
+
 def test_a_budget_by_name_goes_before_the_one_for_all(tmp_path):
     settings = settings_of(
         tmp_path,

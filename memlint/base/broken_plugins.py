@@ -3,6 +3,9 @@
 What was computed without them is not kept for another time: their authors may mend them in place.
 """
 
+GROUP = "memlint.libraries"
+"""Entry points of plugins for packages: each is called as the package it is for."""
+
 _reasons: dict[str, None] = {}
 
 

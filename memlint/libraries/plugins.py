@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from memlint.base import broken_plugins
+from memlint.base.broken_plugins import GROUP
 from memlint.base.errors import MemlintError
 from memlint.base.frames import text_of
 from memlint.base.ownership import count_as_memlint, is_users
@@ -21,7 +22,6 @@ from memlint.base.ownership import count_as_memlint, is_users
 if TYPE_CHECKING:
     from memlint.libraries.library import Library
 
-GROUP = "memlint.libraries"
 BUILT_IN = "memlint_libraries"
 
 

@@ -1,6 +1,5 @@
 """Files of a project that show its use: scripts, tests, code in READMEs and notebooks, configs."""
 
-import configparser
 import json
 import os
 import re
@@ -11,16 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
 
 _MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
 """Number of files that are looked at, number of files that are parsed, and the largest size of a file in bytes."""
 _MOST_CONFIGS = 24
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The compiled one is ten times as fast, where PyYAML has it."""
 _CONFIGS = (".yaml", ".yml", ".json")
 _SECTIONED = (".cfg", ".ini")
 _SHOWS_COMMANDS = (".md", ".rst", ".sh")
@@ -236,6 +231,10 @@ def _over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(path: Path, text: str) -> object:
+    import configparser  # noqa: PLC0415 -- who reads none does without
+
+    import yaml  # noqa: PLC0415
+
     try:
         if path.suffix == ".json":
             return json.loads(text)
@@ -243,7 +242,8 @@ def _config(path: Path, text: str) -> object:
             sections = configparser.ConfigParser(strict=False, interpolation=None)
             sections.read_string(text)
             return {name: {key: yaml.safe_load(value) for key, value in sections[name].items()} for name in sections}
-        return yaml.load(text, Loader=_LOADER)
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is ten times as fast
+        return yaml.load(text, Loader=loader)
     except Exception:  # any error of a parser: the file may be meant for another one
         return None
 

@@ -4,15 +4,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Compile, Dtype, Mode, dtype_named, tensor_dtype_name
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device, device_named
 from memlint.memory.records import Assumption
-from memlint.source.shown_inputs import ShownCall
 from memlint.targets.strategy import Strategy
+
+if TYPE_CHECKING:
+    from memlint.source.shown_inputs import ShownCall
 
 WORST = "worst"
 """The `rank` that stands for whichever rank takes the most memory."""
@@ -203,7 +205,7 @@ class Workload:
     """Statements about it in the project's own files."""
     sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of images and texts in the project's training loop."""
-    shown: ShownCall | None = None
+    shown: "ShownCall | None" = None
     """The arguments of a call in one of the project's examples."""
     recorded: bytes | None = None
     """The arguments with which a script has built it, for `memlint.workloads.construction.recorded_arguments`; they

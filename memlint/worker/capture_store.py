@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
 from memlint.base import cache
+from memlint.base.broken_plugins import GROUP
 from memlint.worker.dependencies import child_environment, digest_of_path, digest_of_variable, mark_of
 from memlint.worker.protocol import Dependencies, Request
 
@@ -142,12 +144,17 @@ def _entry(fields: dict[str, Any]) -> _Entry:
 
 
 def _subject(request: Request) -> str:
-    """The request with what its answer depends on from the start: where this is, and what libraries may look at."""
+    """The request with what its answer depends on from the start.
+
+    That is where this is, what libraries may look at, and which plugins there are, also for packages that were there
+    before.
+    """
+    plugins = sorted(f"{plugin.name}={plugin.value}" for plugin in entry_points(group=GROUP))
     environment = child_environment({})
     watched = sorted(item for item in environment.items() if item[0].startswith(_READ_BY_LIBRARIES))
     settings = request.settings.model_dump_json(exclude=set(_OF_LOOKS))
     asked = request.model_dump_json(exclude={"settings"})
-    return f"{sys.executable}\0{Path.cwd()}\0{watched}\0{asked}\0{settings}"
+    return f"{sys.executable}\0{Path.cwd()}\0{watched}\0{plugins}\0{asked}\0{settings}"
 
 
 def _holds(dependencies: Dependencies) -> bool:

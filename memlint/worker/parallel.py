@@ -5,11 +5,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 from memlint.base.errors import WorkerError
 from memlint.base.own_process import terminations_raise
-from memlint.worker import server_client
 from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child, store_of
@@ -44,12 +41,14 @@ def answers_to(
         yield from ((number, unanswered()) for number in left)
         raise
     if len(left) > 1 and sys.platform == "linux":
+        from memlint.worker import server_client  # noqa: PLC0415 -- a look at what is known does without
+
         numbers = list(left)
         served = [tasks[number] for number in numbers]
         for place, answer in server_client.answers(served, min(num_workers(), len(left)), on_wait):
             del left[numbers[place]]
             yield numbers[place], answer
-    num = min(num_workers(), len(left))
+    num = min(num_workers(), len(left)) if len(left) > 1 else 1
     if num <= 1:
         yield from _one_by_one(left, on_wait)
     else:
@@ -67,6 +66,8 @@ def num_workers() -> int:
     """How many children may run at a time here."""
     if sys.platform == "win32":
         return 1  # there is no signal that lets a supervisor end its family
+    import psutil  # noqa: PLC0415
+
     num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(num_cpus, psutil.virtual_memory().available // WORKER_NBYTES))
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Protocol, Self, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -44,8 +44,10 @@ from memlint.worker.child import (
 )
 from memlint.worker.endings import Limit
 from memlint.worker.jobs import Finish, Job
-from memlint.worker.processes import Child, ProcessTree
 from memlint.worker.protocol import AnyResult, Limits, Reply, Request
+
+if TYPE_CHECKING:
+    from memlint.worker.processes import Child
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
 _LOOK = 0.001, 0.02  # seconds between two looks for a reply: at first, and after a while
@@ -344,6 +346,8 @@ class Session(AbstractContextManager["Session"]):
             raise EndedError(endings.unreadable(error)) from error
 
     def _start(self) -> None:
+        from memlint.worker.processes import ProcessTree  # noqa: PLC0415 -- a look at what is known does without
+
         enter = self._stack.enter_context
         folder = Path(enter(exchange_folder(self._place)))
         enter(terminations_raise())

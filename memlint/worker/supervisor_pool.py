@@ -1,5 +1,7 @@
 """Processes that supervise one child each, side by side."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time
@@ -9,16 +11,18 @@ from contextlib import ExitStack, suppress
 from multiprocessing import Pipe, connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 from memlint.base.errors import WorkerError
 from memlint.base.own_process import ENDING, die_with, signals_wait
 from memlint.worker.capture_store import Store
 from memlint.worker.endings import unanswered
-from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer
 from memlint.worker.supervise import Interrupted, carry_out
 from memlint.worker.task import Task
+
+if TYPE_CHECKING:
+    from memlint.worker.processes import Fork
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
 PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more than a ProcessTree takes at most
@@ -41,6 +45,8 @@ def answer_of(error: KeyboardInterrupt) -> Answer:
 
 def start_process(task: Task, outcome: Connection) -> BaseProcess:
     """Start a supervisor of `task` whose child is a new Python."""
+    from memlint.worker.processes import may_fork  # noqa: PLC0415
+
     kind: type[BaseProcess] = get_context("fork" if may_fork() else "spawn").Process  # type: ignore[attr-defined]
     process = kind(target=run_supervisor, args=(task, outcome, os.getpid(), ask_child), daemon=True)
     process.start()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
 
+from memlint.base.broken_plugins import GROUP
 from memlint.commands.check.command import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.report import gather
+from memlint.worker import capture_store
 from memlint.worker.session import Session
 
 pytestmark = pytest.mark.usefixtures("copied_pythons")
@@ -140,6 +143,15 @@ def test_other_settings_of_the_program_are_traced_anew(starts):
     look(settings={"batch": 2})
     look(settings={"gpu": "h100"})
     assert starts == ["m.py"] * 3
+
+
+def test_a_plugin_that_was_installed_meanwhile_counts(starts, monkeypatch):
+    look()
+    new = [EntryPoint("mamba_ssm", "ours.mamba:LIBRARY", GROUP)]
+    monkeypatch.setattr(capture_store, "entry_points", lambda group: [*entry_points(group=group), *new])
+    look()
+    look()
+    assert starts == ["m.py"] * 2
 
 
 def test_without_the_cache_nothing_is_kept(starts, tmp_path):

@@ -20,7 +20,7 @@ from memlint.lint.rule import Finding, Severity
 from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
-from memlint.report.from_trace import graph_of, timeline_of
+from memlint.report.from_trace import graph_of, timeline_of, what_ifs_of
 from memlint.report.model import RunFinding
 from memlint.targets.workload import Workload
 from memlint.worker import endings
@@ -131,7 +131,8 @@ class _Conversation:
         position = len(self._done.workloads)
         before = self._done
         details = self._details(analysis)
-        self._add(described(analysis, budget).model_copy(update=details))
+        record = described(analysis, budget).model_copy(update=details)
+        self._add(record)
         reason = f"{analysis.workload.name}: its rules were not finished when it was stopped: findings are missing"
         hint = "Allow more with --timeout SECONDS, or choose fewer rules with --select."
         unfinished = report.Skipped(name=analysis.workload.name, reason=reason, hint=hint)
@@ -141,11 +142,10 @@ class _Conversation:
         try:
             for each in self._findings(analysis, codes):
                 findings.append(finding_of(each, analysis.workload.name, position))  # noqa: PERF401 -- kept if it is stopped
-            record = described(analysis, budget)  # with what the rules have simulated
             added = {
+                "what_ifs": what_ifs_of(analysis.simulation.answers, analysis.trace),  # what the rules have simulated
                 "fitting": fitting_of(analysis, self._settings.gpu_prices) if record.verdict is not None else None,
                 "plan": plan(analysis, dynamics=self._look.allow_dynamics) if self._look.plan else None,
-                **details,
             }
         except BaseException as error:
             self._done = self._done.model_copy(update={"findings": [*self._done.findings, *findings]})
