@@ -9,6 +9,7 @@ what they start, ignore it.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,12 @@ for name in list(os.environ):
 os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Let no search for cycles begin with what was imported: it would take up to a second, and there are hundreds."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -372,12 +372,14 @@ def without_collector() -> Iterator[Callable[[], None]]:
             gc.collect()
         num_modules = len(sys.modules)
 
+    is_frozen = gc.get_freeze_count() > 0  # for good, by who owns the process: one object cannot be thawed alone
     gc.freeze()
     try:
         with uncollected():
             yield collect_after_imports
     finally:
-        gc.unfreeze()
+        if not is_frozen:
+            gc.unfreeze()
 
 
 def virtual_device_of(

@@ -586,6 +586,7 @@ def test_a_pattern_without_meaning_is_an_error(tree):
         resolve(".", {})
 
 
+@pytest.mark.usefixtures("executed_pythons")
 def test_only_exclude_takes_the_library_for_patterns(tree):
     tree["one.py"] = LEAK
     code = "import sys\nfrom memlint.cli import main\nmain(['check', '--no-exec', 'one.py'], standalone_mode=False)\n"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("copied_pythons")
-
 RULE = '''
 import os
 import sys

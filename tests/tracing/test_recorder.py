@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -200,6 +201,15 @@ class Failing(Training):
         self.model(self.inputs["x"] @ self.inputs["x"])  # shapes do not fit
 
 
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """No object is out of reach of the collector, as when Python starts."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
 def test_the_process_is_clean_after_an_exception_of_the_program() -> None:
     call, before, assume, enabled = nn.Module.__call__, state.current, state.current.assume, gc.isenabled()
     hooks = len(_global_optimizer_pre_hooks)
@@ -215,6 +225,7 @@ def test_the_process_is_clean_after_an_exception_of_the_program() -> None:
     check(trace_program(Training(), A100).trace)
 
 
+@pytest.mark.usefixtures("thawed")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_collector_is_as_it_was(enabled: bool) -> None:
     before = gc.isenabled()
@@ -225,6 +236,14 @@ def test_the_collector_is_as_it_was(enabled: bool) -> None:
         assert gc.get_freeze_count() == 0
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_the_owner_of_the_process_froze_stays_frozen() -> None:
+    gc.freeze()
+    before = gc.get_freeze_count()
+    trace_program(Training(), A100, num_steps=1)
+    assert gc.get_freeze_count() > before // 2 > 0  # some of them end all the same
 
 
 def test_a_kernel_that_raises_inside_try_leaves_the_trace_whole() -> None:

@@ -16,6 +16,10 @@ from memlint.base.patching import Patch, patched
 
 _searched: dict[str, ModuleType] = {}
 """Modules by name whose holders are known."""
+_seen: dict[str, Any] = {}
+"""`sys.modules` when they were last searched: to compare two dictionaries is faster than to look at each name."""
+_left: dict[str, Any] = {}
+"""Those of them whose holders were not known."""
 _known: set[tuple[int, str]] = set()
 """Attributes that were replaced so far: `id` of the owner and name."""
 _holders: list[Any] = []
@@ -31,6 +35,7 @@ def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
     if not names <= _known:  # new names, for which no module has been searched yet
         _known.update(names)
         _searched.clear()
+        _seen.clear()
     with patched(patches):
         exchange({id(before): value for before, value in pairs})
         try:
@@ -43,8 +48,8 @@ def exchange(replacements: Mapping[int, Any]) -> None:
     """Replace functions, given by their `id`, wherever modules hold them."""
     for holder in _holders:
         _exchange_in(holder, replacements)
-    for name, module in list(sys.modules.items()):
-        if _searched.get(name) is module or not isinstance(module, ModuleType):
+    for name, module in _not_searched():
+        if not isinstance(module, ModuleType):
             continue
         package = name.partition(".")[0]
         if package != "memlint":  # memlint keeps PyTorch's own functions on purpose
@@ -53,6 +58,18 @@ def exchange(replacements: Mapping[int, Any]) -> None:
         is_whole = package == "torch" if spec is None else not getattr(spec, "_initializing", False)
         if is_whole and name != "__main__":
             _searched[name] = module
+
+
+def _not_searched() -> list[tuple[str, Any]]:
+    """Return what is imported and whose holders are not known, by name."""
+    modules = sys.modules.copy()
+    left = modules if modules != _seen else _left.copy()
+    if left is modules:
+        _seen.clear()
+        _seen.update(modules)
+    _left.clear()
+    _left.update((name, module) for name, module in left.items() if _searched.get(name) is not module)
+    return list(_left.items())
 
 
 def _parts(module: ModuleType) -> Iterator[Any]:
