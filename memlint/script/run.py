@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from memlint.base.patching import patched
+from memlint.base.units import Compile
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -76,18 +77,19 @@ def run_script(
     answer: Callable[[ScriptRun], NoReturn],
     fail: Callable[[BaseException], NoReturn],
     reason_to_end: Callable[[], str],
+    compiles: Compile = "off",
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
     `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
-    ends it. `reason_to_end` is as for `exits`. What the script writes goes into the folder `exchange`, where both may
+    ends it. `reason_to_end` is as for `exits`; `compiles` is as for a Workload. What the script writes goes into the folder `exchange`, where both may
     write too.
     """
     cut = Cut(script.batches) if script.whole else None
     with (
         without_collector(),
-        virtual_device(device, allocator) as ledger,
+        virtual_device(device, allocator, compiles=compiles != "off", compiles_in_parts=True) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),
         missing_data(fake=script.fake_data),
@@ -144,6 +146,7 @@ def run_script(
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
         recorder.lead = children.lead
+        recorder.compiles_models = compiles == "on"
         recorder.reruns.apart = apart
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:

@@ -62,7 +62,8 @@ def run_request(request: Request) -> NoReturn:
     allocator = AllocatorSettings.parse(_allocator(script))
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
-    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail, reason_to_end)
+    compiles = settings.compile or "off"
+    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail, reason_to_end, compiles)
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:
@@ -81,7 +82,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
     given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
-    known = (*given, *of_torch(workload, device), *of_context(device), *of_compilation(simulated=False), *without)
+    known = (*given, *of_torch(workload, device), *of_context(device), *of_compilation(simulated=request.settings.compile not in (None, "off")), *without)
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),

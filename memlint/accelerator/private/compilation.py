@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from torch._dynamo import convert_frame, device_interface, trace_rules, utils
+from torch._dynamo import config as dynamo_config
+from torch._dynamo import convert_frame, device_interface, exc, external_utils, trace_rules, utils
 from torch._dynamo.hooks import Hooks
 from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, scheduler
 from torch._inductor.async_compile import AsyncCompile
@@ -30,12 +31,20 @@ convert_frame = convert_frame
 """The module that compiles frames."""
 compile_metrics: Any = utils
 """The module that says after each compilation how long it took, and with which Triton."""
+dynamo_config = dynamo_config
+"""Settings of TorchDynamo."""
+Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
+"""What a compilation raises that fails; what it does not support is no failure, and runs eagerly."""
 HookTypes = Hooks
 """Functions that Dynamo calls on the way, among them the filter of guards."""
 reset: Callable[[], None] = torch._dynamo.reset
 """Forgets all that was compiled."""
 skip_package: Callable[[str], None] = trace_rules.add
 """Lets Dynamo never look into a package."""
+is_left_out: Callable[[Any], bool] = trace_rules.check
+"""Tells whether Dynamo leaves a function's frame to Python."""
+in_frame_of_its_own: Callable[[Any], Any] = external_utils.wrap_inline
+"""Puts a frame around a function that Dynamo does not leave out."""
 CudaInterface: Any = device_interface.CudaInterface
 """What Dynamo and Inductor ask about CUDA."""
 interfaces: dict[str, Any] = device_interface.device_interfaces
