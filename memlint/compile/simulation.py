@@ -24,9 +24,9 @@ from memlint.accelerator.private.compilation import (
     forget_fakes,
     functorch_config,
     hints,
+    in_frame_of_its_own,
     inductor_config,
     interface_of,
-    in_frame_of_its_own,
     interfaces,
     is_left_out,
     reset,
@@ -199,5 +199,3 @@ def _interface() -> Iterator[None]:
                 del table[key]
             else:
                 table[key] = value
-
-

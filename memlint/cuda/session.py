@@ -44,8 +44,8 @@ def virtual_device(
     Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` are the settings behind
     the program's readings of reserved memory; PyTorch's defaults if None. If only kernels run and no program, functions
     that modules imported from PyTorch before may stay. If it `compiles`, what the program asks `torch.compile` for is
-    simulated (`memlint.compile`), and otherwise left out; `compiles_in_parts` lets each frame that cannot be compiled run
-    eagerly. Raises TraceError when nested.
+    simulated (`memlint.compile`), and otherwise left out; if that is `compiles_in_parts`, each frame that cannot be
+    compiled runs eagerly. Raises TraceError when nested.
     """
     outer = state.current
     if isinstance(outer, Simulated):

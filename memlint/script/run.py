@@ -83,8 +83,8 @@ def run_script(
 
     `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
-    ends it. `reason_to_end` is as for `exits`; `compiles` is as for a Workload. What the script writes goes into the folder `exchange`, where both may
-    write too.
+    ends it. `reason_to_end` is as for `exits`; `compiles` is as for a
+    Workload. What the script writes goes into the folder `exchange`, where both may write too.
     """
     cut = Cut(script.batches) if script.whole else None
     with (

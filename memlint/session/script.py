@@ -82,7 +82,8 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
     given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
-    known = (*given, *of_torch(workload, device), *of_context(device), *of_compilation(simulated=request.settings.compile not in (None, "off")), *without)
+    compiled = of_compilation(simulated=request.settings.compile in ("auto", "on"))
+    known = (*given, *of_torch(workload, device), *of_context(device), *compiled, *without)
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),
