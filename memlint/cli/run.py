@@ -7,7 +7,16 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
-from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, compile_option, context_option, rank_of, torch_option
+from memlint.cli.options import (
+    CHECK_OPTIONS,
+    COLOR,
+    PACKAGES,
+    SECONDS,
+    compile_option,
+    context_option,
+    rank_of,
+    torch_option,
+)
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 

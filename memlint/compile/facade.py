@@ -104,5 +104,3 @@ def _set(owner: Any, name: str, value: Any) -> None:
         setattr(owner, name, value)
     elif name in vars(owner):
         delattr(owner, name)
-
-

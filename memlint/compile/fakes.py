@@ -7,7 +7,13 @@ import torch
 from memlint.accelerator import engine, sparse
 from memlint.accelerator.device import DEVICE, NAME, real_device_of
 from memlint.accelerator.private import FakeTensor, compiled
-from memlint.accelerator.private.compilation import CONVOLUTION_FORMAT, NORMALIZE, device_of_fake, is_functional, normalize_device
+from memlint.accelerator.private.compilation import (
+    CONVOLUTION_FORMAT,
+    NORMALIZE,
+    device_of_fake,
+    is_functional,
+    normalize_device,
+)
 from memlint.base.patching import Patch
 from memlint.cuda import autocast
 from memlint.cuda.facade import placement

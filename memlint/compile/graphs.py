@@ -23,8 +23,10 @@ def name_shown_device(graph: fx.GraphModule, shown: str) -> None:
 def _rename(graph: fx.GraphModule, old: str, new: str) -> None:
     renamed = _renamed(old, new)
     for module in graph.modules():
-        if isinstance(module, fx.GraphModule) and any([_rename_in(node, renamed) for node in module.graph.nodes]):
-            module.recompile()
+        if isinstance(module, fx.GraphModule):
+            changed = [_rename_in(node, renamed) for node in module.graph.nodes]
+            if any(changed):
+                module.recompile()
 
 
 def _rename_in(node: fx.Node, renamed: Callable[[Any], Any]) -> bool:

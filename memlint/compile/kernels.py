@@ -150,7 +150,8 @@ class _Generator(torch.Generator):
 
 
 @run_with_state.py_impl(DispatchKey.PrivateUse1)  # type: ignore[untyped-decorator]
-def _run_with_state(op: Any, *args: Any, rng_state: Any = None, **kwargs: Any) -> Any:
+def _run_with_state(op: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("rng_state", None)
     return op(*args, **kwargs)
 
 

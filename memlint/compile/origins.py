@@ -76,7 +76,9 @@ def _origin(buffer: Any, order: dict[Any, int]) -> Origin | None:
         return None
     last = max(nodes, key=order.__getitem__)
     frames = next((found for node in (last, *nodes) if (found := list(_frames(node)))), [])
-    return Origin("", str(last.target), _innermost(frames), next((m for n in (last, *nodes) if (m := _module(n))), None))
+    return Origin(
+        "", str(last.target), _innermost(frames), next((m for n in (last, *nodes) if (m := _module(n))), None)
+    )
 
 
 def _frames(node: Any) -> Iterator[Frame]:

@@ -18,12 +18,15 @@ def compile_where_simulated(model: Any = None, **options: Any) -> Any:
     if model is None:
         return functools.partial(compile_where_simulated, **options)
     if isinstance(model, torch.nn.Module):
-        setattr(model, CALL_COMPILED, _compiled(call_uncompiled(model), options))
+        setattr(model, CALL_COMPILED, _compiled(call_uncompiled(model), options, model))
         return model
     return _compiled(model, options)
 
 
-def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+def _compiled(
+    function: Callable[..., Any], options: dict[str, Any], module: torch.nn.Module | None = None
+) -> Callable[..., Any]:
+    """Return what compiles `function`, the call of `module` if there is one, when it first runs."""
     made: tuple[weakref.ref[Any], Callable[..., Any]] | None = None
 
     @functools.wraps(function)
@@ -35,7 +38,7 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable
             return function(*args, **kwargs)
         compilation = running.compilation or _begin(running)
         if made is None or made[0]() is not compilation:
-            made = weakref.ref(compilation), compilation.compiled(function, options)
+            made = weakref.ref(compilation), compilation.compiled(function, options, module)
         return made[1](*args, **kwargs)
 
     return run
@@ -46,7 +49,8 @@ def _begin(running: Simulated) -> Any:
     with Facade(running).away():
         lazy_imports.make_room()
         from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
-    running.compilation = running.exits.enter_context(compiling(running, Facade(running, kept_while_compiling(running))))
+    facade = Facade(running, kept_while_compiling(running))
+    running.compilation = running.exits.enter_context(compiling(running, facade))
     return running.compilation
 
 

@@ -16,15 +16,19 @@ from memlint.accelerator.private.compilation import (
     COMPILE_GRAPH,
     COMPILE_INNER,
     CudaInterface,
+    Failures,
     HookTypes,
     compilation,
     convert_frame,
+    dynamo_config,
     forget_fakes,
     functorch_config,
     hints,
+    in_frame_of_its_own,
     inductor_config,
     interface_of,
     interfaces,
+    is_left_out,
     reset,
     skip_package,
     worker_properties,
@@ -32,6 +36,7 @@ from memlint.accelerator.private.compilation import (
 from memlint.base.patching import Patch, patched
 from memlint.compile import fakes, graphs, kernels, origins
 from memlint.compile.facade import Facade
+from memlint.compile.fallback import not_compiled
 from memlint.cuda.facade import placement
 from memlint.cuda.simulated import Simulated
 
@@ -45,6 +50,7 @@ _SETTINGS: dict[str, Any] = {
     "compile_threads": 1,
 }
 """Settings of Inductor: nothing is timed, checked at run time, or kept for a program with a GPU to find."""
+_SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 _WITHOUT_GRAPHS = "CUDA graphs are left out of compiled code: their pools and copies of inputs are not counted"
 _make_tensor = torch.tensor
 
@@ -57,10 +63,18 @@ class Compilation:
     def __init__(self, running: Simulated, facade: Facade) -> None:
         self._shown = "cuda" if running.cuda else "cpu"
         self._facade = facade
+        self._in_parts = running.compiles_in_parts
 
-    def compiled(self, function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
-        """Return the compiled `function`; `options` are those of `torch.compile`."""
+    def compiled(
+        self, function: Callable[..., Any], options: dict[str, Any], module: torch.nn.Module | None
+    ) -> Callable[..., Any]:
+        """Return the compiled `function`, the call of `module` if there is one; `options` are those of `torch.compile`.
+
+        Of a module of PyTorch's own, such as Sequential, Dynamo would leave the forward out.
+        """
         with self._facade.away():
+            if module is not None and is_left_out(module.forward):
+                function = in_frame_of_its_own(function)
             made: Callable[..., Any] = compile_really(function, **options)
         return made
 
@@ -71,13 +85,18 @@ class Compilation:
             getattr(compilation, COMPILE_GRAPH),
             getattr(compilation, COMPILE_INNER),
         )
-        facade, shown = self._facade, self._shown
+        facade, shown, in_parts = self._facade, self._shown, self._in_parts
 
         def compile_frame(*args: Any, **kwargs: Any) -> Any:
             args = tuple(self._without_guards(value) for value in args)
             kwargs = {name: self._without_guards(value) for name, value in kwargs.items()}
             with facade.away():
-                return frame(*args, **kwargs)
+                try:
+                    return frame(*args, **kwargs)
+                except Failures as error:
+                    if in_parts:
+                        state.assume_once(not_compiled(error).text)
+                    raise
 
         def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
             with facade.away():  # a backward is compiled when it first runs, outside of Dynamo
@@ -137,7 +156,10 @@ def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
             exits.enter_context(_interface())
         exits.enter_context(patched([*fakes.patches(running), *kernels.patches(running), *made.patches()]))
         exits.enter_context(inductor_config.patch(_SETTINGS))
-        exits.enter_context(functorch_config.patch(enable_autograd_cache=False))
+        exits.enter_context(functorch_config.patch(_SETTINGS_OF_AUTOGRAD))
+        if running.compiles_in_parts:
+            exits.enter_context(dynamo_config.patch(suppress_errors=True))
+            exits.enter_context(functorch_config.patch(force_non_lazy_backward_lowering=True))
         yield made
 
 
@@ -177,5 +199,3 @@ def _interface() -> Iterator[None]:
                 del table[key]
             else:
                 table[key] = value
-
-

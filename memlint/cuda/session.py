@@ -37,13 +37,15 @@ def virtual_device(
     *,
     for_program: bool = True,
     compiles: bool = False,
+    compiles_in_parts: bool = False,
 ) -> Iterator[Ledger]:
     """Show the process `device` and record every storage in the given Ledger.
 
     Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` are the settings behind
     the program's readings of reserved memory; PyTorch's defaults if None. If only kernels run and no program, functions
     that modules imported from PyTorch before may stay. If it `compiles`, what the program asks `torch.compile` for is
-    simulated (`memlint.compile`), and otherwise left out. Raises TraceError when nested.
+    simulated (`memlint.compile`), and otherwise left out; if that is `compiles_in_parts`, each frame that cannot be
+    compiled runs eagerly. Raises TraceError when nested.
     """
     outer = state.current
     if isinstance(outer, Simulated):
@@ -62,6 +64,7 @@ def virtual_device(
         allocator=allocator or AllocatorSettings(),
         workspaces=Workspaces(device),
         compiles=compiles,
+        compiles_in_parts=compiles_in_parts,
     )
     with contextlib.ExitStack() as exits:
         exits.enter_context(torch.autograd.set_multithreading_enabled(False))

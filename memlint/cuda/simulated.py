@@ -57,6 +57,8 @@ class Simulated(state.State):
     """All that is replaced in PyTorch while the program runs."""
     compiles: bool = False
     """True if compilations that the program asks for are simulated; otherwise they are left out."""
+    compiles_in_parts: bool = False
+    """True if of these whatever cannot be simulated runs eagerly, frame by frame, in place of an error."""
     compilation: Any = None
     """Those that were asked for, as `compile.simulation.Compilation`; None as long as there is none."""
     streams_made: Counter[int] = field(default_factory=Counter)

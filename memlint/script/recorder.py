@@ -20,7 +20,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
-from memlint.accelerator.private import graph_task, part_of_rank, tree_leaves
+from memlint.accelerator.private import CALL_COMPILED, graph_task, part_of_rank, tree_leaves
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
@@ -66,6 +66,8 @@ class ScriptRecorder(Recorder):
         """Called now and then at the end of a step, to save everything seen until then."""
         self.lead: Callable[[], None] = lambda: None
         """Called before the first step: another process of the script may be the one that trains."""
+        self.compiles_models = False
+        """True if every model that the script calls is compiled, whether it asks for that or not."""
         self.num_steps = 0
         """Number of whole steps taken."""
         self.seconds: list[float] = []
@@ -184,6 +186,8 @@ class ScriptRecorder(Recorder):
             return super().outermost_call(call, module, args, kwargs)
         self._handle_signals()
         is_counted = self._note_call(module, args, kwargs)
+        if is_counted and self.compiles_models and getattr(module, CALL_COMPILED) is None:
+            torch.compile(module)
         if not is_counted or self.attribution.section is not Phase.EVALUATION or torch.is_grad_enabled():
             return super().outermost_call(call, module, args, kwargs)
         self.evaluations.num_calls += 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from memlint.base.patching import patched
+from memlint.base.units import Compile
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -33,7 +34,7 @@ from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
 from memlint.script.script_line import fake_data, not_there
-from memlint.script.writes import Write, scratch_writes
+from memlint.script.writes import Write, Writes, scratch_writes
 from memlint.targets.built import Built
 from memlint.targets.script import Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
@@ -96,19 +97,20 @@ def run_script(
     reason_to_end: Callable[[], str],
     *,
     time_limit: float = math.inf,
+    compiles: Compile = "off",
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
     `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
-    ends it. `reason_to_end` is as for `exits`. What the script writes goes into the folder `exchange`, where both may
-    write too. `time_limit` is in seconds from now on.
+    ends it. `reason_to_end` is as for `exits`; `compiles` is as for a Workload. What the script writes goes into the
+    folder `exchange`, where both may write too. `time_limit` is in seconds from now on.
     """
     deadline = time.monotonic() + time_limit
     cut = Cut(script.batches) if script.whole else None
     with (
         without_collector(),
-        virtual_device(device, allocator) as ledger,
+        virtual_device(device, allocator, compiles=compiles != "off", compiles_in_parts=True) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),
         missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
@@ -138,20 +140,17 @@ def run_script(
                 connections=writes.connections(),
                 programs=writes.programs(),
                 has_fake_data=bool(fake_data),
-                lacks_data=lacks_data(ending),
+                lacks_data=_lacks_data(recorder, ending, writes),
                 looked_for=() if missing is None else missing.looked_for(),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
                 built=partial(recorder.construction.built, ending, happened),
             )
 
-        def lacks_data(ending: Ending) -> bool:
-            return script.fake_data is None and _ends_early(recorder, ending) and bool(not_there or writes.connections())
-
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            is_left = script.builds_only or lacks_data(ending)
+            is_left = script.builds_only or _lacks_data(recorder, ending, writes)
             own_step = None if is_left else take_own_step(recorder, ending, apart, deadline - time.monotonic())
             recorder.note_cycles()
             run = seen(ending, own_step)
@@ -178,7 +177,7 @@ def run_script(
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
-        recorder.lead, recorder.reruns.apart = children.lead, apart
+        recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
         recorder.pace = Pace(time_limit, script, end, recorder.num_modules)
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
@@ -194,9 +193,10 @@ def run_script(
     raise AssertionError("the end of a script ends the process")
 
 
-def _ends_early(recorder: ScriptRecorder, ending: Ending) -> bool:
-    """Return True for a script that failed before its first step."""
-    return ending.is_failure and not (ending.goes_on or recorder.num_steps)
+def _lacks_data(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> bool:
+    """Return True if the script may come further with fake data, which nobody has asked for or forbidden."""
+    is_early = ending.is_failure and not (ending.goes_on or recorder.num_steps)
+    return is_early and recorder.script.fake_data is None and bool(not_there or writes.connections())
 
 
 def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) -> Happened:

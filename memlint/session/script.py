@@ -70,8 +70,8 @@ def run_request(request: Request) -> NoReturn:
     allocator = AllocatorSettings.parse(_allocator(script))
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
-    asked = (keep_in_copy, answer, fail, reason_to_end)
-    run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout)
+    asked, compiles = (keep_in_copy, answer, fail, reason_to_end), settings.compile or "off"
+    run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout, compiles=compiles)
 
 
 def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
@@ -104,7 +104,8 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     given = (*placeholders.assumptions(), *availability.assumptions(), *run.looked_for, *trace.assumptions)
     own = run.own_step.assumptions if run.own_step is not None else ()
     of_gpu = (*of_torch(workload, device), *of_context(device))
-    known = (*own, *given, *of_gpu, *of_compilation(simulated=False), *without)
+    compiled = of_compilation(simulated=request.settings.compile in ("auto", "on"))
+    known = (*own, *given, *of_gpu, *compiled, *without)
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from memlint.workloads.construction.program import Program
 
 _UNCOMPILED = (
-    "torch.compile is left out: what it would compile runs eagerly, and may take less memory; --compile auto simulates it"
+    "torch.compile is left out: what it would compile runs eagerly, and may take less memory; "
+    "--compile auto simulates it"
 )
 _COMPILED = "torch.compile is simulated as torch {torch} compiles for this device, but for what is timed on it"
 _OVERRIDES = (

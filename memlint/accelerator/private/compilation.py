@@ -8,11 +8,14 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-import torch._functorch.config as functorch_config
-import torch._inductor.config as inductor_config
-from torch._dynamo import convert_frame, device_interface, trace_rules, utils
+from torch._C import _dynamo as compiled_dynamo
+from torch._dynamo import config as dynamo_config
+from torch._dynamo import convert_frame, device_interface, exc, external_utils, trace_rules, utils
+from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
+from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, scheduler
+from torch._inductor import config as inductor_config
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import triton_utils
@@ -30,12 +33,20 @@ convert_frame = convert_frame
 """The module that compiles frames."""
 compile_metrics: Any = utils
 """The module that says after each compilation how long it took, and with which Triton."""
+dynamo_config = dynamo_config
+"""Settings of TorchDynamo."""
+Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
+"""What a compilation raises that fails; what it does not support is no failure, and runs eagerly."""
 HookTypes = Hooks
 """Functions that Dynamo calls on the way, among them the filter of guards."""
-reset: Callable[[], None] = torch._dynamo.reset
+reset: Callable[[], None] = forget
 """Forgets all that was compiled."""
 skip_package: Callable[[str], None] = trace_rules.add
 """Lets Dynamo never look into a package."""
+is_left_out: Callable[[Any], bool] = trace_rules.check
+"""Tells whether Dynamo leaves a function's frame to Python."""
+in_frame_of_its_own: Callable[[Any], Any] = external_utils.wrap_inline
+"""Puts a frame around a function that Dynamo does not leave out."""
 CudaInterface: Any = device_interface.CudaInterface
 """What Dynamo and Inductor ask about CUDA."""
 interfaces: dict[str, Any] = device_interface.device_interfaces
@@ -44,7 +55,7 @@ interface_of: Callable[[str], Any] = device_interface.get_interface_for_device
 """The interface of a device; the first call registers those of PyTorch."""
 worker_properties: dict[str, Any] = device_interface.caching_worker_device_properties
 """Properties of GPUs by type of device, once they were asked for."""
-guards: Any = torch._C._dynamo.guards
+guards: Any = compiled_dynamo.guards
 """The C++ module whose functions allocate for generated code."""
 EMPTY_ON_GPU = "_empty_strided_cuda"
 """Name of its function that allocates on the GPU."""

@@ -138,11 +138,10 @@ class Program:
             self._assume(Assumption(f"{self.workload.dtype} {text}", None))
         for change in self.changes:
             change(self)
-        self.called = self.model
-        if strategy is not None and not strategy.cuts:
-            self.called = wrapping.replicated(self.model, self.device)
+        is_replicated = strategy is not None and not strategy.cuts
+        self.called = wrapping.replicated(self.model, self.device) if is_replicated else self.model
         if workload.compile == "on":
-            self.called.compile()
+            self.called = torch.compile(self.called)
         if self.workload.mode == "train":
             if built.optimizer is not None:
                 self.optimizer = self._made_optimizer(self.model, built.optimizer)

@@ -1,0 +1,153 @@
+"""The compiled step on the virtual device: what it takes, where it comes from, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from memlint.accelerator.private.compilation import Compiler, Lowering, compilation, convert_frame, scheduler
+from memlint.base.patching import patched
+from memlint.compile import requests
+from memlint.cuda.session import virtual_device
+from memlint.cuda.simulated import simulated
+from memlint.memory.devices import device_named
+from memlint.memory.records import Category, Phase, Trace
+from memlint.memory.timeline import Timeline, live
+from memlint.tracing.recorder import trace_program
+from tests.compile.programs import Compiled
+
+GPU = device_named("a100-80gb")
+MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def _compiled_where_simulated() -> Iterator[None]:
+    with patched([(torch, "compile", requests.compile_where_simulated)]):
+        yield
+
+
+def traced(**options: Any) -> Trace:
+    return trace_program(Compiled("cuda", **options), GPU).trace
+
+
+def peak(trace: Trace) -> int:
+    return max(live(Timeline.of(trace)))
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Trace:
+    with patched([(torch, "compile", requests.compile_where_simulated)]):
+        return traced()
+
+
+def test_a_compiled_step_takes_less_than_an_eager_one(compiled: Trace) -> None:
+    # Per block of 512 rows an eager step saves the norm's result, the GELU's input and its result, and its own result.
+    # Compiled, the norm's result is there once more, and neither the residual nor GELU's gradient beside it.
+    assert peak(compiled) < peak(traced(compiles=False))
+
+
+def test_buffers_have_the_line_the_module_and_the_operator_they_come_from(compiled: Trace) -> None:
+    saved = [b for b in compiled.buffers if b.category is Category.ACTIVATION and b.shape == (512, 256) and b.step == 1]
+    assert {(b.op, b.module) for b in saved} >= {
+        ("aten.addmm.default", "blocks.0.up"),
+        ("aten.addmm.default", "blocks.1.up"),
+    }
+    lines = {b.frame.path.rpartition("/")[2] for b in saved if b.frame is not None}
+    assert lines == {"programs.py"}
+
+
+def test_fused_kernels_are_nodes_of_the_phase_they_run_in(compiled: Trace) -> None:
+    fused = [node for node in compiled.nodes if node.op.startswith("inductor.")]
+    assert {node.phase for node in fused} == {Phase.FORWARD, Phase.BACKWARD}
+    assert all(node.inputs for node in fused)
+
+
+def test_what_compiled_code_saves_dies_in_backward(compiled: Trace) -> None:
+    saved = [b for b in compiled.buffers if b.category is Category.ACTIVATION and b.step == 1]
+    assert saved
+    assert all(b.died is not None for b in saved)
+
+
+def test_options_of_torch_compile_reach_it(compiled: Trace) -> None:
+    eager = traced(compiles=False)
+    assert peak(traced(backend="eager")) == peak(eager)
+    assert peak(traced(backend="aot_eager")) != peak(compiled)
+
+
+def test_a_module_of_pytorch_alone_is_compiled() -> None:
+    class Sequence(Compiled):
+        def setup(self) -> None:
+            super().setup()
+            layers = [torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)]
+            self.called = torch.compile(torch.nn.Sequential(*layers).to(self.device))
+
+    trace = trace_program(Sequence("cuda"), GPU).trace
+    assert any(node.op.startswith("inductor.") for node in trace.nodes)
+
+
+def test_a_decorated_function_is_compiled_anew_in_each_simulation() -> None:
+    @torch.compile
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return (2 * x).sin().cos()
+
+    ops = []
+    for compiles in (True, False, True):
+        with virtual_device(GPU, compiles=compiles) as ledger:
+            x = torch.zeros(1024, device="cuda")
+            born = len(ledger.births)
+            y = doubled(x)
+            assert y.device.type == "cuda"
+            ops.append(len(ledger.births) - born)
+            assert (simulated().compilation is not None) == compiles
+    assert ops == [1, 3, 1]  # fused, it makes its result alone
+
+
+def names_now() -> dict[tuple[str, str], Any]:
+    owners = (torch, torch.Tensor, torch.cuda, torch.nn.Module, torch.accelerator, torch._C, torch._C._dynamo.guards)
+    more = (convert_frame, compilation, Compiler, Lowering, scheduler)
+    return {(repr(owner), name): value for owner in (*owners, *more) for name, value in list(vars(owner).items())}
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise ValueError("no more")
+
+
+STAGES = {
+    "tracing": (convert_frame, "transform_code_object"),
+    "the joint graph": (compilation, "min_cut_rematerialization_partition"),
+    "lowering": (Lowering, "run"),
+    "scheduling": (scheduler.Scheduler, "codegen"),
+    "the module of generated code": (Compiler, "wait"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("calls_before", [0, 1])
+def test_a_compilation_that_breaks_leaves_nothing_behind(stage: str, calls_before: int) -> None:
+    owner, name = STAGES[stage]
+    eager = traced(compiles=False)
+    real, calls = getattr(owner, name), 0
+
+    def breaking(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > calls_before:
+            raise ValueError("no more")
+        return real(*args, **kwargs)
+
+    names, environment, modules = names_now(), dict(os.environ), sys.modules.get("triton", "absent")
+    with patched([(owner, name, breaking)]):
+        try:
+            traced()
+        except Exception as error:
+            assert "no more" in str(error)  # noqa: PT017 -- one graph may need a stage only once
+    after = names_now()
+    assert [key for key, value in names.items() if after.get(key) is not value] == []
+    assert dict(os.environ) == environment
+    assert sys.modules.get("triton", "absent") == modules
+    assert traced(compiles=False).events == eager.events
