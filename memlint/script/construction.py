@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules.loss import _Loss
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
+from memlint.accelerator.private import Loss, autocast_is_enabled
 from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
@@ -128,13 +128,13 @@ class Construction:
 
         def casting(autocast: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
             init_autocast(autocast, device_type, *args, **kwargs)
-            if self._autocast is None and autocast._enabled and str(device_type).startswith("cuda"):
+            if self._autocast is None and autocast_is_enabled(autocast) and str(device_type).startswith("cuda"):
                 name = {torch.bfloat16: "bf16-amp", torch.float16: "fp16-amp"}.get(autocast.fast_dtype)
                 self._autocast = Setting(name, "autocast", _caller(sys._getframe(1))) if name else None
 
         def scaling(scaler: Any, *args: Any, **kwargs: Any) -> None:
             init_scaler(scaler, *args, **kwargs)
-            self._scaler = self._scaler or scaler._enabled
+            self._scaler = self._scaler or scaler.is_enabled()
 
         return [
             (nn.Module, _CONSTRUCTS, making),
@@ -256,7 +256,7 @@ class Construction:
         """Return the classes of those losses of torch.nn that were made outside of models."""
         modules = self._modules()
         inner = {id(child) for module in modules for child in _children(module)}
-        losses = (each for each in modules if isinstance(each, _Loss) and id(each) not in inner)
+        losses = (each for each in modules if isinstance(each, Loss) and id(each) not in inner)
         return tuple(dict.fromkeys(type(each).__name__ for each in losses))
 
     def sizes(self, model: nn.Module) -> dict[str, object]:

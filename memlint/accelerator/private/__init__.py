@@ -25,7 +25,7 @@ from torch._higher_order_ops.while_loop import while_loop_op as while_loop
 from torch._library import custom_ops
 from torch._subclasses import fake_tensor
 from torch.autograd import Variable
-from torch.nn.modules import batchnorm, conv, instancenorm, module
+from torch.nn.modules import batchnorm, conv, instancenorm, loss, module
 from torch.utils import _device, _python_dispatch, _pytree, _triton, backend_registration
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import worker
@@ -345,3 +345,10 @@ class OneProcessIterator(dataloader._SingleProcessDataLoaderIter):
 
     def _next_data(self) -> Any:
         return self.next_batch()
+
+# --- What a training loop makes
+
+Loss = loss._Loss
+"""The base class of the losses in torch.nn."""
+autocast_is_enabled: Attribute = attrgetter("_enabled")
+"""The switch of an autocast."""
