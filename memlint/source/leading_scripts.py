@@ -309,6 +309,6 @@ def typed_as(command: TypedCommand) -> str:
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 
-def likeliest_command(file: Path, root: Path) -> str:
+def likeliest_command(file: Path, root: Path, *, keep: bool = True) -> str:
     """Return the line that most likely runs what `file` defines, as `memlint run` of a script; empty without one."""
-    return next((typed_as(each.command) for each in LeadingScripts(file, root).commands), "")
+    return next((typed_as(each.command) for each in LeadingScripts(file, root, keep=keep).commands), "")

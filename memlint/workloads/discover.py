@@ -3,7 +3,6 @@
 import ast
 import dis
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -298,12 +297,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
     call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
-    hint = (
-        ""
-        if chosen.workloads or call or any(each.hint for each in chosen.left_out)
-        else _run_hint(recipes, {*classes, *functions, *used, *makers_of_all})
-    )
-    return chosen._replace(left_out=tuple(each._replace(call=call, hint=each.hint or hint) for each in chosen.left_out))
+    return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
 
 
 def _leave_out_guessed(
@@ -315,15 +309,6 @@ def _leave_out_guessed(
         made_up = [kind for kind, each in candidates.items() if each.workload.guessed and not each.is_trained]
         for candidate in map(candidates.pop, (kind for kind in made_up if kind.__name__ not in failing)):
             failures[candidate.name] = LeftOut(candidate.name, "no script of the project builds it")
-
-
-def _run_hint(recipes: Recipes, names: Collection[str]) -> str:
-    """Suggest a command that runs the project's own script, if one builds a model of the file."""
-    site = recipes.script_of(names)
-    if site is None:
-        return ""
-    path = os.path.relpath(site.path)
-    return f"Type memlint run {path}, a script that builds {site.function} (line {site.line})."
 
 
 def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[placeholders.AbsentError]) -> None:

@@ -102,7 +102,8 @@ def _plain(node: Any) -> object:
         try:
             values[key] = _plain(node[key])
         except Exception:  # OmegaConf's, or whatever a resolver raises
-            values[key] = OmegaConf.to_container(node, resolve=False)[key]
+            written: Any = OmegaConf.to_container(node, resolve=False)
+            values[key] = written[key]
     if isinstance(node, ListConfig):
         return [*values.values()]
     return values if isinstance(node, DictConfig) else node

@@ -60,15 +60,16 @@ def _build_command(source: Path, module: str) -> str:
 
 
 def absent(error: BaseException) -> str:
-    """Return advice on an optional module of the user's file if the error is a use of None in its place, else "".
+    """Return advice on an optional module of the user's file if the error is a use of what it gives, else "".
 
-    `try: import fast` and `except ImportError: fast = None`, and then `fast.attention(...)`.
+    `try: import fast` and `except ImportError: fast = None`, or no `fast` at all, and then `fast.attention(...)`.
     """
     users = [(f, line) for f, line in traceback.walk_tb(error.__traceback__) if is_users(f.f_code.co_filename)]
     if not users:
         return ""
     (frame, line), path = users[-1], users[-1][0].f_code.co_filename
     used = {name for name in re.findall(r"\w+", linecache.getline(path, line)) if frame.f_globals.get(name, 0) is None}
+    used |= {error.name} if isinstance(error, NameError) else set()
     tries = (node for node in ast.walk(ast.parse("".join(linecache.getlines(path)))) if isinstance(node, ast.Try))
     for node in (each for tried in tries for each in tried.body if isinstance(each, ast.Import | ast.ImportFrom)):
         for alias in node.names:

@@ -28,7 +28,7 @@ from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption, Frame
 from memlint.workloads.known_packages import NEEDS, Kind, kind_of
-from memlint.workloads.missing_modules import remedy
+from memlint.workloads.missing_modules import absent, remedy
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
@@ -96,6 +96,7 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
                 _finder.replaced.update([missing])
                 if not isinstance(error, ModuleNotFoundError):
                     _finder.failed[missing[0]] = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+                    _finder.remedies[missing[0]] = absent(error) if isinstance(error, NameError) else ""
                 forget_users(modules)
     finally:
         _finder.importing -= 1
@@ -214,12 +215,14 @@ class _Absent:
         while frame.f_back is not None and frame.f_code.co_filename == __file__:
             frame = frame.f_back
         package = self._name.partition(".")[0]
-        reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
+        failed = next((name for name in _finder.failed if f"{self._name}.".startswith(f"{name}.")), "")
+        reason = _finder.failed.get(failed)
         is_missing = "is not available" if reason is None else f"cannot be imported: {reason}"
         parts = self._name.split(".")
         modules = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
         module = next((each for each in modules if each in sys.modules), package)
-        hint = remedy(module, _finder.target or frame.f_code.co_filename, missing() if reason is None else ())
+        missed = remedy(module, _finder.target or frame.f_code.co_filename, missing() if reason is None else ())
+        hint = _finder.remedies.get(failed) or missed
         if package in _finder.failed and reason == _finder.uncompiled:
             hint = f"Compile it, or estimate the step on the host: memlint check {_finder.target} --gpu=cpu"
         error = AbsentError(
@@ -345,6 +348,8 @@ class _Finder(MetaPathFinder, Loader):
         """First import by dotted name; None for packages that the user asked to replace."""
         self.failed: dict[str, str] = {}
         """Errors of installed packages whose import fails."""
+        self.remedies: dict[str, str] = {}
+        """By module whose import fails: what to do about what it lacks, if its error says so."""
         self.uncompiled = ""
         """Why extensions cannot be compiled here."""
         self.importing = 0

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from memlint.workloads.pinned_versions import of_another_version
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
+_OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
@@ -60,14 +62,36 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
         raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error)) from error
 
 
-def what_to_do(error: BaseException) -> str:
-    """Return a hint if the error itself shows what is missing; else empty."""
+def of_environment(error: BaseException) -> str:
+    """Return what to do about an error of the environment, which no other inputs or arguments avoid; else empty.
+
+    That is a missing package, a part of one that another version has, a compiled operator, or a file that is read.
+    """
     if name := missing_package(error):
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
     if name := unset_variable(error):
         return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
-    if of_package := plugins.hint_for(error) or of_another_version(error):
-        return of_package
+    if of_version := of_another_version(error):
+        return of_version
+    if isinstance(error, NameError):
+        return absent(error)
+    if isinstance(error, ImportError) and error.name:
+        return f"Another version of {error.name.partition('.')[0]} has it: install the one that the project asks for."
+    operator = _OPERATOR.search(text_of(error))
+    if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
+        place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
+        return f"Install {library} with its compiled operators {place}."
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"Put {error.filename} there, or give the model an argument with which it reads no file."
+    return ""
+
+
+def what_to_do(error: BaseException) -> str:
+    """Return a hint if the error itself shows what is missing; else empty."""
+    if of_it := of_environment(error):
+        return of_it
+    if of_plugin := plugins.hint_for(error):
+        return of_plugin
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):

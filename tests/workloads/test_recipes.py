@@ -1,6 +1,5 @@
 """Models are built and trained as the project's own files do it."""
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -933,9 +932,6 @@ def test_a_part_that_a_script_builds_too_is_no_answer_where_the_whole_fails(writ
     assert not discovery.workloads
     assert discovery.left_out[0].name == "Net"
     assert {each.call for each in discovery.left_out} == {""}
-    assert discovery.left_out[0].hint == "Type memlint run " + os.path.relpath(path.parent / "pretrain.py") + (
-        ", a script that builds Net (line 3)."
-    )
 
 
 ALONE = """

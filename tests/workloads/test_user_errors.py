@@ -5,8 +5,11 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+from memlint.base.errors import WorkloadError
 from memlint.workloads import user_errors
-from memlint.workloads.user_errors import missing_package, what_to_do
+from memlint.workloads.construction.construct import complete
+from memlint.workloads.discover import find_workloads
+from memlint.workloads.user_errors import missing_package, of_environment, what_to_do
 
 SENTENCE = "The 'requests' distribution was not found and is required by this application. \nTry: pip install x -U"
 """The error that transformers raises in the place of a name, in `utils/versions.py`."""
@@ -44,3 +47,58 @@ def test_a_variable_that_is_not_set_is_named_with_what_to_type(monkeypatch):
         {}["ENTITY_OF_TEST"]
     assert what_to_do(caught.value) == ""
     assert user_errors.command_with("--ranks 2") == "memlint run --ranks 2 train.py --lr 3"
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
+        (ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"), "Another version of timm has it"),
+        (FileNotFoundError(2, "No such file or directory", "pretrained/vit.npz"), "Put pretrained/vit.npz there"),
+        (RuntimeError("operator aten::conv2d does not exist"), ""),
+        (RuntimeError("shape '[2, 3]' is invalid for input of size 4"), ""),
+    ],
+)
+def test_an_error_of_the_environment_is_told_from_one_of_inputs(error, hint):
+    assert of_environment(error).startswith(hint)
+    assert bool(of_environment(error)) is bool(hint)
+
+
+CALLS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x):
+        {line}
+        return self.layer(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("open('weights.bin')", "Put weights.bin there"),
+        ("from torch.nn import Nothing", "Another version of torch has it"),
+        ("torch.ops.absent_ops.apply(x)", "Install absent_ops with its compiled operators"),
+    ],
+)
+def test_an_error_of_the_environment_is_never_an_advice_to_declare_inputs(write, line, hint):
+    path = write(CALLS.format(line=line))
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError, match="Net cannot be called here") as caught:
+        complete(workload)
+    assert caught.value.hint.startswith(hint)
+
+
+OPTIONAL = "try:\n    import absent_kernels\nexcept ImportError:\n    pass\n"
+USES = OPTIONAL + "@absent_kernels.jit\ndef fast(x): return x\n"
+
+
+def test_a_package_that_is_tried_and_then_used_is_to_be_installed_and_not_the_projects_own_file(write):
+    (path := write(CALLS.format(line="x = kernels.fast(x)"))).write_text("import kernels\n" + path.read_text())
+    path.with_name("kernels.py").write_text(USES)
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError, match="cannot be imported: NameError") as caught:
+        complete(workload)
+    assert caught.value.hint.startswith("Install absent_kernels where memlint runs")

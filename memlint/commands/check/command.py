@@ -71,7 +71,7 @@ def check_resolved(
             device_named(name)
     source = source_findings(chosen, cache=options.cache)
     answers = answers_of_workers(chosen, (*resolved.failures, *source.failures), options, on_wait)
-    settled = settle(arguments, chosen, source, answers, baseline)
+    settled = settle(arguments, chosen, source, answers, baseline, cache=options.cache)
     files = tuple(file for target in resolved.targets for file in target.files)
     report = Report(
         tool=f"memlint {__version__}",

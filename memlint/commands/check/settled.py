@@ -17,6 +17,7 @@ from memlint.base.errors import NO_MODULE_FOUND, TargetError
 from memlint.commands.check.answers import Answers
 from memlint.commands.check.source_findings import ChosenRules, SourceFindings
 from memlint.commands.check.targets import failure
+from memlint.commands.likely_commands import with_commands
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
 from memlint.lint.rule import Severity, SourceRule, TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
@@ -48,10 +49,16 @@ def settle(
     source: SourceFindings,
     answers: Answers,
     baseline: Baseline | None,
+    *,
+    cache: bool,
 ) -> Settled:
-    """Settle the findings of all targets, of which `arguments` were typed; those in `baseline` are left out."""
+    """Settle the findings of all targets, of which `arguments` were typed; those in `baseline` are left out.
+
+    With `cache` what a project is searched for is kept.
+    """
     failures, skipped = _without_workloads(answers)
-    workloads = (*answers.workloads, *failures)
+    requests = (request for rules in chosen for request in rules.target.requests)
+    workloads = tuple(with_commands((*answers.workloads, *failures), requests, cache=cache))
     if any(rules.target.settings.rule_paths and not rules.rule_paths for rules in chosen):
         skipped.insert(0, Skipped(reason="the rules in rule-paths were not loaded, because of --no-exec"))
     is_complete = answers.executed and not any(workload.error for workload in workloads)

@@ -45,7 +45,7 @@ from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multi
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.name_table import LABELS
-from memlint.workloads.user_errors import describe, what_to_do
+from memlint.workloads.user_errors import describe, of_environment, what_to_do
 
 _SHORTEST = 8
 """Shorter sequences are not texts but fields of a table."""
@@ -319,6 +319,8 @@ def _search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tri
             return trial
         if isinstance(trial.error, MemlintError):  # no inputs would help
             raise trial.error
+        if (hint := of_environment(trial.error)) and not isinstance(trial.error, NameError):
+            raise WorkloadError(f"{type(stage.model).__name__} cannot be called here: {describe(trial.error)}", hint)
         trials.append(trial)
         for rank, better in enumerate(repairs(trial, sizes)):
             if better not in seen and all(is_size(n) for spec in better for n in spec.shape if type(n) is int):

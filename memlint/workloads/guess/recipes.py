@@ -15,7 +15,6 @@ from typing import Any
 from memlint.memory.records import Assumption, Frame
 from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project import Project
-from memlint.source.scripts import is_script
 from memlint.source.shown_inputs import ShownCall, shown_call
 from memlint.source.training_loop import (
     LoopSetting,
@@ -127,12 +126,6 @@ class Recipes:
     def is_trained(self, maker: str) -> bool:
         """Return True if a script of the project calls it, or a method of it, with any arguments."""
         return any(site.function.partition(".")[0] == maker and site.where <= Where.OTHER for site in self._sites)
-
-    def script_of(self, names: Collection[str]) -> CallSite | None:
-        """Return the call of one of `names` in a runnable script, with any arguments; training scripts come first."""
-        sites = (each for each in self._sites if each.where <= Where.OTHER and each.function in names)
-        scripts = (each for each in sites if each.source is not None and is_script(each.source))
-        return min(scripts, key=lambda site: ("train" not in Path(site.path).stem, site.where), default=None)
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """Return `workload` built by `recipe`, with the batch size and other settings of the same script."""
