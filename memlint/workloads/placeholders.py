@@ -280,7 +280,7 @@ class _Progress(_Quiet):
         return len(self._items)
 
 
-class _Zero(_Quiet, float):  # type: ignore[misc]  # `float` makes no use of what _Absent has
+class _Zero(_Quiet, float):
     """The result of a metric: nobody knows it."""
 
     def __new__(cls, _name: str) -> _Zero:
@@ -293,7 +293,7 @@ class _Zero(_Quiet, float):  # type: ignore[misc]  # `float` makes no use of wha
 for _use in (*_USES, "bool"):
     if f"__{_use}__" in vars(float):
         setattr(_Zero, f"__{_use}__", vars(float)[f"__{_use}__"])
-_Zero.__str__ = float.__repr__  # type: ignore[method-assign, assignment]
+_Zero.__str__ = float.__repr__  # type: ignore[method-assign]
 
 
 def _absent(name: str) -> _Absent:

@@ -36,9 +36,7 @@ def run(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(tmp_path))
         script = tmp_path / "train.py"
         placeholders.find_project(tmp_path, [tmp_path / "elsewhere"])
-        placeholders.expect_in_script(
-            stubs, lambda: required_packages(script, tmp_path, placeholders.is_missing)
-        )
+        placeholders.expect_in_script(stubs, lambda: required_packages(script, tmp_path, placeholders.is_missing))
         return runpy.run_path(str(script), run_name="__main__")
 
     return run
