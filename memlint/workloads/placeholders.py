@@ -358,7 +358,7 @@ class _Finder(MetaPathFinder, Loader):
     def stand_in(self, fullname: str) -> ModuleSpec | None:
         """Give the user's file a placeholder for a module that is missing, if it cannot do without it."""
         frame = _asking()
-        if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno):
+        if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)
@@ -485,6 +485,22 @@ def _is_guarded(path: str, line: int) -> bool:
         or (isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items))
         for node in _nodes_at(path, line)
     )
+
+
+def _is_optional(frame: FrameType | None) -> bool:
+    """Return True if a file of the user's that is importing, in `frame` or outside of it, can do without that."""
+    while frame is not None:
+        path, line = frame.f_code.co_filename, frame.f_lineno
+        if is_users(path) and _imports_at(path, line) and _is_guarded(path, line):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _imports_at(path: str, line: int) -> bool:
+    """Return True if the line imports a module, by a statement or a function."""
+    nodes = (node for node in _nodes_at(path, line) if isinstance(node, ast.Import | ast.ImportFrom))
+    return next(nodes, None) is not None or "import_module" in linecache.getline(path, line)
 
 
 def _nodes_at(path: str, line: int) -> Iterator[ast.stmt]:

@@ -141,6 +141,25 @@ def test_a_package_is_missed_where_it_is_used_and_all_others_are_named(run):
     assert "pip install cv2-absent absent-blocks absent-late; or" in caught.value.hint
 
 
+def test_a_file_that_the_script_can_do_without_is_told_that_it_lacks_a_package(run):
+    variables = run(
+        """
+        import importlib
+        try:
+            from parts.fancy import Fancy
+        except ImportError:
+            Fancy = None
+        try:
+            fancy = importlib.import_module("parts.fancy")
+        except ImportError:
+            fancy = None
+        """,
+        parts__fancy="import absent_kernels\nclass Fancy: ...",
+    )
+    assert variables["Fancy"] is variables["fancy"] is None
+    assert texts() == []
+
+
 def test_a_class_of_a_missing_package_fails_when_it_is_made(run):
     with pytest.raises(AbsentError, match=r"absent_base.Module is used"):
         run("""
