@@ -43,8 +43,8 @@ class _Loop(NamedTuple):
 
     key: tuple[int, int]
     """Id of its frame, and its line."""
-    index: int
-    count: int
+    position: int
+    length: int
     path: str
     module: str
     """Class of the module whose method it is in; empty in a function."""
@@ -87,10 +87,10 @@ class Pace:
         loops = list(_loops())
         now = time.perf_counter()
         for loop in loops:
-            seen = self._seen.get(loop.key, _Seen(loop.index, now, loop.index, now))
-            is_same = loop.index in (seen.last, seen.last + 1)  # another call may have a frame at the same place
-            moved = seen._replace(last=loop.index, now=now) if loop.index != seen.last else seen
-            self._seen[loop.key] = moved if is_same else _Seen(loop.index, now, loop.index, now)
+            seen = self._seen.get(loop.key, _Seen(loop.position, now, loop.position, now))
+            is_same = loop.position in (seen.last, seen.last + 1)  # another call may have a frame at the same place
+            moved = seen._replace(last=loop.position, now=now) if loop.position != seen.last else seen
+            self._seen[loop.key] = moved if is_same else _Seen(loop.position, now, loop.position, now)
         if not self._left:
             for loop in loops:
                 self._judge(loop, self._seen[loop.key])
@@ -99,15 +99,15 @@ class Pace:
         iterations = seen.last - seen.first
         if iterations < _LEAST_ITERATIONS:
             return
-        once = (seen.now - seen.began) / iterations * loop.count
+        once = (seen.now - seen.began) / iterations * loop.length
         calls = max(1, self._num_modules(loop.module)) if loop.module else 1
         trains = torch.is_grad_enabled()
         seconds = once * calls * (2 * self._script.steps if trains else 1)
         if seconds > _MARGIN * self._seconds_left():
             often = f", {calls} times in each forward" if calls > 1 else ""
             again = " and its backward" if trains else ""
-            text = f"a loop of {loop.count:,} iterations{again} ({loop.path}:{loop.key[1]}) takes {_about(once)}{often}"
-            self._end_early(text, seconds, "give it a shorter sequence")
+            what = f"a loop of {loop.length:,} iterations{again} ({loop.path}:{loop.key[1]})"
+            self._end_early(f"{what} takes {_about(once)}{often}", seconds, "give it a shorter sequence")
 
     def generated(self, length: int, longest: int | None) -> None:
         """A token was generated: all texts have `length` tokens now, and at most `longest`."""
@@ -155,12 +155,12 @@ def _loops() -> Iterator[_Loop]:
         if _is_users(path):
             for line, name, bounds in _loops_over(path, frame.f_lineno):
                 variables = variables_of(frame)
-                index = variables.get(name)
-                count = _count(bounds, variables, frame.f_globals)
-                if isinstance(index, int) and count:
+                position = variables.get(name)
+                length = _length(bounds, variables, frame.f_globals)
+                if isinstance(position, int) and length:
                     owner = variables.get(next(iter(frame.f_code.co_varnames), ""))
                     kind = type(owner).__name__ if isinstance(owner, torch.nn.Module) else ""
-                    yield _Loop((id(frame), line), index, count, path, kind)
+                    yield _Loop((id(frame), line), position, length, path, kind)
         frame = frame.f_back
 
 
@@ -168,8 +168,8 @@ _is_users = functools.cache(is_users)
 
 
 @functools.cache
-def _ranges(path: str) -> tuple[tuple[int, int, str, tuple[Any, ...]], ...]:
-    """Return first and last line, variable and compiled bounds of each loop over a range that counts up by one."""
+def _ranges(path: str) -> tuple[tuple[int, range, str, tuple[Any, ...]], ...]:
+    """Return line, lines of the body, variable and compiled bounds of each loop over a range that counts up by one."""
     loops = []
     for node in ast.walk(ast.parse("".join(linecache.getlines(path)))):
         if not (isinstance(node, ast.For) and isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call)):
@@ -178,7 +178,8 @@ def _ranges(path: str) -> tuple[tuple[int, int, str, tuple[Any, ...]], ...]:
         is_range = isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range" and 1 <= len(bounds) <= 2
         if is_range and all(map(_is_plain, bounds)):
             compiled = tuple(compile(ast.Expression(each), path, "eval") for each in bounds)
-            loops.append((node.body[0].lineno, node.body[-1].end_lineno or node.lineno, node.target.id, compiled))
+            body = range(node.body[0].lineno, (node.body[-1].end_lineno or node.lineno) + 1)
+            loops.append((node.lineno, body, node.target.id, compiled))
     return tuple(loops)
 
 
@@ -190,10 +191,10 @@ def _is_plain(bound: ast.expr) -> bool:
 
 @functools.cache
 def _loops_over(path: str, line: int) -> tuple[tuple[int, str, tuple[Any, ...]], ...]:
-    return tuple((first, name, bounds) for first, last, name, bounds in _ranges(path) if first <= line <= last)
+    return tuple((first, name, bounds) for first, body, name, bounds in _ranges(path) if line in body)
 
 
-def _count(bounds: tuple[Any, ...], variables: dict[str, Any], of_module: dict[str, Any]) -> int:
+def _length(bounds: tuple[Any, ...], variables: dict[str, Any], of_module: dict[str, Any]) -> int:
     """Return the number of iterations, zero if it is not known."""
     try:
         values = [eval(each, of_module, dict(variables)) for each in bounds]

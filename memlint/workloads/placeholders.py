@@ -309,7 +309,7 @@ class _Progress(_Quiet):
         return len(self._items)
 
 
-class _Zero(_Quiet, float):  # type: ignore[misc]  # `float` makes no use of what _Absent has
+class _Zero(_Quiet, float):
     """The result of a metric: nobody knows it."""
 
     def __new__(cls, _name: str) -> _Zero:
@@ -322,7 +322,7 @@ class _Zero(_Quiet, float):  # type: ignore[misc]  # `float` makes no use of wha
 for _use in (*_USES, "bool"):
     if f"__{_use}__" in vars(float):
         setattr(_Zero, f"__{_use}__", vars(float)[f"__{_use}__"])
-_Zero.__str__ = float.__repr__  # type: ignore[method-assign, assignment]
+_Zero.__str__ = float.__repr__  # type: ignore[method-assign]
 
 
 def _absent(name: str) -> _Absent:
@@ -394,7 +394,7 @@ class _Finder(MetaPathFinder, Loader):
     def stand_in(self, fullname: str) -> ModuleSpec | None:
         """Give the user's file a placeholder for a module that is missing, if it cannot do without it."""
         frame = _asking()
-        if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno):
+        if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)
@@ -521,6 +521,22 @@ def _is_guarded(path: str, line: int) -> bool:
         or (isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items))
         for node in _nodes_at(path, line)
     )
+
+
+def _is_optional(frame: FrameType | None) -> bool:
+    """Return True if a file of the user's that is importing, in `frame` or outside of it, can do without that."""
+    while frame is not None:
+        path, line = frame.f_code.co_filename, frame.f_lineno
+        if is_users(path) and _imports_at(path, line) and _is_guarded(path, line):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _imports_at(path: str, line: int) -> bool:
+    """Return True if the line imports a module, by a statement or a function."""
+    nodes = (node for node in _nodes_at(path, line) if isinstance(node, ast.Import | ast.ImportFrom))
+    return next(nodes, None) is not None or "import_module" in linecache.getline(path, line)
 
 
 def _nodes_at(path: str, line: int) -> Iterator[ast.stmt]:

@@ -36,9 +36,7 @@ def run(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(tmp_path))
         script = tmp_path / "train.py"
         placeholders.find_project(tmp_path, [tmp_path / "elsewhere"])
-        placeholders.expect_in_script(
-            stubs, lambda: required_packages(script, tmp_path, placeholders.is_missing)
-        )
+        placeholders.expect_in_script(stubs, lambda: required_packages(script, tmp_path, placeholders.is_missing))
         return runpy.run_path(str(script), run_name="__main__")
 
     return run
@@ -141,6 +139,25 @@ def test_a_package_is_missed_where_it_is_used_and_all_others_are_named(run):
     names = "cv2_absent, absent_blocks and absent_late"
     assert caught.value.hint.startswith(f"Install {names} where memlint runs, {sys.prefix}: pip install cv2-absent ")
     assert "pip install cv2-absent absent-blocks absent-late; or" in caught.value.hint
+
+
+def test_a_file_that_the_script_can_do_without_is_told_that_it_lacks_a_package(run):
+    variables = run(
+        """
+        import importlib
+        try:
+            from parts.fancy import Fancy
+        except ImportError:
+            Fancy = None
+        try:
+            fancy = importlib.import_module("parts.fancy")
+        except ImportError:
+            fancy = None
+        """,
+        parts__fancy="import absent_kernels\nclass Fancy: ...",
+    )
+    assert variables["Fancy"] is variables["fancy"] is None
+    assert texts() == []
 
 
 def test_a_class_of_a_missing_package_fails_when_it_is_made(run):
