@@ -7,7 +7,7 @@ from tests.script.isolated import needs, run
 READS = {  # a statement, what it prints, and what the report says
     "np.load('tokens/shard_0.npy').shape": ("(16777216,)", "the file tokens/shard_0.npy is not there: replaced by 16,777,216 zeros"),
     "np.memmap('a.bin', dtype=np.uint16, mode='r').shape": ("(16777216,)", "the file a.bin is not there: replaced by 16,777,216 zeros"),
-    "np.memmap('b.npy', dtype='f4', mode='r', shape=(30, 400)).shape": ("(30, 400)", "the file b.npy is not there: replaced by 12,000 zeros"),
+    "np.memmap('b.npy', dtype='f4', shape=(30, 400)).shape": ("(30, 400)", "the file b.npy is not there: replaced by 12,000 zeros"),
     "np.fromfile('raw/c.bin', dtype=np.int32, count=5).shape": ("(5,)", "the file raw/c.bin is not there: replaced by 16,777,216 zeros"),
     "sorted(set(open('input.txt').read()) >= set('Aaz,.\\n '))": None,
     "len(open('files.txt').read().splitlines())": ("4096", "the file files.txt is not there: replaced by 4,096 lines of 16 random words"),
