@@ -88,6 +88,36 @@ def test_images_and_masks(tmp_path):
     assert ran.assumptions["the file images/a.jpg is not there: replaced by a black image of 500 x 375 pixels"] == 2
 
 
+@needs("pandas", "pyarrow", "cv2", "h5py")
+def test_readers_outside_python(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import cv2, h5py
+        import pandas as pd
+        print(len(pd.read_csv("a.csv")), len(pd.read_parquet("a.parquet")))
+        print(cv2.imread("a.jpg").shape, h5py.File("a.h5", "r")["image"][:].shape, isinstance(h5py.File, type))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["256 256", "(375, 500, 3) (224, 224, 3) True"]
+
+
+def test_a_file_of_objects_in_images(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import json
+        coco = json.load(open("annotations/instances_train2017.json"))
+        print(len(coco["images"]), coco["annotations"][9]["image_id"], len(coco["categories"]))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "256 1 80\n"
+
+
 def test_files_that_are_there_are_read_as_they_are(tmp_path):
     project = tmp_path / "p"
     (project / "data").mkdir(parents=True)
