@@ -6,6 +6,7 @@ What a file holds goes by its name and by the function that reads it.
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import random
@@ -24,6 +25,9 @@ NUM_ELEMENTS = 2**24
 _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
 _NUM_ROWS = 256
+_OF_BOXES = frozenset(("instances", "coco", "annotations"))
+"""Words in the names of files of objects in images."""
+_NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _SAMPLING_RATE = 24_000
 _KINDS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
@@ -33,12 +37,13 @@ _KINDS = {
     **dict.fromkeys((".bin", ".dat", ".raw"), "zeros"),
     ".npy": "array",
     ".json": "json",
+    ".parquet": "parquet",
     ".csv": "table",
     ".tsv": "table",
     ".txt": "text",
 }
 """What files hold by the ends of their names."""
-PLAIN = frozenset(("record", "lines", "json", "table", "text"))
+PLAIN = frozenset(("record", "lines", "json", "table", "parquet", "text"))
 """Kinds of files that need not be data: settings and lists have such names, too."""
 RECORD = b"memlint: a record that is not here\n"
 """Content of a file whose parts have names that only its readers know."""
@@ -129,10 +134,35 @@ def _described(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(rows)} rows with {', '.join(rows[0])}"
 
 
-def _json(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    if _OF_BOXES & set(place.stem.lower().split("_")):
+        return _boxes(path)
     rows = _rows(options)
     path.write_text(json.dumps(rows), encoding="utf-8")
     return _described(rows)
+
+
+def _boxes(path: Path) -> str:
+    """Write images with objects in boxes as COCO has them: 80 classes, and on average 7.3 objects to an image."""
+    width, height = PHOTO
+    names = range(_NUM_ROWS)
+    images = [{"id": i, "file_name": f"{i}.jpg", "width": width, "height": height} for i in names]
+    side = min(PHOTO) // 4
+    boxes = [
+        {
+            "id": i,
+            "image_id": i // _NUM_BOXES,
+            "category_id": 1 + i % _NUM_CATEGORIES,
+            "bbox": [side, side, side, side],
+            "segmentation": [[side, side, 2 * side, side, 2 * side, 2 * side]],
+            "area": side**2,
+            "iscrowd": 0,
+        }
+        for i in range(_NUM_BOXES * _NUM_ROWS)
+    ]
+    categories = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
+    path.write_text(json.dumps({"images": images, "annotations": boxes, "categories": categories}), encoding="utf-8")
+    return f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes in each of {_NUM_ROWS} images of {width} x {height} pixels"
 
 
 def _lines(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
@@ -150,6 +180,13 @@ def _table(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     return _described(rows)
 
 
+def _parquet(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    pyarrow: Any = importlib.import_module("pyarrow")
+    rows = _rows(options)
+    importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), str(path))
+    return _described(rows)
+
+
 def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     path.write_bytes(RECORD)
     return "values that go by their names"
@@ -164,5 +201,6 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "json": _json,
     "lines": _lines,
     "table": _table,
+    "parquet": _parquet,
     "record": _record,
 }

@@ -6,6 +6,7 @@ made up, since a size may depend on it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -136,7 +137,7 @@ def replace_record_readers(replacing: Replacing) -> None:
                 path = _path_of_record(file)
                 if path is None:
                     raise
-            return Record(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path), make)
+            return _record(path, make)
 
         return reading
 
@@ -146,8 +147,23 @@ def replace_record_readers(replacing: Replacing) -> None:
     replace(np, "load")
     replace(pickle, "load")
     replace(torch, "load", torch.from_numpy)
-    for module, name in (("h5py", "File"), ("scipy.io", "loadmat"), ("joblib", "load")):
+    for module, name in (("scipy.io", "loadmat"), ("joblib", "load")):
         after_import(module, functools.partial(replace, name=name))
+    after_import("h5py", lambda module: replacing.put(module.File, "__new__", _new_file))
+
+
+def _new_file(cls: Any, name: Any, mode: str = "r", *_args: Any, **_kwargs: Any) -> Any:
+    """Return a file of h5py, or a Record in place of one that is not there."""
+    if mode == "r" and isinstance(name, str | os.PathLike):
+        with contextlib.suppress(OSError), open(name, "rb"):  # noqa: PTH123 -- which makes it, if it is data
+            pass
+        if (path := _path_of_record(name)) is not None:
+            return _record(path, np.asarray)
+    return object.__new__(cls)
+
+
+def _record(path: str, make: Callable[[Any], Any]) -> Record:
+    return Record(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path), make)
 
 
 def _path_of_record(file: Any) -> str | None:

@@ -288,11 +288,13 @@ class FileSystem:
         return place if os.path.isdir(place) and not self.overlay.is_removed(place) else self.overlay.physical(place)
 
     def is_machines(self, path: Path) -> bool:
-        """Return True if the script sees a file of the machine at `path`, and not one that it wrote, or none."""
+        """Return True if the script sees a file at `path` that it did not write: the machine's, or a fake one."""
 
         def machines() -> bool:
             place = self.place(path)
-            return not self.overlay.is_free(place) and os.path.lexists(place) and self.overlay.physical(place) == place
+            physical = self.overlay.physical(place)
+            is_others = physical in (place, self.overlay.fake.get(place))
+            return is_others and not self.overlay.is_free(place) and os.path.lexists(physical)
 
         return bool(self._within(machines))
 

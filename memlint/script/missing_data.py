@@ -29,7 +29,7 @@ from memlint.workloads.missing_checkpoints import is_of_weights
 
 _COMPILED = (
     ("cv2", "imread"),
-    ("h5py", "File.__init__"),
+    ("pyarrow.parquet", "read_table"),
     ("soundfile", "SoundFile.__init__"),
     ("torchaudio", "load"),
     ("torchaudio", "info"),

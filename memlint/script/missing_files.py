@@ -56,6 +56,7 @@ _PLAIN_READERS = frozenset(
     (*_READERS, "polars", "pycocotools", "torchvision", "torchaudio", "datasets", "sklearn", "h5py", "orjson")
 )
 """Packages that read data out of files with names that settings have as well."""
+_OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
 _SPLITS = ("train", "val", "test")
 _NUM_FILES = 8
@@ -188,9 +189,8 @@ class MissingFiles:
         """Remember that the script asks for `place`, which is not there."""
         if place in self._asked or is_installed(place) or place.startswith(_NOT_DATA):
             return
-        reader, _frame = _reader()
-        frame = next(user_frames(), None)
-        if not reader and frame is not None and not is_of_weights(place):
+        frame = _asking()
+        if frame is not None and not is_of_weights(place):
             self._asked[place] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
     def looked_for(self) -> tuple[Assumption, ...]:
@@ -270,6 +270,16 @@ def _reader() -> tuple[str, FrameType | None]:
                 break
         frame = frame.f_back
     return found
+
+
+def _asking() -> FrameType | None:
+    """Return the user's line that asks for a file by the standard library alone."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") in _OURS:
+        frame = frame.f_back
+    while frame is not None and (is_standard_library(path := frame.f_code.co_filename) or path.startswith("<frozen")):
+        frame = frame.f_back
+    return frame if frame is not None and is_users(frame.f_code.co_filename) else None
 
 
 def _shown(place: str) -> str:

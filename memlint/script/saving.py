@@ -79,11 +79,15 @@ def _is_no_file(database: Any) -> bool:
 
 
 def _updating_memory(new: Callable[..., Any], files: FileSystem) -> Callable[..., Any]:
-    """Replace `numpy.memmap` by one that keeps its changes to the machine's files, which are large, in memory."""
+    """Replace `numpy.memmap` by one that keeps its changes to files of others, which are large, in memory.
+
+    So does one of a file that is not there: if anything, it reads a fake one.
+    """
 
     def memmap(cls: type, filename: Any, dtype: Any = np.uint8, mode: str = "r+", *args: Any, **kwargs: Any) -> Any:
-        if mode in ("r+", "readwrite") and isinstance(filename, str | os.PathLike) and files.is_machines(filename):
-            mode = "c"
+        if mode in ("r+", "readwrite") and isinstance(filename, str | os.PathLike):
+            is_written = os.path.exists(filename) and not files.is_machines(filename)  # noqa: PTH110
+            mode = mode if is_written else "c"
         return new(cls, filename, dtype, mode, *args, **kwargs)
 
     return memmap

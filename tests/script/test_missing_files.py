@@ -7,7 +7,7 @@ from tests.script.isolated import needs, run
 READS = {  # a statement, what it prints, and what the report says
     "np.load('tokens/shard_0.npy').shape": ("(16777216,)", "the file tokens/shard_0.npy is not there: replaced by 16,777,216 zeros"),
     "np.memmap('a.bin', dtype=np.uint16, mode='r').shape": ("(16777216,)", "the file a.bin is not there: replaced by 16,777,216 zeros"),
-    "np.memmap('b.npy', dtype='f4', mode='r', shape=(30, 400)).shape": ("(30, 400)", "the file b.npy is not there: replaced by 12,000 zeros"),
+    "np.memmap('b.npy', dtype='f4', shape=(30, 400)).shape": ("(30, 400)", "the file b.npy is not there: replaced by 12,000 zeros"),
     "np.fromfile('raw/c.bin', dtype=np.int32, count=5).shape": ("(5,)", "the file raw/c.bin is not there: replaced by 16,777,216 zeros"),
     "sorted(set(open('input.txt').read()) >= set('Aaz,.\\n '))": None,
     "len(open('files.txt').read().splitlines())": ("4096", "the file files.txt is not there: replaced by 4,096 lines of 16 random words"),
@@ -86,6 +86,36 @@ def test_images_and_masks(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["(500, 375) L"]
     assert ran.assumptions["the file images/a.jpg is not there: replaced by a black image of 500 x 375 pixels"] == 2
+
+
+@needs("pandas", "pyarrow", "cv2", "h5py")
+def test_readers_outside_python(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import cv2, h5py
+        import pandas as pd
+        print(len(pd.read_csv("a.csv")), len(pd.read_parquet("a.parquet")))
+        print(cv2.imread("a.jpg").shape, h5py.File("a.h5", "r")["image"][:].shape, isinstance(h5py.File, type))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["256 256", "(375, 500, 3) (224, 224, 3) True"]
+
+
+def test_a_file_of_objects_in_images(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import json
+        coco = json.load(open("annotations/instances_train2017.json"))
+        print(len(coco["images"]), coco["annotations"][9]["image_id"], len(coco["categories"]))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "256 1 80\n"
 
 
 def test_files_that_are_there_are_read_as_they_are(tmp_path):
