@@ -20,7 +20,7 @@ from memlint.base.errors import TargetError, WorkerError
 from memlint.commands.check import answers
 from memlint.commands.check.command import check
 from memlint.commands.check.targets import CheckOptions
-from memlint.worker import parallel, processes, server_client, supervisor_pool
+from memlint.worker import parallel, processes, server_client
 from memlint.worker.child import write_partial
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Result
