@@ -97,7 +97,7 @@ def _around(traced: Traced) -> Iterator[list[Sweep]]:
     batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
     order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
     own: list[Sweep] = []
-    known = {(workload.batch,): lives_of_trace(traced.trace)}
+    known: dict[Point, Lives] = {(workload.batch,): lives_of_trace(traced.trace)}
     for own in _tables(workload, root, order, most_calls=MOST_CALLS, traced=known):
         yield own
     if own[-1].error is None:
