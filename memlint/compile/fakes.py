@@ -1,4 +1,4 @@
-"""Devices of fake tensors: the virtual device for C++, which has a guard for it, and the program's device for Python."""
+"""Devices of fakes: the virtual device for C++, which has a guard for it, and the program's device for Python."""
 
 from typing import Any
 

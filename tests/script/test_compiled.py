@@ -1,4 +1,4 @@
-"""What a script compiles runs eagerly, which is said of what it called."""
+"""What a script compiles runs eagerly, or compiled if that is asked for, which is said of what it called."""
 
 from __future__ import annotations
 
@@ -33,3 +33,15 @@ def test_a_compiled_function_is_left_out_where_it_is_called(tmp_path: Path, call
     assert workload["error"] is None
     texts = [each["text"] for each in workload["assumptions"]]
     assert any(text.startswith("torch.compile is left out") for text in texts) == is_left_out
+
+
+def test_a_compiled_function_is_compiled_if_that_is_asked_for(tmp_path: Path) -> None:
+    script = SCRIPT.replace("CALL", "scaled").replace("2 * x", "(2 * x).sin().cos()").replace('mode="max-autotune"', "")
+    (tmp_path / "train.py").write_text(script)
+    options = ["--compile", "auto", "--output-format", "json", "--graph"]
+    command = [sys.executable, "-m", "memlint", "run", *options, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (workload,) = json.loads(done.stdout)["workloads"]
+    assert workload["error"] is None
+    assert any(each["text"].startswith("torch.compile is simulated") for each in workload["assumptions"])
+    assert "inductor." in done.stdout

@@ -9,19 +9,21 @@ from typing import Any
 
 import torch
 from torch._C import _dynamo as compiled_dynamo
-from torch._dynamo import config as dynamo_config
-from torch._dynamo import convert_frame, device_interface, exc, external_utils, trace_rules, utils
+from torch._dynamo import config as _dynamo_config
+from torch._dynamo import convert_frame as _convert_frame
+from torch._dynamo import device_interface, exc, external_utils, trace_rules, utils
 from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
-from torch._functorch import config as functorch_config
-from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, scheduler
-from torch._inductor import config as inductor_config
+from torch._functorch import config as _functorch_config
+from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils
+from torch._inductor import config as _inductor_config
+from torch._inductor import scheduler as _scheduler
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.graph import GraphLowering
-from torch._inductor.runtime import hints
+from torch._inductor.runtime import hints as _hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -29,11 +31,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 COMPILE_FRAME = "_compile"
 """Name of the function of `convert_frame` that compiles one frame."""
-convert_frame = convert_frame
+convert_frame: Any = _convert_frame
 """The module that compiles frames."""
 compile_metrics: Any = utils
 """The module that says after each compilation how long it took, and with which Triton."""
-dynamo_config = dynamo_config
+dynamo_config: Any = _dynamo_config
 """Settings of TorchDynamo."""
 Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
 """What a compilation raises that fails; what it does not support is no failure, and runs eagerly."""
@@ -79,9 +81,9 @@ is_functional: Callable[[Any], bool] = torch._is_functional_tensor
 
 # --- Inductor
 
-functorch_config = functorch_config
+functorch_config: Any = _functorch_config
 """Settings of AOTAutograd."""
-inductor_config = inductor_config
+inductor_config: Any = _inductor_config
 """Settings of Inductor."""
 compilation: Any = compile_fx
 """The module with Inductor's two entry points:"""
@@ -101,13 +103,13 @@ LOAD = "load_by_key_path"
 """Name of its function that imports such a module."""
 load_module: Callable[..., Any] = PyCodeCache.load_by_key_path.__func__  # type: ignore[attr-defined]
 """The function of that name."""
-scheduler: Any = scheduler
+scheduler: Any = _scheduler
 """The module that decides what is fused."""
 Compiler: Any = AsyncCompile
 """Makes kernels of their sources."""
 Kernel: Any = TritonKernel
 """One kernel of Triton, while its source is generated."""
-hints: Any = hints
+hints: Any = _hints
 """Facts about kernels and devices."""
 attribute_users: tuple[Any, ...] = (hints, triton_utils)
 """Modules that have `AttrsDescriptorWrapper` of Triton."""

@@ -1,0 +1,100 @@
+"""Workloads with `compile`: compiled as asked, or eager with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from memlint.accelerator.private.compilation import Lowering
+from memlint.base.errors import UsageError
+from memlint.base.patching import patched
+from memlint.capture.codec import decode, encode
+from memlint.compile import requests
+from memlint.session.target import Traced
+from memlint.targets.workload import InputSpec, Workload
+
+MODEL = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+
+    def forward(self, x):
+        return self.down(torch.nn.functional.gelu(self.up(x))).square().mean()
+
+
+def compiled():
+    return torch.compile(Net())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _compiled_where_simulated() -> Iterator[None]:
+    with patched([(torch, "compile", requests.compile_where_simulated)]):
+        yield
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    inputs = (InputSpec("x", ("batch", 64)),)
+    return Workload("net", "model.py::Net", str(file), "Net", batch=512, inputs=inputs, compile="on")
+
+
+def texts(traced: Traced) -> list[str]:
+    return [each.text for each in traced.capture.assumptions if each.text.startswith("torch.compile")]
+
+
+def test_on_compiles_a_model_that_does_not_ask(workload: Workload) -> None:
+    traced = Traced.of(workload, Path(workload.path).parent)
+    assert [text.partition(" as ")[0] for text in texts(traced)] == ["torch.compile is simulated"]
+    assert any(node.op.startswith("inductor.") for node in traced.trace.nodes)
+    assert decode(encode(traced.capture)).workload.compile == "on"
+
+
+def test_auto_compiles_what_asks_and_nothing_else(workload: Workload) -> None:
+    root = Path(workload.path).parent
+    auto = replace(workload, compile="auto")
+    asking = Traced.of(replace(auto, qualname="compiled", target="model.py::compiled"), root)
+    other = Traced.of(auto, root)
+    assert any(node.op.startswith("inductor.") for node in asking.trace.nodes)
+    assert len(texts(asking)) == 1
+    assert not any(node.op.startswith("inductor.") for node in other.trace.nodes)
+    assert texts(other) == []
+
+
+def test_what_cannot_be_compiled_runs_eagerly_and_the_reason_is_said(workload: Workload) -> None:
+    def raising(*_: Any, **__: Any) -> Any:
+        raise ValueError("no more")
+
+    root = Path(workload.path).parent
+    eager = Traced.of(replace(workload, compile="off"), root)
+    with patched([(Lowering, "run", raising)]):
+        fallen_back = Traced.of(workload, root)
+    (text,) = texts(fallen_back)
+    assert text.startswith("torch.compile could not be simulated, and what it would compile runs eagerly: ")
+    assert "no more" in text
+    assert fallen_back.trace.events == eager.trace.events
+    assert fallen_back.trace.buffers == eager.trace.buffers
+    assert fallen_back.workload.compile == "off"
+
+
+def test_an_error_of_the_program_is_no_reason_to_run_eagerly(workload: Workload) -> None:
+    file = Path(workload.path)
+    file.write_text(MODEL.replace("self.down(", "self.down(1 / 0 * "))
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        Traced.of(workload, file.parent)
+
+
+def test_another_word_is_refused(workload: Workload) -> None:
+    with pytest.raises(UsageError, match="compile is 'yes'"):
+        replace(workload, compile="yes")  # type: ignore[arg-type]
