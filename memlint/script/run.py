@@ -137,7 +137,7 @@ def run_script(
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            own_step = take_own_step(recorder, ending, apart, deadline - time.monotonic())
+            own_step = take_own_step(recorder, end, ending, apart, deadline - time.monotonic())
             recorder.note_cycles()
             run = seen(ending, own_step)
             recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)
