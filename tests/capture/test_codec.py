@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +28,7 @@ from memlint.memory.records import (
     Trace,
     World,
 )
+from memlint.targets.script import Happened
 from memlint.targets.workload import InputSpec, Workload
 from tests.in_process import analysed
 
@@ -72,6 +74,7 @@ scripts = st.none() | st.builds(
     ScriptFacts,
     command=text,
     num_steps=counts,
+    happened=st.sampled_from(get_args(Happened)),
     seconds=st.lists(st.floats(0, 1e6), max_size=3).map(tuple),
     ending=text,
     goes_on=st.booleans(),
@@ -82,6 +85,8 @@ scripts = st.none() | st.builds(
     programs=st.lists(st.builds(StartedProgram, text, st.booleans(), frames), max_size=2).map(tuple),
     not_guarded=st.lists(text, max_size=2).map(tuple),
     error=st.none() | st.tuples(text, text, st.lists(text, max_size=2).map(tuple)),
+    stop=st.none() | st.tuples(text, text, st.lists(text, max_size=2).map(tuple)),
+    own=st.lists(text, max_size=2).map(tuple),
 )
 
 
