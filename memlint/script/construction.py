@@ -96,7 +96,7 @@ class Construction:
         self._autocast: Setting | None = None
         self._scaler = False
         self._unfinished: set[int] = set()
-        """Ids of objects whose constructor the script's error has left."""
+        """Ids of objects whose constructor was running when the script ended."""
         self.values: list[Value] = []
         """Plain values in the script's variables, once it is over."""
         self._is_over = False
@@ -214,8 +214,6 @@ class Construction:
         trace = error.__traceback__ if error is not None else None
         while trace is not None:
             frames.append(trace.tb_frame)
-            if trace.tb_frame.f_code.co_name == _CONSTRUCTS:
-                self._unfinished.add(id(_first_argument(trace.tb_frame)))
             trace = trace.tb_next
         frames.reverse()
         if error is None:
@@ -223,6 +221,8 @@ class Construction:
             while running is not None:
                 frames.append(running)
                 running = running.f_back
+        constructors = (each for each in frames if each.f_code.co_name == _CONSTRUCTS)
+        self._unfinished = {id(_first_argument(each)) for each in constructors}
         self.values = values_in(
             (each for each in frames if is_users(each.f_code.co_filename)), [namespace] if namespace else ()
         )
@@ -249,7 +249,7 @@ class Construction:
         return [module for _, module in sizes]
 
     def finished_roots(self) -> list[nn.Module]:
-        """Return the same without those whose constructor the script's error has left."""
+        """Return the same without those whose constructor was running when the script ended."""
         return [each for each in self.roots() if id(each) not in self._unfinished]
 
     def criteria(self) -> tuple[str, ...]:

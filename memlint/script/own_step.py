@@ -44,11 +44,13 @@ from memlint.workloads.tensors import make_inputs
 from memlint.workloads.user_errors import describe
 
 if TYPE_CHECKING:
+    from memlint.script.ending import End
     from memlint.script.recorder import ScriptRecorder
     from memlint.targets.script import Ending, Script
 
 _SECONDS_WHEN_STOPPED = 24.0
 """Time for a step after the time limit: a script has to answer soon (`_END_PATIENCE` of `memlint.worker.session`)."""
+_INTERVAL = 0.5
 _SHARE = 0.5
 """Share of the time that is left which trials may take."""
 _TRAINS = re.compile(r"backward\(|optim|\.fit\(|(?<!pre)train", re.IGNORECASE)
@@ -74,7 +76,7 @@ class OwnStep:
 
 
 def take_own_step(
-    recorder: ScriptRecorder, ending: Ending, apart: Callable[[], None], seconds: float
+    recorder: ScriptRecorder, end: End, ending: Ending, apart: Callable[[], None], seconds: float
 ) -> OwnStep | None:
     """Take a step with what the script has built; None if the script took one itself, or has built nothing.
 
@@ -96,7 +98,7 @@ def take_own_step(
             recorder.reruns.is_asked = False
             apart()
 
-        answer = _in_copy(plan.tried, alone, _SHARE * seconds)
+        answer = _in_copy(plan.tried, alone, _SHARE * seconds, end)
         failure = answer if isinstance(answer, str) else ""
         tried, of_step = (None, 0.0) if failure else answer
         if recorder.script.steps * of_step > seconds - (time.monotonic() - begin):
@@ -104,7 +106,7 @@ def take_own_step(
         if failure or tried is None:
             return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=failure)
         with patched([(recorder, "end", lambda _ending: None), (recorder, "keep", lambda: None)]):
-            program = plan.taken(tried, lambda: recorder.script.steps)
+            program = plan.taken(tried, lambda: 1 if end.is_urgent else recorder.script.steps)
         recorder.batch = plan.workload.batch
         own = ("inputs", *(["loss"] if program.has_invented_loss else []), *plan.own)
         known = (*plan.assumptions, *tried.assumptions, *program.assumptions)
@@ -355,7 +357,7 @@ def _millions(num_parameters: int) -> str:
     return f"{num_parameters / unit:.1f} {name} parameters"
 
 
-def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: float) -> Any:
+def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: float, end: End) -> Any:
     """Return what `answer` returns in a copy of this process, or, as text, why it returns nothing."""
     ours, theirs = Pipe()
     try:
@@ -378,8 +380,10 @@ def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: floa
     theirs.close()
     with suppress(EOFError, OSError):
         process = ours.recv()
-        if ours.poll(seconds):
-            return ours.recv()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not end.is_urgent:
+            if ours.poll(_INTERVAL):
+                return ours.recv()
         _kill(process, signal.SIGKILL)
         return f"{_TOO_SLOW}: no inputs were found within {seconds:.0f} s"
     return "the process ended in its step" if hasattr(os, "fork") else "this system cannot copy a process"

@@ -150,8 +150,8 @@ def run_script(
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            is_left = script.builds_only or _lacks_data(recorder, ending, writes)
-            own_step = None if is_left else take_own_step(recorder, ending, apart, deadline - time.monotonic())
+            is_left, seconds = script.builds_only or _lacks_data(recorder, ending, writes), deadline - time.monotonic()
+            own_step = None if is_left else take_own_step(recorder, end, ending, apart, seconds)
             recorder.note_cycles()
             run = seen(ending, own_step)
             recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)

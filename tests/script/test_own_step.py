@@ -230,6 +230,25 @@ def test_a_model_that_its_constructor_did_not_finish_gets_no_step(tmp_path: Path
     assert (happened(workload), workload.estimate) == ("built", None)
 
 
+@pytest.mark.parametrize(("slow", "reason"), [("forward", "FileNotFoundError"), ("constructor", "time limit")])
+def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, reason: str) -> None:
+    text = f"""
+    class Slow(Net):
+        def __init__(self):
+            super().__init__(64)
+            time.sleep(1000 if {slow == "constructor"} else 0)
+        def forward(self, x):
+            time.sleep(1000)
+    model = Slow().cuda()
+    """
+    checked = run_text(tmp_path, BUILT + text + FAILS, settings={"timeout": 10.0})
+    workload = workload_of(checked)
+    assert workload.error is not None
+    assert reason in workload.error.message
+    assert ("the time limit does not suffice for steps of memlint's own" in workload.error.message) is (slow == "forward")
+    assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
+
+
 def test_a_frozen_part_of_what_would_be_trained_gets_no_step(tmp_path: Path) -> None:
     text = """
     features = Net(64).cuda().eval().requires_grad_(False)
