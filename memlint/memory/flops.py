@@ -20,9 +20,9 @@ def step_flops(trace: Trace) -> int:
 
 
 def node_flops(node: Node) -> int:
-    """Count the floating-point operations of one kernel; 0 for kernels that are not counted."""
+    """Count the floating-point operations of one kernel; 0 for kernels that are not counted, or that never ended."""
     formula = _FORMULAS.get(node.op.removeprefix("aten.").rpartition(".")[0])
-    return formula(node) if formula is not None else 0
+    return formula(node) if formula is not None and node.inputs else 0
 
 
 def _product(node: Node) -> int:

@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ from memlint.memory.records import Frame
 from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
+    GLOBAL_BATCH,
     Value,
     named_autocast,
     named_setting,
@@ -49,6 +51,8 @@ _MOST_OF_A_CLASS = 4
 _MOST_MODELS = 16
 _WRAPPED = ("module", "_orig_mod")
 """Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
+PARAMETERS = "the parameters"
+"""The source of a dtype that nothing but the model itself says."""
 _CONSTRUCTS = "__init__"
 _TORCH = "torch."
 
@@ -91,6 +95,8 @@ class Construction:
         self._loaders: list[_Loader] = []
         self._autocast: Setting | None = None
         self._scaler = False
+        self._unfinished: set[int] = set()
+        """Ids of objects whose constructor was running when the script ended."""
         self.values: list[Value] = []
         """Plain values in the script's variables, once it is over."""
         self._is_over = False
@@ -215,6 +221,8 @@ class Construction:
             while running is not None:
                 frames.append(running)
                 running = running.f_back
+        constructors = (each for each in frames if each.f_code.co_name == _CONSTRUCTS)
+        self._unfinished = {id(_first_argument(each)) for each in constructors}
         self.values = values_in(
             (each for each in frames if is_users(each.f_code.co_filename)), [namespace] if namespace else ()
         )
@@ -228,14 +236,21 @@ class Construction:
         return [each for each in made if each is not None and getattr(each, "param_groups", None)]
 
     def roots(self) -> list[nn.Module]:
-        """Return the modules with parameters that are no part of others: trained ones first, then the largest."""
+        """Return the modules with parameters that are no part of others: trained ones first, then the largest.
+
+        Those that no optimizer has come in the order of what could be trained.
+        """
         modules = self._modules()
         inner = {id(child) for module in modules for child in _children(module)}
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         sizes = [(_num_parameters(module), module) for module in modules if id(module) not in inner]
         sizes = [each for each in sizes if each[0] and not isinstance(each[1], nn.ParameterList | nn.ParameterDict)]
-        sizes.sort(key=lambda each: (not _has_any(each[1], trained), -each[0]))
+        sizes.sort(key=lambda each: (not _has_any(each[1], trained), not _is_trainable(each[1]), -each[0]))
         return [module for _, module in sizes]
+
+    def finished_roots(self) -> list[nn.Module]:
+        """Return the same without those whose constructor was running when the script ended."""
+        return [each for each in self.roots() if id(each) not in self._unfinished]
 
     def criteria(self) -> tuple[str, ...]:
         """Return the classes of those losses of torch.nn that were made outside of models."""
@@ -254,9 +269,17 @@ class Construction:
         training = [each for each in self._loaders if each.is_for_training]
         loader = next(iter(training or self._loaders), None)
         if loader is None:
-            return named_setting(self.values, BATCH)
+            return named_setting(self.values, BATCH) or self._share_of_global_batch()
         is_sure = len({each.batch for each in training or self._loaders}) == 1
         return Setting(loader.batch, loader.text, loader.frame, is_sure)
+
+    def _share_of_global_batch(self) -> Setting | None:
+        """Return the number of items per batch of one rank if a setting says that of all."""
+        whole, num_ranks = named_setting(self.values, GLOBAL_BATCH), self._script.ranks or 1
+        if whole is None or num_ranks == 1:
+            return whole
+        share = max(int(whole.value) // num_ranks, 1)
+        return replace(whole, value=share, source=f"{whole.source}, among {num_ranks} ranks")
 
     def dtype(self, model: nn.Module | None) -> Setting | None:
         """Return the dtype of a step of `model` as a Workload names it."""
@@ -267,7 +290,7 @@ class Construction:
         if (by_name := named_autocast(self.values)) is not None:
             return by_name
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()} if model is not None else set()
-        return Setting(str(kinds.pop()).removeprefix(_TORCH), "the parameters") if len(kinds) == 1 else None
+        return Setting(str(kinds.pop()).removeprefix(_TORCH), PARAMETERS) if len(kinds) == 1 else None
 
     def accumulation(self) -> Setting | None:
         """Return the number of batches per step if an argument or a config says one above 1."""
@@ -465,6 +488,10 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 def _has_any(module: nn.Module, parameters: set[int]) -> bool:
     return any(id(parameter) in parameters for parameter in module.parameters())
+
+
+def _is_trainable(module: nn.Module) -> bool:
+    return module.training and any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _num_parameters(module: nn.Module) -> int:

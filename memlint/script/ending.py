@@ -94,6 +94,11 @@ class End:
         """True if this process is the script's, and not one that it has forked."""
         return os.getpid() == self._process
 
+    @property
+    def is_urgent(self) -> bool:
+        """True if the script was asked to end while it was ending."""
+        return len(self._endings) > 1
+
     def undisturbed(self) -> None:
         """Let memlint's code run as before the script."""
         self._interpreter.restore()

@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +26,14 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
+from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
-from memlint.memory.records import Assumption, Phase
-from memlint.script.construction import unwrapped
+from memlint.memory.records import Assumption, Frame, Phase
+from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.reruns import copied
+from memlint.source.training_loop import LoopSetting, loop_of_files
+from memlint.targets.built import Setting
 from memlint.targets.workload import DEFAULT_BATCH, Workload
 from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
@@ -38,13 +44,18 @@ from memlint.workloads.tensors import make_inputs
 from memlint.workloads.user_errors import describe
 
 if TYPE_CHECKING:
+    from memlint.script.ending import End
     from memlint.script.recorder import ScriptRecorder
-    from memlint.targets.built import Setting
-    from memlint.targets.script import Ending
+    from memlint.targets.script import Ending, Script
 
-_SECONDS, _SECONDS_WHEN_STOPPED = 90.0, 12.0
-"""Limits of the trials; a script that was stopped has to answer soon (`_END_PATIENCE` of `memlint.worker.session`)."""
-_TRAINS = re.compile(r"backward\(|optim|\.fit\(|train", re.IGNORECASE)
+_SECONDS_WHEN_STOPPED = 24.0
+"""Time for a step after the time limit: a script has to answer soon (`_END_PATIENCE` of `memlint.worker.session`)."""
+_INTERVAL = 0.5
+_SHARE = 0.5
+"""Share of the time that is left which trials may take."""
+_TRAINS = re.compile(r"backward\(|optim|\.fit\(|(?<!pre)train", re.IGNORECASE)
+_SURELY_TRAINS = re.compile(r"\.backward\(|\boptim|\.fit\(|Trainer\(")
+_TOO_SLOW = "the time limit does not suffice for steps of memlint's own (--time-limit SECONDS)"
 _exit, _kill = os._exit, os.kill
 """The original functions; scripts may replace them."""
 
@@ -64,10 +75,13 @@ class OwnStep:
     """Why there was no step; empty if there was one."""
 
 
-def take_own_step(recorder: ScriptRecorder, ending: Ending, apart: Callable[[], None]) -> OwnStep | None:
+def take_own_step(
+    recorder: ScriptRecorder, end: End, ending: Ending, apart: Callable[[], None], seconds: float
+) -> OwnStep | None:
     """Take a step with what the script has built; None if the script took one itself, or has built nothing.
 
-    `apart` is called in the copy: what it writes is separate from the script's files.
+    `apart` is called in the copy: what it writes is separate from the script's files. `seconds` are left until the time
+    limit.
     """
     if not _is_due(recorder, ending):
         return None
@@ -75,7 +89,8 @@ def take_own_step(recorder: ScriptRecorder, ending: Ending, apart: Callable[[], 
         plan = _Plan.of(recorder)
         if plan is None:
             return None
-        seconds = _SECONDS_WHEN_STOPPED if ending.goes_on and ending.is_failure else _SECONDS
+        begin = time.monotonic()
+        seconds = max(seconds, _SECONDS_WHEN_STOPPED)
 
         def alone() -> None:
             """Be a copy that nothing is asked of, and that leads no other process."""
@@ -83,11 +98,15 @@ def take_own_step(recorder: ScriptRecorder, ending: Ending, apart: Callable[[], 
             recorder.reruns.is_asked = False
             apart()
 
-        tried = _in_copy(plan.tried, alone, seconds)
-        if not isinstance(tried, Inferred):
-            return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=tried)
+        answer = _in_copy(plan.tried, alone, _SHARE * seconds, end)
+        failure = answer if isinstance(answer, str) else ""
+        tried, of_step = (None, 0.0) if failure else answer
+        if recorder.script.steps * of_step > seconds - (time.monotonic() - begin):
+            failure = f"{_TOO_SLOW}: one takes {of_step:.0f} s"
+        if failure or tried is None:
+            return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=failure)
         with patched([(recorder, "end", lambda _ending: None), (recorder, "keep", lambda: None)]):
-            program = plan.taken(tried, lambda: recorder.script.steps)
+            program = plan.taken(tried, lambda: 1 if end.is_urgent else recorder.script.steps)
         recorder.batch = plan.workload.batch
         own = ("inputs", *(["loss"] if program.has_invented_loss else []), *plan.own)
         known = (*plan.assumptions, *tried.assumptions, *program.assumptions)
@@ -140,16 +159,22 @@ class _Plan:
     def of(cls, recorder: ScriptRecorder) -> _Plan | None:
         """Plan the step of the trained or largest model; None if no model was built."""
         construction, script = recorder.construction, recorder.script
-        root = next(iter(construction.roots()), None)
+        root = next(iter(construction.finished_roots()), None)
         if root is None:
             return None
         model = unwrapped(root)
         mode: Mode = "train" if _is_to_be_trained(recorder, model) else "inference"
+        if mode == "inference" and _SURELY_TRAINS.search(_text_of(script)):
+            return None  # a frozen part of what it would have trained
         notes: list[Assumption] = []
         if mode == "train" and calls_training_step(model):
             notes.append(assumption(model))
-        optimizer, own = _optimizer(recorder, root, mode)
-        batch, dtype, accumulation = construction.batch(), construction.dtype(root), construction.accumulation()
+        loop = _Loop(recorder)
+        optimizer, own = _optimizer(recorder, root, mode, loop)
+        batch = construction.batch() or loop.setting("batch")
+        dtype, accumulation = construction.dtype(root), construction.accumulation()
+        if dtype is None or dtype.source == PARAMETERS:
+            dtype = loop.setting("dtype") or dtype
         workload = Workload(
             name=type(model).__name__,
             target=script.name,
@@ -164,11 +189,14 @@ class _Plan:
             notes.append(Assumption(f"batch {workload.batch}: nothing that the script has made says otherwise", None))
             own = (*own, "batch size")
         names = [name for name in construction.criteria() if name in (*OF_CLASSES, *ALIKE)]
+        if mode == "train" and not construction.criteria() and (loss := loop.setting("loss")) is not None:
+            names = [str(loss.value)]
+        notes += loop.used()
         return cls(
             root=root,
             workload=workload,
             place="cuda" if state.current.cuda else "cpu",
-            sizes=construction.sizes(model),
+            sizes={**loop.sizes(), **construction.sizes(model)},
             optimizer=optimizer,
             loss=names[0] if len(names) == 1 else None,
             accumulation=int(accumulation.value) if accumulation is not None and mode == "train" else 1,
@@ -182,13 +210,14 @@ class _Plan:
         model = unwrapped(self.root)
         return f"{type(model).__name__} ({_millions(sum(each.numel() for each in model.parameters()))})"
 
-    def tried(self) -> Inferred:
-        """Find inputs, and take a step with them."""
+    def tried(self) -> tuple[Inferred, float]:
+        """Find inputs, and take a step with them; return the seconds that it took, too."""
         train = self.workload.mode == "train"
         model = unwrapped(self.root.to(self.place).train(train))
         inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes)
+        begin = time.monotonic()
         self.taken(inferred, lambda: 1)
-        return inferred
+        return inferred, time.monotonic() - begin
 
     def taken(self, inferred: Inferred, num_steps: Callable[[], int]) -> Program:
         """Take steps with these inputs; return the program of which they are.
@@ -214,6 +243,42 @@ class _Plan:
         )
 
 
+class _Loop:
+    """The training loop as the text of the script and of the project's files that it imported has it."""
+
+    def __init__(self, recorder: ScriptRecorder) -> None:
+        main = [recorder.script.path] if recorder.script.path else []
+        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        own = (file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file))
+        self._paths = [Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own))]
+        self._used: list[str] = []
+
+    @cached_property
+    def _settings(self) -> dict[str, LoopSetting]:
+        return loop_of_files(self._paths)
+
+    def setting(self, name: str) -> Setting | None:
+        """Return a setting of the loop, which counts as used; None if the text does not decide it."""
+        stated = self._settings.get(name)
+        if stated is None:
+            return None
+        self._used.append(name)
+        value = stated.value if isinstance(stated.value, int) else str(stated.value)
+        return Setting(value, stated.text, Frame(stated.path, stated.line, ""), is_sure=False)
+
+    def sizes(self) -> dict[str, object]:
+        """Return the sizes of images and texts."""
+        return {name: each.value for name, each in self._settings.items() if type(each.value) is int}
+
+    def used(self) -> list[Assumption]:
+        """Return what the text said of the optimizer and the loss, where it was needed."""
+        return [
+            Assumption(f"{name} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True)
+            for name, each in self._settings.items()
+            if name in self._used and name in ("optimizer", "loss")
+        ]
+
+
 class _Together:
     """Optimizers of one model as one: they step one after the other."""
 
@@ -233,9 +298,9 @@ class _Together:
 
 
 def _optimizer(
-    recorder: ScriptRecorder, root: nn.Module, mode: Mode
+    recorder: ScriptRecorder, root: nn.Module, mode: Mode, loop: _Loop
 ) -> tuple[OptimizerFactory | None, tuple[str, ...]]:
-    """Return the optimizer of the model, and its name if it is memlint's."""
+    """Return the optimizer of the model, and its name if it is memlint's: of the kind that the loop's text names."""
     if mode == "inference":
         return None, ()
     parameters = {id(parameter) for parameter in root.parameters()}
@@ -251,6 +316,9 @@ def _optimizer(
         configured = own_optimizer(unwrapped(root))
         if configured is not None:
             return configured, ()
+    if (named := loop.setting("optimizer")) is not None:
+        with suppress(MemlintError):
+            return optimizer_named(str(named.value)), ("optimizer",)
     return optimizer_named("adamw"), ("optimizer AdamW",)
 
 
@@ -260,10 +328,14 @@ def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:
         return True
     if not model.training or recorder.construction.is_without_gradients:
         return False
-    script = recorder.script
+    return _TRAINS.search(_text_of(recorder.script)) is not None
+
+
+def _text_of(script: Script) -> str:
+    """Return the script as it was called, and its text if it is a file."""
     with suppress(OSError):
-        return _TRAINS.search(f"{script.command}\n{Path(script.path).read_text(encoding='utf-8')}") is not None
-    return True
+        return f"{script.command}\n{Path(script.path).read_text(encoding='utf-8', errors='replace')}"
+    return script.command
 
 
 def _known_dtype(setting: Setting | None) -> str:
@@ -285,7 +357,7 @@ def _millions(num_parameters: int) -> str:
     return f"{num_parameters / unit:.1f} {name} parameters"
 
 
-def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: float) -> Any:
+def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: float, end: End) -> Any:
     """Return what `answer` returns in a copy of this process, or, as text, why it returns nothing."""
     ours, theirs = Pipe()
     try:
@@ -308,8 +380,10 @@ def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: floa
     theirs.close()
     with suppress(EOFError, OSError):
         process = ours.recv()
-        if ours.poll(seconds):
-            return ours.recv()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not end.is_urgent:
+            if ours.poll(_INTERVAL):
+                return ours.recv()
         _kill(process, signal.SIGKILL)
-        return f"no inputs were found within {seconds:g} s"
+        return f"{_TOO_SLOW}: no inputs were found within {seconds:.0f} s"
     return "the process ended in its step" if hasattr(os, "fork") else "this system cannot copy a process"

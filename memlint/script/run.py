@@ -1,8 +1,10 @@
 """Runs a script on a simulated device until enough was seen, and says what that was."""
 
+import math
 import os
 import runpy
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,14 +86,17 @@ def run_script(
     answer: Callable[[ScriptRun], NoReturn],
     fail: Callable[[BaseException], NoReturn],
     reason_to_end: Callable[[], str],
+    *,
+    time_limit: float = math.inf,
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
     `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
     ends it. `reason_to_end` is as for `exits`. What the script writes goes into the folder `exchange`, where both may
-    write too.
+    write too. `time_limit` is in seconds from now on.
     """
+    deadline = time.monotonic() + time_limit
     cut = Cut(script.batches) if script.whole else None
     with (
         without_collector(),
@@ -132,7 +137,8 @@ def run_script(
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            own_step = None if script.builds_only else take_own_step(recorder, ending, apart)
+            seconds = deadline - time.monotonic()
+            own_step = None if script.builds_only else take_own_step(recorder, end, ending, apart, seconds)
             recorder.note_cycles()
             run = seen(ending, own_step)
             recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)

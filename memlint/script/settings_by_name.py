@@ -16,9 +16,11 @@ from memlint.targets.built import Setting
 
 BATCH = (
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
-    *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs", "total_batch_size"),
+    *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
 )
 """Names of the number of items per batch, the surest first."""
+GLOBAL_BATCH = ("global_batch_size", "total_batch_size", "effective_batch_size")
+"""Names of the number of items per batch of all ranks together."""
 ACCUMULATION = (
     *("gradient_accumulation_steps", "grad_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches"),
     *("accumulation_steps", "gradient_accumulation", "accum_iter", "grad_accum", "accum_steps"),
@@ -35,6 +37,8 @@ _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
+_MOST = 1 << 16
+"""A larger batch is one of tokens."""
 
 
 class Value(NamedTuple):
@@ -75,7 +79,7 @@ def values_in(frames: Iterable[FrameType], others: Iterable[Mapping[str, Any]] =
 
 def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | None:
     """Return the number from 1 that one of `names` stands for; values for evaluation are the last choice."""
-    numbers = [each for each in values if type(each.value) is int and each.name in names and each.value >= 1]
+    numbers = [each for each in values if type(each.value) is int and each.name in names and 1 <= each.value <= _MOST]
     best = min(numbers, key=lambda each: (each.is_for_evaluation, names.index(each.name)), default=None)
     if best is None:
         return None

@@ -70,7 +70,8 @@ def run_request(request: Request) -> NoReturn:
     allocator = AllocatorSettings.parse(_allocator(script))
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
-    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail, reason_to_end)
+    asked = (keep_in_copy, answer, fail, reason_to_end)
+    run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout)
 
 
 def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
@@ -176,12 +177,19 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     ending, elsewhere = run.ending, _hint_of_programs(run) if run.happened == "nothing" else ""
     without = f"; it had built {run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
     if ending.is_failure:
-        begun = f"after {format_count(run.num_steps, 'whole step')}" if run.num_steps else "before its first whole step"
-        return f"{ending.reason}, {begun}{without}", ending.hint or elsewhere, tuple(ending.traceback)
+        return f"{ending.reason}, {_reached(run)}{without}", ending.hint or elsewhere, tuple(ending.traceback)
     if run.happened not in ("nothing", "built"):
         return None
     taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
     return f"{taken} no model was called on the GPU{without}", elsewhere or _ON_GPU, ()
+
+
+def _reached(run: ScriptRun) -> str:
+    """Return the point in the script at which it ended, in words."""
+    if run.num_steps:
+        return f"after {format_count(run.num_steps, 'whole step')}"
+    is_generating = run.happened == "built" and any(node.phase is Phase.GENERATION for node in run.trace.nodes)
+    return "in its first generation" if is_generating else "before its first whole step"
 
 
 def _hint_of_programs(run: ScriptRun) -> str:

@@ -1,8 +1,9 @@
 """Settings of a step in a project's own training loop: batch, image and text sizes, optimizer, loss, dtype."""
 
 import ast
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from memlint.source.calls import argument, called
 from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
 from memlint.source.project import Project
+from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Unknown
@@ -81,6 +83,26 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
         and any(_stands_for(name, module) for name in _imported(source))
     ]
     return _in_source(scripts[0], project) if len(scripts) == 1 else {}
+
+
+def loop_of_files(paths: Sequence[Path]) -> dict[str, LoopSetting]:
+    """Return the settings on which those of `paths` agree that train; the first file, a script, decides alone."""
+    sources = []
+    for path in paths:
+        with suppress(Unreadable):
+            sources.append(Source.read(path))
+    if not sources:
+        return {}
+    root = Path(os.path.commonpath([Path(each.path).parent for each in sources]))
+    project = Project(ProjectFiles(root, paths[0]))
+    of_each = [_in_source(each, project) for each in sources if is_training(each)]
+    settings: dict[str, LoopSetting] = {}
+    for key in dict.fromkeys(key for each in of_each for key in each):
+        stated = [each[key] for each in of_each if key in each]
+        is_decided = stated[0].path == str(paths[0]) or len({each.value for each in stated}) == 1
+        if is_decided:
+            settings[key] = stated[0]
+    return settings
 
 
 def _imported(source: Source) -> Iterator[tuple[str, ...]]:
@@ -335,4 +357,4 @@ def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
             yield LoopSetting(_kind(name, constant), constant, text, source.path, statement.lineno)
 
 
-__all__ = ["OPTIMIZERS", "LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]
+__all__ = ["OPTIMIZERS", "LoopSetting", "loop_of_files", "sizes_in_config", "sole_loop", "training_loop"]

@@ -8,7 +8,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 import tests.oracles.programs as oracles
-from memlint.memory.flops import step_flops
+from memlint.memory.flops import node_flops, step_flops
+from memlint.memory.records import NO_NODE
 from memlint.whatif.change import ChangedProgram
 from memlint.whatif.changes import CheckpointModules
 from tests.whatif.programs import program, traced
@@ -25,6 +26,10 @@ def counted(host: object) -> int:
     with FlopCounterMode(display=False, custom_mapping=ON_THE_HOST) as counter:
         host.step()
     return counter.get_total_flops()
+
+
+def test_a_kernel_that_never_ended_counts_nothing() -> None:
+    assert node_flops(NO_NODE._replace(op="aten.convolution.default")) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,6 +157,36 @@ def test_a_script_that_only_samples_gets_a_forward(tmp_path: Path) -> None:
     assert workload.estimate.categories.get("gradient", 0) == 0
 
 
+def test_the_text_of_the_loop_decides_what_was_not_reached(tmp_path: Path) -> None:
+    (tmp_path / "trainer.py").write_text(
+        textwrap.dedent("""
+            import torch
+            import torch.nn.functional as F
+
+            def fit(model, loader):
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+                for x, y in loader:
+                    with torch.autocast("cuda", dtype=torch.bfloat16):
+                        loss = F.cross_entropy(model(x), y)
+                    loss.backward()
+                    optimizer.step()
+            """)
+    )
+    text = """
+    from trainer import fit
+    model = Net(512)
+    model.load_state_dict(torch.load("pretrained.pt"))
+    fit(model.cuda(), DataLoader(TensorDataset(torch.zeros(64, 256), torch.zeros(64)), batch_size=6))
+    """
+    workload = workload_of(run_text(tmp_path, BUILT.replace("    criterion = nn.CrossEntropyLoss()\n", "") + text))
+    assert (workload.dtype, workload.optimizer, workload.batch) == ("bf16-amp", "SGD", 24)
+    assert workload.script is not None
+    assert workload.script.own == ["inputs", "optimizer"]
+    places = {each.text.partition(":")[0]: Path(each.path or "").name for each in workload.assumptions if each.found}
+    assert places["optimizer sgd-momentum"] == places["loss CrossEntropyLoss"] == "trainer.py"
+    assert "the loss is the mean of the model's outputs" not in {each.text for each in workload.assumptions}
+
+
 def test_several_optimizers_of_one_model_step_together(tmp_path: Path) -> None:
     text = """
     model = Net(512).cuda()
@@ -186,6 +217,55 @@ def test_a_step_that_cannot_be_taken_is_an_error_that_says_what_was_built(tmp_pa
     assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
 
 
+def test_a_model_that_its_constructor_did_not_finish_gets_no_step(tmp_path: Path) -> None:
+    text = """
+    class Tokenizer(Net):
+        def __init__(self):
+            super().__init__(64)
+            self.load_state_dict(torch.load("tokenizer.pt"))
+    tokenizer = Tokenizer()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert workload.error is not None
+    assert (happened(workload), workload.estimate) == ("built", None)
+
+
+@pytest.mark.parametrize(("slow", "reason"), [("forward", "FileNotFoundError"), ("constructor", "time limit")])
+def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, reason: str) -> None:
+    text = f"""
+    class Slow(Net):
+        def __init__(self):
+            super().__init__(64)
+            time.sleep(1000 if {slow == "constructor"} else 0)
+        def forward(self, x):
+            time.sleep(1000)
+    model = Slow().cuda()
+    """
+    checked = run_text(tmp_path, BUILT + text + FAILS, settings={"timeout": 10.0})
+    workload = workload_of(checked)
+    assert workload.error is not None
+    assert reason in workload.error.message
+    assert ("the time limit does not suffice for steps of memlint's own" in workload.error.message) is (slow == "forward")
+    assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
+
+
+def test_a_frozen_part_of_what_would_be_trained_gets_no_step(tmp_path: Path) -> None:
+    text = """
+    features = Net(64).cuda().eval().requires_grad_(False)
+    weights = torch.load("features.pt")
+    model = Net(4096).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert workload.error is not None
+    assert workload.estimate is None
+
+
+def test_each_rank_gets_its_share_of_the_global_batch(tmp_path: Path) -> None:
+    text = BUILT.replace("--batch_size", "--global_batch_size") + MODEL + FAILS
+    assert workload_of(run_text(tmp_path, text, ranks=8)).batch == 3
+
+
 def test_a_script_that_has_built_nothing_gets_no_verdict(tmp_path: Path) -> None:
     text = """
     tokens = torch.arange(10, device="cuda")
@@ -211,6 +291,36 @@ def test_an_evaluation_is_called_one(tmp_path: Path) -> None:
     text = render_text(checked.report, TextStyle())
     assert re.search(r"needs .* fits\n", text)
     assert "evaluated only: no training step was taken" in text
+
+
+@pytest.mark.parametrize(("calls", "expected"), [(2, "generated"), (1000, "built")])
+def test_a_generation_has_a_verdict_once_it_is_over(tmp_path: Path, calls: int, expected: str) -> None:
+    package = tmp_path / "transformers" / "generation"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "utils.py").write_text("class GenerationMixin:\n    def generate(self, n):\n        self.decode(n)\n")
+    text = f"""
+    from transformers.generation.utils import GenerationMixin
+
+    class Decoder(Net, GenerationMixin):
+        @torch.no_grad()
+        def decode(self, n):
+            for number in range(n):
+                self(torch.zeros(4, 256, device="cuda"))
+                time.sleep(0.2 if number > 1 else 0)
+    Decoder(64).cuda().eval().generate({calls})
+    """
+    checked = run_text(tmp_path, BUILT + text, settings={"timeout": 8.0})
+    workload = workload_of(checked)
+    assert happened(workload) == expected
+    if expected == "generated":
+        assert (workload.error, exit_status(checked.report)) == (None, 0)
+        assert workload.verdict is not None
+        return
+    assert workload.error is not None
+    assert "time limit, in its first generation" in workload.error.message
+    assert (workload.estimate, workload.verdict) == (None, None)
 
 
 def test_operations_without_a_module_are_a_result(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Batch sizes, accumulation and autocast by the names that settings have."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from memlint.script.settings_by_name import ACCUMULATION, BATCH, named_autocast, named_setting, sizes_of, values_in
+
+
+@dataclass
+class Training:
+    batch_size: int = 12
+    accum_iter: int = 2
+
+
+@dataclass
+class TrainConfig:
+    eval_batch_size: int = 99
+    training: Training = field(default_factory=Training)
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.args = Namespace(batch_size=5)
+
+
+@pytest.mark.parametrize(
+    ("variables", "batch"),
+    [
+        ({"args": Namespace(batch_size=7, val_batch_size=3)}, 7),
+        ({"config": {"val": {"batch_size": 3}, "data": {"train": {"batch_size": 9}}}}, 9),
+        ({"cfg": SimpleNamespace(DATA=SimpleNamespace(BATCH_SIZE=24))}, 24),
+        ({"config": TrainConfig()}, 12),
+        ({"self": Trainer()}, 5),
+        ({"args": Namespace(batch_size=8, per_device_train_batch_size=4)}, 4),
+        ({"batch_size": 1 << 20}, None),
+        ({"args": Namespace(batch_size=True)}, None),
+        ({}, None),
+    ],
+)
+def test_the_batch_size_is_that_of_training(variables: dict[str, Any], batch: int | None) -> None:
+    setting = named_setting(values_in((), [variables]), BATCH)
+    assert (setting and setting.value) == batch
+
+
+def test_a_setting_says_where_it_is() -> None:
+    values = values_in((), [{"config": TrainConfig()}])
+    setting = named_setting(values, ACCUMULATION)
+    assert setting is not None
+    assert (setting.source, setting.is_sure) == ("config.training.accum_iter = 2", False)
+
+
+@pytest.mark.parametrize(
+    ("variables", "dtype"),
+    [
+        ({"args": Namespace(mixed_precision="bf16")}, "bf16-amp"),
+        ({"trainer": {"precision": "16-mixed"}}, "fp16-amp"),
+        ({"args": Namespace(use_amp=False, bf16=False)}, None),
+        ({"args": Namespace(use_amp=True)}, "fp16-amp"),
+        ({"meta": {"use_bfloat16": True}}, "bf16-amp"),
+        ({"trainer": {"precision": "bf16-true"}}, None),
+    ],
+)
+def test_autocast_by_name(variables: dict[str, Any], dtype: str | None) -> None:
+    setting = named_autocast(values_in((), [variables]))
+    assert (setting and setting.value) == dtype
+
+
+def test_sizes_are_whole_numbers_and_a_config_that_holds_itself_ends() -> None:
+    config: dict[str, Any] = {"img_size": 224, "lr": 0.1, "name": "net", "layers": [1, 2]}
+    config["itself"] = config
+    assert sizes_of(values_in((), [{"config": config}])) == {"img_size": 224}
