@@ -7,6 +7,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import install_command
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_of
+from memlint.commands.asking import with_scripts_asked
 from memlint.commands.targets import distinct, resolve
 from memlint.worker.capture_store import Store
 from memlint.worker.jobs import FindWorkloads, Found, TraceWorkload
@@ -35,7 +36,7 @@ def capture(
     (targets,) = distinct([resolve(target, settings)])
     if len(targets.requests) != 1:
         raise UsageError(f"{target} has {len(targets.requests)} targets", "Name one file, class or function.")
-    (request,) = targets.requests
+    (request,) = with_scripts_asked(targets.requests, on_wait, cache=cache)
     captures: list[Capture] = []
 
     def ask(session: Session) -> Result:

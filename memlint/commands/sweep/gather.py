@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from memlint.base.errors import NO_MODULE_FOUND, TargetError
 from memlint.base.version import __version__, install_command
+from memlint.commands.asking import with_scripts_asked
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
 from memlint.worker.jobs import FitsSoFar, Job, Sweeps
@@ -85,7 +86,8 @@ def gather(
     if importlib.util.find_spec("torch") is None:
         raise TargetError("PyTorch is not installed, so no model can be built", install_command("torch"))
     resolved = list(distinct([resolve(argument, options) for argument in targets]))
-    tasks = [task for target in resolved for request in target.requests for task in tasks_of(request)]
+    requests = with_scripts_asked([request for target in resolved for request in target.requests], on_wait, cache=True)
+    tasks = [task for request in requests for task in tasks_of(request)]
     answers: dict[int, Answer] = {}
     interrupted = False
     try:
