@@ -915,3 +915,14 @@ def test_a_part_that_a_script_builds_too_is_no_answer_where_the_whole_fails(writ
     assert discovery.left_out[0].hint == "Type memlint run " + os.path.relpath(path.parent / "pretrain.py") + (
         ", a script that builds Net (line 3)."
     )
+
+
+def test_a_setting_that_the_project_does_not_have_is_said_and_no_class_of_memlint():
+    from memlint.source.values import Settings
+    from memlint.workloads.objects_from_text import object_of
+
+    settings = object_of(Settings("args", {"width": 8}, "train.py", 1), {}, [])
+    assert settings.width == 8
+    assert not hasattr(settings, "depth")
+    with pytest.raises(AttributeError, match="no setting 'depth' was found in the project"):
+        settings.depth  # noqa: B018
