@@ -477,11 +477,7 @@ def _imported(frame: Frame) -> Iterator[str]:
 def _is_guarded(path: str, line: int) -> bool:
     """Return True if the file can do without the import in that line."""
     return any(
-        (
-            isinstance(node, ast.Try)
-            and line <= (node.body[-1].end_lineno or line)
-            and any(map(_catches, node.handlers))
-        )
+        (isinstance(node, ast.Try) and line <= (node.body[-1].end_lineno or line) and any(map(_catches, node.handlers)))
         or (isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items))
         for node in _nodes_at(path, line)
     )
