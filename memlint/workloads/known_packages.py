@@ -38,6 +38,7 @@ _DISTRIBUTIONS = {
     "mpl_toolkits": "matplotlib",
     "nacl": "PyNaCl",
     "osgeo": "GDAL",
+    "patoolib": "patool",
     "OpenSSL": "pyOpenSSL",
     "pkg_resources": "setuptools",
     "pl_bolts": "lightning-bolts",

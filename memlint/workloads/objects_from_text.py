@@ -23,6 +23,9 @@ _NAMESPACE = "Namespace"
 class _Settings(argparse.Namespace):
     """Settings as attributes, and as the items of a mapping."""
 
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(f"no setting {name!r} was found in the project's files")
+
     def __getitem__(self, name: str) -> object:
         return vars(self)[name]
 

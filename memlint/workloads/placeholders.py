@@ -513,14 +513,16 @@ def _imported(frame: Frame) -> Iterator[str]:
 def _is_guarded(path: str, line: int) -> bool:
     """Return True if the file can do without the import in that line."""
     return any(
-        (
-            isinstance(node, ast.Try)
-            and line <= (node.body[-1].end_lineno or line)
-            and any(handler.type is None or _GUARDS & _names(handler.type) for handler in node.handlers)
-        )
+        (isinstance(node, ast.Try) and line <= (node.body[-1].end_lineno or line) and any(map(_catches, node.handlers)))
         or (isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items))
         for node in _nodes_at(path, line)
     )
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Return True if a handler catches an ImportError, and does not raise another one for it."""
+    is_meant = handler.type is None or _GUARDS & _names(handler.type)
+    return bool(is_meant) and not any(isinstance(node, ast.Raise) for node in handler.body)
 
 
 def _is_optional(frame: FrameType | None) -> bool:

@@ -160,6 +160,17 @@ def test_a_file_that_the_script_can_do_without_is_told_that_it_lacks_a_package(r
     assert texts() == []
 
 
+def test_an_import_whose_error_is_raised_again_is_not_done_without(run):
+    variables = run("""
+        try:
+            import absent_kernels
+        except ImportError as error:
+            raise ImportError("install it") from error
+        name = absent_kernels.__name__
+    """)
+    assert variables["name"] == "absent_kernels"
+
+
 def test_a_class_of_a_missing_package_fails_when_it_is_made(run):
     with pytest.raises(AbsentError, match=r"absent_base.Module is used"):
         run("""

@@ -1006,3 +1006,14 @@ def test_a_builder_of_the_file_comes_before_the_bare_class_unless_a_script_build
     assert the_only(path).qualname == "net_tiny"
     (path.parent / "train.py").write_text("from model import Net\nnet = Net()\nloss.backward()\n")
     assert (the_only(path).qualname, the_only(path).arguments) == ("Net", {})
+
+
+def test_a_setting_that_the_project_does_not_have_is_said_and_no_class_of_memlint():
+    from memlint.source.values import Settings
+    from memlint.workloads.objects_from_text import object_of
+
+    settings = object_of(Settings("args", {"width": 8}, "train.py", 1), {}, [])
+    assert settings.width == 8
+    assert not hasattr(settings, "depth")
+    with pytest.raises(AttributeError, match="no setting 'depth' was found in the project"):
+        settings.depth  # noqa: B018

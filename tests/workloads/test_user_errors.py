@@ -41,7 +41,7 @@ def test_a_variable_that_is_not_set_is_named_with_what_to_type(monkeypatch):
     with pytest.raises(KeyError) as caught:
         os.environ["ENTITY_OF_TEST"]
     assert what_to_do(caught.value).endswith(": ENTITY_OF_TEST=VALUE memlint run train.py --lr 3")
-    message = 'KeyError raised while resolving interpolation: "Environment variable \'WANDB_NAME\' not found"'
+    message = "KeyError raised while resolving interpolation: \"Environment variable 'WANDB_NAME' not found\""
     assert what_to_do(RuntimeError(message)).endswith(": WANDB_NAME=VALUE memlint run train.py --lr 3")
     with pytest.raises(KeyError) as caught:
         {}["ENTITY_OF_TEST"]
