@@ -6,6 +6,7 @@ memlint.toml takes precedence over pyproject.toml in the same directory. Command
 
 import tomllib
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,11 @@ from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Dtype, Mode, dtype_named, parse_context, parse_nbytes
 
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
+_USUAL_FILES = (
+    *("README.md", "README.rst", "README.txt", "README", "readme.md", "Readme.md"),
+    *("LICENSE", "LICENSE.md", "LICENSE.txt", "requirements.txt", "environment.yml", "environment.yaml"),
+)
+"""Files that show the folder of a project that has none of those marks, such as a downloaded archive."""
 
 
 def _size(value: object) -> object:
@@ -155,7 +161,22 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
             if table is not None:
                 return _parse(table, file), directory
     marked = (parent for parent in (start, *start.parents) if any((parent / mark).exists() for mark in _PROJECT_MARKS))
-    return Settings(), next(marked, start)
+    return Settings(), next(marked, None) or _unmarked_root(start)
+
+
+def _unmarked_root(start: Path) -> Path:
+    """Return the folder of the project that `start` is in, by its README or licence, or else by its packages.
+
+    Around a folder with a README the project goes on as long as the folder around it has one as well. Nobody's home is
+    a project.
+    """
+    outside = (Path.home(), Path(start.anchor))
+    folders = list(takewhile(lambda folder: folder not in outside, (start, *start.parents)))
+    described = [any((folder / name).is_file() for name in _USUAL_FILES) for folder in folders]
+    if any(described):
+        first = described.index(True)
+        return folders[first + described[first:].index(False) - 1] if False in described[first:] else folders[-1]
+    return next((folder for folder in folders if not (folder / "__init__.py").is_file()), start)
 
 
 def override(settings: Settings, **options: object) -> Settings:

@@ -22,6 +22,32 @@ def test_without_configuration_nothing_is_set_and_the_root_is_the_project(tmp_pa
     assert find_settings(below) == (Settings(), tmp_path)
 
 
+def test_an_archive_begins_where_its_readme_or_licence_is(tmp_path):
+    below = tmp_path / "archive" / "models" / "blocks"
+    below.mkdir(parents=True)
+    (tmp_path / "archive" / "LICENSE").touch()
+    assert find_settings(below) == (Settings(), tmp_path / "archive")
+    (tmp_path / "archive" / "models" / "README.md").touch()  # of a part
+    assert find_settings(below) == (Settings(), tmp_path / "archive")
+
+
+def test_without_a_readme_a_project_is_around_its_outermost_package(tmp_path):
+    below = tmp_path / "container" / "package" / "models"
+    below.mkdir(parents=True)
+    for folder in (below, below.parent):
+        (folder / "__init__.py").touch()
+    assert find_settings(below)[1] == tmp_path / "container"
+    assert find_settings(tmp_path / "container")[1] == tmp_path / "container"
+
+
+def test_a_home_is_no_project(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "README.md").touch()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    assert find_settings(tmp_path / "package")[1] == tmp_path / "package"
+
+
 def test_the_closest_file_wins_and_nothing_is_merged(tmp_path):
     below = tmp_path / "models"
     below.mkdir()

@@ -13,6 +13,7 @@ from memlint.memory.records import Assumption
 if TYPE_CHECKING:
     from memlint.memory.devices import Device
     from memlint.memory.records import Frame, Trace
+    from memlint.targets.script import Happened
     from memlint.targets.workload import Workload
 
 
@@ -55,7 +56,9 @@ class ScriptFacts:
     command: str
     """As it was typed: `train.py --epochs 3`."""
     num_steps: int
-    """Whole steps that were taken."""
+    """Whole steps that it took."""
+    happened: Happened
+    """The point that it reached by itself; `built`: a step, if there is one, is memlint's own."""
     seconds: tuple[float, ...]
     """Each whole step took so many to simulate."""
     ending: str
@@ -72,6 +75,10 @@ class ScriptFacts:
     """Names what the kernel of the machine does not refuse to compiled code and to started programs."""
     error: tuple[str, str, tuple[str, ...]] | None = None
     """Message, hint and traceback, where the run is less than was asked for."""
+    stop: tuple[str, str, tuple[str, ...]] | None = None
+    """The same of what ended a script before its first step, where memlint then took one."""
+    own: tuple[str, ...] = ()
+    """The parts of that step that are memlint's: `inputs`, `loss`."""
 
 
 @dataclass(frozen=True)

@@ -421,13 +421,15 @@ class _Decoder:
         return Assumption(text, self._frame(frame), found)
 
     def _script(self, header: dict[str, Any]) -> ScriptFacts:
-        error = header["error"]
         return ScriptFacts(
-            **header
+            **{"happened": "trained" if header["num_steps"] else "evaluated"}
+            | header
             | {
                 "seconds": tuple(header["seconds"]),
                 "not_guarded": tuple(header["not_guarded"]),
-                "error": None if error is None else (error[0], error[1], tuple(error[2])),
+                "error": _failure(header["error"]),
+                "stop": _failure(header.get("stop")),
+                "own": tuple(header.get("own", ())),
                 "writes": tuple(WrittenFile(path, n, self._frame(frame)) for path, n, frame in header["writes"]),
                 "connections": tuple(OtherHost(host, self._frame(frame)) for host, frame in header["connections"]),
                 "programs": tuple(
@@ -435,6 +437,11 @@ class _Decoder:
                 ),
             }
         )
+
+
+def _failure(texts: list[Any] | None) -> tuple[str, str, tuple[str, ...]] | None:
+    """Read message, hint and traceback of what ended a script."""
+    return None if texts is None else (texts[0], texts[1], tuple(texts[2]))
 
 
 def _picked(values: Sequence[_Value], numbers: Iterable[int]) -> list[_Value]:

@@ -62,7 +62,7 @@ class _Run(click.Command):
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--time-limit", "--timeout", "timeout", **SECONDS, help="For the script.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
-@click.option("--stub", **PACKAGES, help="Packages to do without, such as wandb: a placeholder does nothing.")
+@click.option("--stub", **PACKAGES, help="Packages to do without: a placeholder does nothing.")
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")
@@ -84,8 +84,9 @@ def run(
 ) -> None:
     """Estimate the memory of a training script by running it, unmodified, on a simulated GPU.
 
-    `python train.py --lr 3e-4` and `torchrun train.py --lr 3e-4` become `memlint run train.py --lr 3e-4`. It runs until
-    a few optimizer steps were taken, in a child process; files that it writes go into a scratch folder.
+    `python train.py --lr 3e-4` becomes `memlint run train.py --lr 3e-4`; before `torchrun`, `accelerate launch`,
+    `deepspeed`, `uv run` or a shell script with such a line, type `memlint run`. It runs until a few optimizer steps
+    were taken, in a child process; files that it writes go into a scratch folder.
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 the script failed or did not get so far.
     """
@@ -100,12 +101,13 @@ def run(
     refuse(check_options, num_instead, written=write_baseline is not None)
     refuse_format(check_options, output_format, no_report=num_instead > 0)
     fields = {name: options.pop(name) for name in _SCRIPT}
+    started = command.started_by((script, *arguments), is_module=is_module)
+    started["ranks"] = fields["ranks"] = fields["ranks"] or started.get("ranks")
     if fields["rank"] == "worst":
         raise UsageError("each rank is a run of its own", "Give its number: --ranks 8 --rank 7 is the last.")
     if fields["rank"] >= (fields["ranks"] or 1):
         raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
-    path, module = ("", script) if is_module else (script, "")
-    program = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
+    program = Script(**{**fields, **started})
     with progress("planning" if check_options.plan else "running") as show:
         checked = command.run(program, options, check_options, show)
     report = checked.report

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from memlint.commands.targets import is_declared
 from memlint.report.model import Record
-from memlint.source.leading_scripts import LeadingScripts, typed_as
+from memlint.source.leading_scripts import LeadingScript, LeadingScripts, shown_as
 from memlint.source.typed_commands import TypedCommand
 from memlint.targets.built import Asked, Built
 from memlint.targets.script import Script
@@ -41,11 +41,8 @@ def with_scripts_asked(
     Nothing is asked about what is declared, called with arguments or no Python file.
     """
     answered = list(requests)
-    pending = {
-        number: iter(scripts)
-        for number, request in enumerate(requests)
-        if _may_ask(request) and (scripts := _scripts(request, cache=cache))
-    }
+    scripts = {number: _scripts(request, cache=cache) for number, request in enumerate(requests) if _may_ask(request)}
+    pending = {number: (each.command for each in found) for number, found in scripts.items()}
     begin = time.monotonic()
     for _round in range(_MOST):
         asking = {number: command for number, left in pending.items() if (command := next(left, None)) is not None}
@@ -53,8 +50,10 @@ def with_scripts_asked(
             break
         for number, built in _told(requests, asking, on_wait, cache=cache):
             if _builds(built, requests[number]):
-                others = tuple(dict.fromkeys(typed_as(each, ()) for each in pending.pop(number)))
-                told = Asked(built=built, command=typed_as(asking[number], ()), others=others)
+                del pending[number]
+                others = (each.command for each in scripts[number] if each.trains and each.is_certain)
+                shown = [shown_as(each) for each in others if each.script != asking[number].script]
+                told = Asked(built=built, command=shown_as(asking[number]), others=tuple(shown))
                 answered[number] = requests[number].model_copy(update={"asked": told})
     return answered
 
@@ -65,10 +64,8 @@ def _may_ask(request: Request) -> bool:
     return request.settings.ask_scripts and is_python and is_plain and not is_declared(request)
 
 
-def _scripts(request: Request, *, cache: bool) -> list[TypedCommand]:
-    """Return the commands to try: one for each script, and then second ones."""
-    found = LeadingScripts(Path(request.path or ""), Path(request.root), keep=cache).commands
-    return [each.command for each in found]
+def _scripts(request: Request, *, cache: bool) -> tuple[LeadingScript, ...]:
+    return LeadingScripts(Path(request.path or ""), Path(request.root), keep=cache).commands
 
 
 def _told(
@@ -100,7 +97,7 @@ def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
         builds_only=True,
     )
     asked = Request(
-        target=typed_as(command, ()), path=script.path or None, module=script.module, root=request.root,
+        target=shown_as(command), path=script.path or None, module=script.module, root=request.root,
         settings=request.settings, script=script,
     )  # fmt: skip
     limits = Limits(seconds=min(_SECONDS, request.settings.timeout), nbytes=request.settings.memory_limit)

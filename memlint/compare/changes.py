@@ -23,7 +23,7 @@ from memlint.lint.diagnostics import UnreadableFile
 from memlint.report.formats.problems import without_numbers
 from memlint.report.from_rules import failed_target
 from memlint.report.model import Budget, Error, Finding, Report, Sweep, Workload
-from memlint.report.phrases import ranks_text
+from memlint.report.phrases import is_own_step, ranks_text
 from memlint.report.workloads import findings_by_workload
 
 _COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu", "torch", "context")
@@ -196,6 +196,7 @@ def _facts(workload: Workload | None) -> Facts | None:
         verdict=workload.verdict,
         ranks=workload.ranks,
         streams=workload.estimate.streams if workload.estimate else [],
+        is_own_step=is_own_step(workload.script),
         error=workload.error.message if workload.error else None,
     )
 
@@ -206,6 +207,9 @@ def _differences(base: Facts | None, head: Facts | None) -> Iterator[str]:
         before, after = getattr(base, fact), getattr(head, fact)
         if before != after:
             yield f"{fact} {before} in base, {after} in head"
+    own = [name for name, facts in (("base", base), ("head", head)) if facts is not None and facts.is_own_step]
+    if len(own) == 1:
+        yield f"the step is memlint's own in {own[0]}: the script ended before its first one"
     sides = [ranks_text(facts.ranks if facts else None) or "one process" for facts in (base, head)]
     if sides[0] != sides[1]:
         yield f"{sides[0]} in base, {sides[1]} in head"

@@ -45,6 +45,8 @@ class Facts(Record):
     """The verdict against the GPU."""
     ranks: Ranks | None = None
     streams: list[StreamPeak] = []
+    is_own_step: bool = False
+    """True if it is a script that ended before its first step, and the step is memlint's own."""
     error: str | None = None
     """Why it could not be analysed: its own error, or the error of the target that it belongs to."""
 

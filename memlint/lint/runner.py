@@ -72,18 +72,27 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.code))
 
 
-def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]:
+def trace_findings(context: Context, rules: Iterable[Rule], left: list[str] | None = None) -> Iterator[Finding]:
     """Run `check` of TraceRules, then `check_steps` of SourceRules, over one traced Workload; findings by code each.
 
-    What comments suppress, whoever sees all Workloads of a file decides.
+    What comments suppress, whoever sees all Workloads of a file decides. `left` is given the codes of the rules that
+    are not through yet. Where a rule is stopped, all findings of those before it are yielded before it says so.
     """
     ordered = sorted(rules, key=lambda rule: rule.code)
     checks: list[tuple[Rule, Callable[[Context], Findings]]]
     checks = [(rule, rule.check) for rule in ordered if isinstance(rule, TraceRule)]
     checks += [(rule, rule.check_steps) for rule in ordered if isinstance(rule, SourceRule)]
     guesses: dict[str, list[Finding]] = {}
-    for rule, check in checks:
-        for finding in _run(rule, check, context, context.workload.path):
+    stopped: BaseException | None = None
+    for number, (rule, check) in enumerate(checks):
+        if left is not None:
+            left[:] = [each.code for each, _ in checks[number:]]
+        try:
+            findings = _run(rule, check, context, context.workload.path)
+        except BaseException as error:
+            stopped = error
+            break
+        for finding in findings:
             setting = getattr(rule, "rests_on", "")
             if setting and setting in context.assumed and finding.code == rule.code and finding.peak_change is not None:
                 guesses.setdefault(setting, []).append(finding)
@@ -91,6 +100,10 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]
                 yield finding
     for alternatives in guesses.values():
         yield replace(min(alternatives, key=lambda finding: finding.peak_change or 0), severity=Severity.NOTE)
+    if stopped is not None:
+        raise stopped
+    if left is not None:
+        left.clear()
 
 
 def looks_at_steps(rule: Rule) -> TypeGuard[SourceRule]:

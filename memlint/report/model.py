@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
 from memlint.base.units import Measure, Outcome
+from memlint.targets.script import Happened
 
 CategoryName = Literal[
     "parameter",
@@ -538,13 +539,19 @@ class Script(Record):
     command: str
     """As it was typed: `train.py --epochs 3`."""
     steps: NonNegativeInt
-    """Whole steps that were taken."""
+    """Whole steps that it took."""
+    happened: Happened | None = None
+    """The point that it reached by itself; `built`: the step of the Estimate, if there is one, is memlint's own."""
     step_peaks: Several[NonNegativeInt] = []
     """Highest requested bytes in each step, the evaluation and saving after it included."""
     step_seconds: Several[float] = []
     """The seconds that each whole step took to simulate."""
     ending: str
     """Why the run was over."""
+    stop: Annotated[Error | None, Field(exclude_if=lambda error: error is None)] = None
+    """What ended a script that had built a model before its first step, where memlint then took one."""
+    own: Annotated[Several[str], Field(exclude_if=lambda parts: not parts)] = []
+    """The parts of that step that are memlint's: `inputs`, `loss`."""
     not_reached: Several[PhaseName] = []
     """Phases that may come later in the script and did not come in the run."""
     evaluations: NonNegativeInt = 0

@@ -31,6 +31,18 @@ MEASURES: dict[Measure, str] = {
 """The four peaks, and what to compare each with."""
 BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
 """The words for the outcome of a budget."""
+_OF_OWN_STEP: dict[Outcome, str] = {
+    "fits": "would fit",
+    "does not fit": "would not fit",
+    "uncertain": "uncertain",
+}
+"""The words for the outcome of a step that a script did not take itself."""
+_HAPPENED = {
+    "evaluated": "evaluated only: no training step was taken",
+    "generated": "generated only: no training step was taken",
+    "computed": "operations alone: no model was called",
+}
+"""What a script did that took no step, in words."""
 CAUSES = {"context": "CUDA context", "cache": "cache", "workspaces": "workspaces"}
 """Why the peak of `device` is an interval, in words."""
 _WIDE = 0.1
@@ -72,11 +84,35 @@ def tensor_text(dtype: str, shape: Sequence[int]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]" if dtype else ""
 
 
+def outcome_text(workload: Workload, outcome: Outcome) -> str:
+    """`fits`; `would fit` for a step that is memlint's own, and `fits so far` for a script that failed after a step."""
+    if is_own_step(workload.script):
+        return _OF_OWN_STEP[outcome]
+    return f"{outcome} so far" if workload.error is not None and outcome != "does not fit" else outcome
+
+
+def is_own_step(script: Script | None) -> bool:
+    """Say whether memlint took the step, because the script ended before its first one."""
+    return script is not None and script.stop is not None
+
+
+def own_step_text(script: Script) -> str:
+    """Say where a script stopped before its first step, and what of the step is memlint's; empty for any other."""
+    if script.stop is None:
+        return ""
+    lines = [each.partition(" in ")[0] for each in script.stop.traceback]
+    at = f" at {place_text(lines[-1])}" if lines else ""
+    *others, last = script.own or ["inputs"]
+    parts = f"{', '.join(others)} and {last}" if others else last
+    return f"{script.stop.message}{at}, before its first step: the step is memlint's own, and so are its {parts}"
+
+
 def script_text(script: Script) -> str:
-    """Why the run of a script was over, and the peak of its first steps."""
+    """Why the run of a script was over, what it did if it took no step, and the peak of its first steps."""
     peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
     more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
-    return f"{script.ending}; highest by step: {peaks}{more}" if peaks else script.ending
+    did = own_step_text(script) or listed(script.ending, _HAPPENED.get(script.happened or ""))
+    return f"{did}; highest by step: {peaks}{more}" if peaks else did
 
 
 def program_name(script: Script) -> str:

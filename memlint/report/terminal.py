@@ -30,12 +30,14 @@ from memlint.report.phrases import (
     bounds,
     by_severity,
     fitting_text,
+    is_own_step,
     is_wide,
     line_detail,
     listed,
     not_guarded_text,
     not_reached_text,
     of_peak,
+    outcome_text,
     place_text,
     program_name,
     program_text,
@@ -96,13 +98,12 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     optimizer = workload.optimizer if workload.mode == "train" else ""
     others = optimizer, torch_text(workload), ranks_text(workload.ranks)
     step = step_text(workload.mode, workload.batch, workload.dtype, *others)
-    yield paint(f"  {step}", dim=True)
+    if step:
+        yield paint(f"  {step}", dim=True)
     sizes = f"sizes assumed: {workload.guessed}" if workload.guessed else ""
     yield from (f"  {text}" for text in (workload.built_by, sizes) if text)
-    if (script := workload.script) is not None:
-        command = script.command if script.command != program_name(script) else ""
-        for text in filter(None, (command, script_text(script), not_reached_text(script))):
-            yield paint(f"  {text}", dim=True)
+    if workload.script is not None:
+        yield from _run(workload.script, paint)
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)
     if paint.verbosity < 0:
@@ -122,6 +123,15 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     for section in sections:
         if lines := list(section):
             yield from ("", *lines)
+
+
+def _run(script: Script, paint: TextStyle) -> Iterator[str]:
+    """Say how a script was called, what it did and why it was over."""
+    command = script.command if script.command != program_name(script) else ""
+    for text in filter(None, (command, script_text(script), not_reached_text(script))):
+        yield paint(f"  {text}", dim=True)
+    if script.stop is not None:
+        yield from paint.help(script.stop.hint, "  ")
 
 
 def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
@@ -184,10 +194,12 @@ def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
     label = target if name in target else f"{name} ({target})"
     needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
     start = f"{paint(label, bold=True)} needs {needed}"
+    own = ", by a step of memlint's own" if is_own_step(workload.script) else ""
     if verdict is None:
-        return f"{start} on {workload.gpu}" if workload.gpu else start
-    outcome = paint(verdict.outcome, OUTCOME_COLORS[verdict.outcome], bold=True)
-    return f"{start} on {verdict.limit_name} ({format_nbytes(verdict.limit)}): {outcome}"
+        so_far = " so far" if workload.error is not None else ""
+        return f"{start}{so_far} on {workload.gpu}{own}" if workload.gpu else f"{start}{so_far}{own}"
+    outcome = paint(outcome_text(workload, verdict.outcome), OUTCOME_COLORS[verdict.outcome], bold=True)
+    return f"{start} on {verdict.limit_name} ({format_nbytes(verdict.limit)}): {outcome}{own}"
 
 
 def _budget(budget: Verdict, estimate: Estimate, paint: TextStyle) -> str:

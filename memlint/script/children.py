@@ -27,7 +27,7 @@ import torch.distributed as dist
 from memlint.accelerator import state
 from memlint.base.ownership import is_users
 from memlint.distributed.rank import Rank
-from memlint.script.ending import End, ending_of
+from memlint.script.ending import End, ending_of, wait_for_threads
 from memlint.targets.script import END_SIGNAL, Ending, Script
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ class Children:
         _exit(0)
 
     def joined(self, ending: Ending) -> Ending:
-        """Wait for the processes that Python waits for at exit; returns the ending, a failure if one of them failed."""
+        """Wait for what Python waits for at exit; returns the ending, a failure if one of the processes failed."""
+        if ending.is_failure:
+            return ending
+        wait_for_threads()
         for process in multiprocessing.active_children():
             if not process.daemon:
                 process.join()

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -28,13 +28,21 @@ from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
-from memlint.script.settings_by_name import ACCUMULATION, BATCH, Value, named_setting, sizes_of, values_in
+from memlint.script.settings_by_name import (
+    ACCUMULATION,
+    BATCH,
+    Value,
+    named_autocast,
+    named_setting,
+    sizes_of,
+    values_in,
+)
 from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.workloads.construction.recorded_arguments import dump_arguments
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
-    from memlint.targets.script import Ending, Script
+    from memlint.targets.script import Ending, Happened, Script
 
 _MOST_OF_A_CLASS = 4
 """Constructor calls of one class whose arguments are noted: a model and its copies, or the first of many layers."""
@@ -53,6 +61,8 @@ class _Call(NamedTuple):
     frame: Frame | None
     arguments: bytes | None
     shown: str
+    sizes: Mapping[str, int] = {}
+    """The whole numbers among the arguments, by name."""
 
 
 class _Loader(NamedTuple):
@@ -84,6 +94,8 @@ class Construction:
         self.values: list[Value] = []
         """Plain values in the script's variables, once it is over."""
         self._is_over = False
+        self.is_without_gradients = False
+        """True if the script had switched gradients off where it ended."""
 
     # --- while the script runs
 
@@ -132,7 +144,9 @@ class Construction:
         self._hold(optimizer)
 
     def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note a call of a model on the GPU; from the first one on, nothing is held any more."""
+        """Note a call of a model on the GPU; from the script's first one on, nothing is held any more."""
+        if self._is_over:
+            return
         self._held = None
         self._of_class.clear()
         known = self._inputs.get(id(module))
@@ -157,7 +171,8 @@ class Construction:
             call = _Call(weakref.ref(module), path, _caller(outside), None, kind.__name__)
         else:
             shown = f"{kind.__name__}({_shown(*arguments)})"
-            call = _Call(weakref.ref(module), path, _caller(outside), dump_arguments(*arguments), shown)
+            sizes = sizes_of(values_in((), [arguments[1]]))
+            call = _Call(weakref.ref(module), path, _caller(outside), dump_arguments(*arguments), shown, sizes)
         self._calls[id(module)] = call
 
     def _file(self, kind: type) -> str:
@@ -188,6 +203,7 @@ class Construction:
         if self._is_over:
             return
         self._is_over = True
+        self.is_without_gradients = not torch.is_grad_enabled()
         frames: list[FrameType] = []
         trace = error.__traceback__ if error is not None else None
         while trace is not None:
@@ -221,11 +237,17 @@ class Construction:
         sizes.sort(key=lambda each: (not _has_any(each[1], trained), -each[0]))
         return [module for _, module in sizes]
 
-    def criteria(self) -> list[nn.Module]:
-        """Return the losses of torch.nn that were made outside of models."""
+    def criteria(self) -> tuple[str, ...]:
+        """Return the classes of those losses of torch.nn that were made outside of models."""
         modules = self._modules()
         inner = {id(child) for module in modules for child in _children(module)}
-        return [each for each in modules if isinstance(each, _Loss) and id(each) not in inner]
+        losses = (each for each in modules if isinstance(each, _Loss) and id(each) not in inner)
+        return tuple(dict.fromkeys(type(each).__name__ for each in losses))
+
+    def sizes(self, model: nn.Module) -> dict[str, object]:
+        """Return whole numbers by name: those that `model` was built with, then those of the script's settings."""
+        call = self._call(model)
+        return {**sizes_of(self.values), **(call.sizes if call is not None else {})}
 
     def batch(self) -> Setting | None:
         """Return the number of items per batch, and its source."""
@@ -242,6 +264,8 @@ class Construction:
             return self._autocast
         if self._scaler:
             return Setting("fp16-amp", "GradScaler")
+        if (by_name := named_autocast(self.values)) is not None:
+            return by_name
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()} if model is not None else set()
         return Setting(str(kinds.pop()).removeprefix(_TORCH), "the parameters") if len(kinds) == 1 else None
 
@@ -250,11 +274,11 @@ class Construction:
         setting = named_setting(self.values, ACCUMULATION)
         return setting if setting is not None and setting.value != 1 else None
 
-    def built(self, ending: Ending, progress: Literal["nothing", "built", "called", "trained"] | None = None) -> Built:
-        """Return the record of everything built; `progress` is the point that the script reached by itself."""
+    def built(self, ending: Ending, happened: Happened) -> Built:
+        """Return the record of everything built by a script that reached this point by itself."""
         roots = self.roots()[:_MOST_MODELS]
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
-        kinds = [type(_unwrapped(root)) for root in roots]
+        kinds = [type(unwrapped(root)) for root in roots]
         models = tuple(
             self._model(root, trained, is_last_of_several=kinds.count(kind) > 1)
             for root, kind in zip(roots, kinds, strict=True)
@@ -267,13 +291,13 @@ class Construction:
             batch=self.batch(),
             dtype=self.dtype(roots[0] if roots else None),
             accumulation=self.accumulation(),
-            criteria=tuple(type(each).__name__ for each in self.criteria()),
+            criteria=self.criteria(),
             sizes=sizes_of(self.values),
-            progress=progress or ("built" if models else "nothing"),
+            happened=happened,
         )
 
     def _model(self, root: nn.Module, trained: set[int], *, is_last_of_several: bool) -> BuiltModel:
-        module = _unwrapped(root)
+        module = unwrapped(root)
         called = next((known for known in map(self._called, (root, module)) if known is not None), None)
         parts: dict[type, BuiltClass] = {}
         for part in module.modules():
@@ -404,7 +428,7 @@ def _inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     """Yield the tensors of a call by name."""
     names: list[str] = []
     with suppress(Exception):  # of a signature that cannot be read
-        known = signature_of(_unwrapped(module).forward).parameters.values()
+        known = signature_of(unwrapped(module).forward).parameters.values()
         names = [each.name for each in known if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     positional = {names[place] if place < len(names) else str(place): each for place, each in enumerate(args)}
     for name, value in {**positional, **kwargs}.items():
@@ -424,7 +448,7 @@ def _children(module: nn.Module) -> Iterator[nn.Module]:
     yield from filter(None, module._modules.values())
 
 
-def _unwrapped(module: nn.Module) -> nn.Module:
+def unwrapped(module: nn.Module) -> nn.Module:
     """Return the model inside PyTorch's wrappers."""
     while type(module).__module__.startswith(_TORCH) and len(module._modules) == 1:
         (name, inner), *_ = module._modules.items()

@@ -54,7 +54,15 @@ def _follow_libraries(recorder: ScriptRecorder) -> None:
 
     def generating(module: Any) -> None:
         mixin = module.GenerationMixin
-        mixin.generate = _in_phase(recorder, Phase.GENERATION, mixin.generate)
+        generate = _in_phase(recorder, Phase.GENERATION, mixin.generate)
+
+        @functools.wraps(mixin.generate)
+        def generating_once(*args: Any, **kwargs: Any) -> Any:
+            output = generate(*args, **kwargs)
+            recorder.has_generated = True
+            return output
+
+        mixin.generate = generating_once
 
     after_import("safetensors.torch", saving)
     after_import("transformers.generation.utils", generating)

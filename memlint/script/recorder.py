@@ -77,6 +77,12 @@ class ScriptRecorder(Recorder):
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()
         """Existing optimizers, whether they step or not."""
         self.construction = Construction(script)
+        self.has_called = False
+        """True once a model was called on the GPU."""
+        self.has_called_on_host = False
+        """True once a model was called elsewhere."""
+        self.has_evaluated = self.has_generated = False
+        """True once a call of a model without gradients, or a generation, was over."""
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
@@ -174,7 +180,9 @@ class ScriptRecorder(Recorder):
         self.evaluations.num_calls += 1
         if self.evaluations.num_calls % _COLLECTED_EVERY == 0:
             gc.collect()
-        return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
+        output = self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
+        self.has_evaluated = True
+        return output
 
     def _note_call(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> bool:
         """Begin the step or evaluation that this call of a model on the GPU belongs to; False if it prepares data.
@@ -185,7 +193,9 @@ class ScriptRecorder(Recorder):
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
+            self.has_called_on_host = self.has_called_on_host or bool(parameters)
             return False
+        self.has_called = True
         self.construction.note_call(module, args, kwargs)
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         if self.script.builds_only and self._shows_all(is_training=has_gradients and torch.is_grad_enabled()):

@@ -15,22 +15,23 @@ from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
-from memlint.memory.records import Trace
+from memlint.memory.records import Trace, computes_on_gpu
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
 from memlint.script.construction import Construction
 from memlint.script.data import Cut, loaders_in_process
-from memlint.script.ending import End, ending_of, exits, wait_for_threads
+from memlint.script.ending import End, ending_of, exits
 from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
+from memlint.script.own_step import OwnStep, take_own_step
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
 from memlint.script.writes import Write, scratch_writes
 from memlint.targets.built import Built
-from memlint.targets.script import Ending, Script
+from memlint.targets.script import Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
 
 _exit = os._exit
@@ -67,6 +68,9 @@ class ScriptRun:
     """Names what the kernel kept it from."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
+    happened: Happened
+    own_step: OwnStep | None
+    """The step that memlint took, or why it could not; None if none was due."""
     built: Callable[[], Built]
     """Returns what the script has built, as long as its process exists."""
 
@@ -98,15 +102,19 @@ def run_script(
         random_weights(),
     ):
 
-        def seen(ending: Ending) -> ScriptRun:
+        def seen(ending: Ending, own_step: OwnStep | None = None) -> ScriptRun:
             ledger.freeze()
             recorder.roles.note_gradients()
             recorder.note_uncalled()
+            trace = recorder.finish(device).trace
+            happened = _happened(recorder, trace, own_step)
             return ScriptRun(
                 script=script,
-                trace=recorder.finish(device).trace,
+                trace=trace,
                 ending=ending,
-                num_steps=recorder.num_steps,
+                num_steps=0 if happened == "built" else recorder.num_steps,
+                happened=happened,
+                own_step=own_step,
                 seconds=tuple(recorder.seconds),
                 batch=recorder.batch,
                 precision=recorder.precision,
@@ -118,15 +126,16 @@ def run_script(
                 programs=writes.programs(),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
-                built=partial(recorder.construction.built, ending),
+                built=partial(recorder.construction.built, ending, happened),
             )
 
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
+            own_step = None if script.builds_only else take_own_step(recorder, ending, apart)
             recorder.note_cycles()
-            run = seen(ending)
-            recorder.reruns.over(None if ending.is_failure else run.trace)
+            run = seen(ending, own_step)
+            recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)
             writes.remove_segments()
             answer(run)
 
@@ -149,8 +158,7 @@ def run_script(
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
-        recorder.lead = children.lead
-        recorder.reruns.apart = apart
+        recorder.lead, recorder.reruns.apart = children.lead, apart
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
@@ -161,12 +169,22 @@ def run_script(
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            ending = _executed(script, end.undisturbed, recorder.construction)
-            if not ending.is_failure:
-                wait_for_threads()
-                ending = children.joined(ending)
-            end(ending)
+            end(children.joined(_executed(script, end.undisturbed, recorder.construction)))
     raise AssertionError("the end of a script ends the process")
+
+
+def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) -> Happened:
+    """Return the point that the script reached by itself."""
+    if own_step is not None and not own_step.failure:
+        return "built"
+    is_on_gpu = recorder.has_called or computes_on_gpu(trace)
+    if recorder.num_steps:
+        return "trained" if is_on_gpu else "nothing"
+    if recorder.has_generated or recorder.has_evaluated:
+        return "generated" if recorder.has_generated else "evaluated"
+    if recorder.construction.roots():
+        return "built"
+    return "computed" if is_on_gpu else "nothing"
 
 
 def _take_steps(recorder: ScriptRecorder, num: int) -> None:

@@ -24,6 +24,13 @@ ACCUMULATION = (
     *("accumulation_steps", "gradient_accumulation", "accum_iter", "grad_accum", "accum_steps"),
 )
 """Names of the number of batches per step."""
+_AUTOCAST = ("mixed_precision", "precision", "amp_dtype", "autocast_dtype")
+"""Names of settings whose text says a dtype."""
+_SWITCHES = {
+    "bf16-amp": ("bf16", "use_bf16", "use_bfloat16"),
+    "fp16-amp": ("fp16", "use_fp16", "use_amp", "amp", "amp_enable", "enable_amp"),
+}
+"""Names of settings that switch autocast on."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
 _MOST_VALUES = 4096
@@ -35,7 +42,7 @@ class Value(NamedTuple):
 
     path: tuple[str, ...]
     """Names that lead to it: the variable, then keys and attributes."""
-    value: int | float | str
+    value: bool | int | float | str
 
     @property
     def name(self) -> str:
@@ -76,6 +83,23 @@ def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | 
     return Setting(best.value, f"{'.'.join(best.path)} = {best.value}", is_sure=False)
 
 
+def named_autocast(values: Iterable[Value]) -> Setting | None:
+    """Return the dtype of autocast, `bf16-amp` or `fp16-amp`, if a setting names it or switches it on."""
+    for each in values:
+        source = f"{'.'.join(each.path)} = {each.value}"
+        if each.value is True:
+            for dtype, names in _SWITCHES.items():
+                if each.name in names:
+                    return Setting(dtype, source, is_sure=False)
+        text = str(each.value).lower()
+        if each.name in _AUTOCAST and not isinstance(each.value, bool) and "true" not in text:
+            if text.startswith(("bf16", "bfloat16")):
+                return Setting("bf16-amp", source, is_sure=False)
+            if text in ("fp16", "float16", "16", "16-mixed"):
+                return Setting("fp16-amp", source, is_sure=False)
+    return None
+
+
 def sizes_of(values: Iterable[Value]) -> dict[str, int]:
     """Return the whole numbers from 1 by name; of several with one name the first."""
     sizes: dict[str, int] = {}
@@ -86,7 +110,7 @@ def sizes_of(values: Iterable[Value]) -> dict[str, int]:
 
 
 def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]:
-    if type(value) in (int, float, str):
+    if type(value) in (bool, int, float, str):
         yield Value(path, value)
         return
     if len(path) > _MOST_DEPTH or id(value) in seen:

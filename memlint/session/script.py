@@ -14,10 +14,12 @@ from memlint.capture.capture import Capture, OtherHost, ScriptFacts, StartedProg
 from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.memory.context import loads_everything
 from memlint.memory.records import Assumption, Phase, computes_on_gpu, has_parameters
+from memlint.script.launching import launched
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.session.target import of_context, of_torch, prepare, uncompiled
 from memlint.source.required_packages import required_packages
+from memlint.targets.launchers import is_launch
 from memlint.targets.script import Script
 from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
@@ -30,20 +32,23 @@ from memlint.worker.child import (
 )
 from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
-from memlint.workloads import availability, placeholders
+from memlint.workloads import availability, placeholders, user_errors
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
-_LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
-"""Programs that start a training script."""
+_ON_GPU = (
+    "Give the arguments that make it train there: memlint run train.py --device cuda, or accelerator=gpu for a trainer."
+)
+_PYTHON = re.compile(r"(?:^|/)python[\d.]*$")
 
 
 def run_request(request: Request) -> NoReturn:
     """Run the script of `request`, and answer jobs from wherever that is over."""
-    script = request.script
-    assert script is not None
+    assert request.script is not None
+    script = launched(request.script)
     prepare(request)
     set_variables(script)
     settings = request.settings
+    user_errors.answer_to("memlint run", script.command)
     _expect_packages(script, Path(request.root), settings.stub)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 
@@ -69,18 +74,15 @@ def run_request(request: Request) -> NoReturn:
 
 
 def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
-    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH.
-
-    Then the folder around the project is on the search path, too: the project itself may be a package.
-    """
+    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
     file = Path(script.path or os.curdir).absolute()
     above = [folder for folder in file.parents if folder.is_relative_to(root)]
-    folders = list(dict.fromkeys((Path.cwd(), root, root / "src", *above, root.parent)))
+    placeholders.find_project(root, list(dict.fromkeys((Path.cwd(), root, root / "src", *above))))
 
     def required() -> list[str]:
         return required_packages(file, root, placeholders.is_missing) if script.path else []
 
-    placeholders.expect_in_script(stubs, folders, required, quiet=script.builds_only)
+    placeholders.expect_in_script(stubs, required, quiet=script.builds_only)
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:
@@ -99,7 +101,9 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
     given = (*placeholders.assumptions(), *availability.assumptions(), *trace.assumptions)
-    known = (*given, *of_torch(workload, device), *of_context(device), *uncompiled(), *without)
+    own = run.own_step.assumptions if run.own_step is not None else ()
+    of_gpu = (*of_torch(workload, device), *of_context(device))
+    known = (*own, *given, *of_gpu, *uncompiled(), *without)
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),
@@ -115,6 +119,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
     return ScriptFacts(
         command=run.script.command,
         num_steps=run.num_steps,
+        happened=run.happened,
         seconds=run.seconds,
         ending=run.ending.reason,
         goes_on=run.ending.goes_on,
@@ -125,6 +130,8 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         programs=tuple(StartedProgram(_typed(each.command), is_offline, each.frame) for each in run.programs),
         not_guarded=tuple(run.confinement.not_guarded()),
         error=_error(run),
+        stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
+        own=run.own_step.own if run.own_step is not None else (),
     )
 
 
@@ -157,17 +164,24 @@ def _typed(command: Sequence[str]) -> str:
     return command[2] if len(command) == 3 and command[1] == "-c" and command[0].endswith("sh") else shlex.join(command)
 
 
+def _is_own(run: ScriptRun) -> bool:
+    """Return True if memlint took the step."""
+    return run.own_step is not None and not run.own_step.failure
+
+
 def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     """Message, hint and traceback, where it is less than what was asked for."""
-    ending, computes = run.ending, has_parameters(run.trace) or computes_on_gpu(run.trace)
-    elsewhere = "" if computes else _hint_of_programs(run)
+    if _is_own(run):
+        return None
+    ending, elsewhere = run.ending, _hint_of_programs(run) if run.happened == "nothing" else ""
+    without = f"; it had built {run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
     if ending.is_failure:
         begun = f"after {format_count(run.num_steps, 'whole step')}" if run.num_steps else "before its first whole step"
-        return f"{ending.reason}, {begun}", ending.hint or elsewhere, tuple(ending.traceback)
-    if not computes:
-        hint = elsewhere or "Give the arguments that make it train there: memlint run train.py --device cuda."
-        return f"{ending.reason}, and no model was called on the GPU", hint, ()
-    return None
+        return f"{ending.reason}, {begun}{without}", ending.hint or elsewhere, tuple(ending.traceback)
+    if run.happened not in ("nothing", "built"):
+        return None
+    taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
+    return f"{taken} no model was called on the GPU{without}", elsewhere or _ON_GPU, ()
 
 
 def _hint_of_programs(run: ScriptRun) -> str:
@@ -176,6 +190,7 @@ def _hint_of_programs(run: ScriptRun) -> str:
         words = text.split()
         own = next((words[i:] for i, word in enumerate(words) if word.endswith(".py")), None)
         own = own or (words[words.index("-m") :] if "-m" in words else [])
-        if own and _LAUNCHER.search(words[0]):
-            return f"It started `{text}`, of which nothing is simulated: memlint run {' '.join(own)}"
+        if own and is_launch(words):  # a launcher decides on processes and settings
+            instead = own if _PYTHON.search(words[0]) else words
+            return f"It started `{text}`, of which nothing is simulated: memlint run {' '.join(instead)}"
     return ""

@@ -244,6 +244,7 @@ def find_requested(request: Request) -> Discovery:
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     placeholders.expect(settings.stub)
+    placeholders.find_project(root)
     user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}

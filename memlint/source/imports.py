@@ -171,6 +171,16 @@ def module_name(path: Path) -> tuple[str, Path]:
     return ".".join(parts), folder
 
 
+def imports_namesake(path: Path) -> bool:
+    """Return True if a file outside of packages imports a package of its own name: it cannot mean itself."""
+    try:
+        imports = imports_in(read_bytes(path), str(path)).modules
+    except Unreadable:  # which its import says
+        return False
+    is_named = any(not each.level and each.module.partition(".")[0] == path.stem for each in imports)
+    return is_named and not (path.parent / "__init__.py").is_file()
+
+
 def _relative_levels(path: Path) -> int:
     """Return the number of folders that the file's relative imports reach up: 1 for `from .layers import Block`."""
     try:

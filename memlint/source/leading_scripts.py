@@ -4,7 +4,7 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -59,6 +59,8 @@ class LeadingScript(NamedTuple):
     command: TypedCommand
     is_certain: bool
     """True if its imports lead to the file; False if only what it decides at run time can."""
+    trains: bool
+    """False if its name, or an argument, says that it does something else than train."""
 
 
 class LeadingScripts:
@@ -97,7 +99,7 @@ class LeadingScripts:
         uncertain = []
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script)
-            found = [LeadingScript(each, bool(leads)) for each in scripts[script][:_MOST_OF_ONE]]
+            found = [LeadingScript(each, bool(leads), not _evaluates(each)) for each in scripts[script][:_MOST_OF_ONE]]
             if leads:
                 yield from found
             elif leads is None:
@@ -124,17 +126,15 @@ class LeadingScripts:
         return next(readme, self.root)
 
     def _order(self, command: TypedCommand) -> tuple[object, ...]:
-        stem = command.script.stem if command.script.stem != "__main__" else command.script.parent.name
-        evaluates = _OTHERWISE.fullmatch(stem) is not None or any(map(_EVALUATES.fullmatch, command.arguments))
         is_own = command.script == self.file
         steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
         return (
-            not is_own and evaluates,
+            not is_own and _evaluates(command),
             not is_own,
             self._is_of_another_part(command.script),
             self._num_unknown(command),
             not self._names_target(command),
-            _TRAINS.fullmatch(stem) is None,
+            _TRAINS.fullmatch(_stem(command)) is None,
             command.document is None,
             command.document is not None and command.document.suffix == ".sh",
             steps,
@@ -271,27 +271,41 @@ class LeadingScripts:
         return None
 
 
+def _stem(command: TypedCommand) -> str:
+    return command.script.stem if command.script.stem != "__main__" else command.script.parent.name
+
+
+def _evaluates(command: TypedCommand) -> bool:
+    return _OTHERWISE.fullmatch(_stem(command)) is not None or any(map(_EVALUATES.fullmatch, command.arguments))
+
+
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    return [*places, command.module, command.arguments, command.line, found.is_certain]
+    return [*places, command.module, command.arguments, command.line, found.is_certain, found.trains]
 
 
 def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
     return tuple(
         LeadingScript(
-            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), line), certain
+            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), line), *known
         )
-        for script, folder, document, module, words, line, certain in entry["commands"]
+        for script, folder, document, module, words, line, *known in entry["commands"]
     )
 
 
-def typed_as(command: TypedCommand, program: Sequence[str] = ("memlint", "run")) -> str:
-    """Return the line to type in the current directory that runs a command, by default with memlint."""
+def shown_as(command: TypedCommand) -> str:
+    """Return the script, by its path from the current directory, and its arguments."""
+    script = ("-m", command.module) if command.module else (os.path.relpath(command.script),)
+    return shlex.join((*script, *command.arguments))
+
+
+def typed_as(command: TypedCommand) -> str:
+    """Return the line to type in the current directory that runs a command with memlint."""
     here = Path.cwd()
     script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
-    needs_data = program and any(is_placeholder(each) for each in command.arguments)
-    line = shlex.join((*program, *(("--fake-data",) if needs_data else ()), *script, *command.arguments))
+    data = ("--fake-data",) if any(is_placeholder(each) for each in command.arguments) else ()
+    line = shlex.join(("memlint", "run", *data, *script, *command.arguments))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 

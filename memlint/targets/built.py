@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import ConfigDict
 
 from memlint.memory.records import Frame
-from memlint.targets.script import Ending
+from memlint.targets.script import Ending, Happened
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class Built:
     """Classes of the losses that were made outside of models."""
     sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Whole numbers in arguments, configs and variables of the script, by name."""
-    progress: Literal["nothing", "built", "called", "trained"] = "nothing"
-    """The point that the script itself reached: nothing built, a model built, called on the GPU, a whole step taken."""
+    happened: Happened = "nothing"
+    """The point that the script itself reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,6 @@ class Asked:
 
     built: Built
     command: str
-    """The script and its arguments, as they are typed in the current directory."""
+    """The script, by its path from the current directory, and its arguments."""
     others: tuple[str, ...] = ()
-    """Other scripts that may build it, as they are typed."""
+    """Other scripts that may build it, with their arguments."""

@@ -4,10 +4,14 @@ import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Happened = Literal["trained", "evaluated", "generated", "built", "computed", "nothing"]
+"""The point that a script reached by itself: a whole step taken; a model called without gradients; a generation over;
+a model built, and no more; only operations of its own on the GPU; none of these.
+"""
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """The signal that asks a script to end and to answer with what memlint has seen so far."""
@@ -48,6 +52,12 @@ class Script(BaseModel):
     """Name of the GPU; None: the one of the settings."""
     allocator: str = ""
     """Value of `PYTORCH_ALLOC_CONF`; if empty, the environment variable counts."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that the command line sets."""
+    accelerate: tuple[str, ...] | None = None
+    """Options of the `accelerate launch` that starts it, if one does."""
+    typed: tuple[str, ...] = ()
+    """Command line as the user typed it, if that is a launcher's or a shell script's."""
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
@@ -58,6 +68,8 @@ class Script(BaseModel):
     @property
     def command(self) -> str:
         """Command line as the user typed it: `train.py --epochs 3`."""
+        if self.typed:
+            return shlex.join(self.typed)
         start = ("-m", self.module) if self.module else (Path(self.path).name,)
         return shlex.join((*start, *self.arguments))
 

@@ -26,6 +26,8 @@ CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""
 
 DEFAULT_GPU = "a100-80gb"
+DEFAULT_BATCH = 8
+"""The batch size if nothing says one."""
 
 TORCH = re.compile(r"[12]\.\d{1,3}")
 OLDEST_TORCH = 1, 7
@@ -157,7 +159,7 @@ class Workload:
     qualname: str = ""
     """The name after `::`."""
     mode: Mode = "train"
-    batch: int = 8
+    batch: int = DEFAULT_BATCH
     dtype: Dtype = "float32"
     """The dtype of the step; for a script the dtype of its parameters, whichever that is."""
     optimizer: str = "adamw"

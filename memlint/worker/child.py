@@ -314,13 +314,15 @@ def _enter_project(request: Request) -> None:
         sys.argv = [script.path or script.module, *script.arguments]
         sys.path.insert(0, str(Path(script.path).parent) if script.path else str(Path.cwd()))
         return
-    own = [_folder_of_imports(Path(request.path))] if request.path else []
+    own = _folders_of_imports(Path(request.path)) if request.path else []
     places = [str(place) for place in (*own, root, root / "src") if place.is_dir()]
     sys.argv = [request.path or request.module]
     sys.path[:0] = [place for place in dict.fromkeys(places) if place not in sys.path]
 
 
-def _folder_of_imports(file: Path) -> Path:
-    from memlint.source.imports import module_name  # noqa: PLC0415  (limits first)
+def _folders_of_imports(file: Path) -> list[Path]:
+    from memlint.source.imports import imports_namesake, module_name  # noqa: PLC0415  (limits first)
 
-    return module_name(file)[1] if file.suffix == ".py" else file.parent
+    if file.suffix != ".py":
+        return [file.parent]
+    return [] if imports_namesake(file) else [module_name(file)[1]]

@@ -26,6 +26,7 @@ _CHILD_VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "",
     "TOKENIZERS_PARALLELISM": "false",
     "WANDB_MODE": "disabled",
+    **dict.fromkeys(("HYDRA_FULL_ERROR", "JSONARGPARSE_DEBUG"), "1"),  # raise errors, and do not only exit
     "MPLBACKEND": "Agg",
 }
 _PSEUDO = ("/dev/", "/proc/", "/sys/")
@@ -113,7 +114,7 @@ class Watch:
         modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
         files: dict[str, str | None] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
-            if path.startswith(self._ignored) or path.endswith(_COMPILED):
+            if f"{path}{os.sep}".startswith(self._ignored) or path.endswith(_COMPILED):
                 continue
             if is_installed(path) or is_memlint(path, rules=True):
                 continue

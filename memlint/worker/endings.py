@@ -2,6 +2,7 @@
 
 import signal
 import traceback
+from collections.abc import Sequence
 from typing import Literal
 
 from memlint.base import errors
@@ -21,6 +22,7 @@ _TOO_DEEP = "Something in the model is nested deeper than Python follows, such a
 _SLOW = "The model's own Python takes that long: "
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
+_MOST_CODES = 12
 _FULL_NBYTES = 2**20
 """The free space below which no useful answer can be written."""
 _READ_NBYTES = 2**20
@@ -60,9 +62,12 @@ def stopped(broken: Limit, exchange: Exchange, limits: Limits, *, is_script: boo
             )
 
 
-def rules_missing(reason: str) -> Skipped:
-    """Say that rules were stopped while they looked at a script, and why."""
-    return Skipped(reason=f"the rules were not through: {reason}: findings of rules may be missing", hint=_FEWER_RULES)
+def rules_missing(reason: str, codes: Sequence[str]) -> Skipped:
+    """Say that rules were stopped while they looked at a script, and why; `codes` are those of the rules left."""
+    more = f" and {len(codes) - _MOST_CODES} more" if len(codes) > _MOST_CODES else ""
+    missing = f"{', '.join(codes[:_MOST_CODES])}{more}" if codes else "rules"
+    text = f"the rules were not through: {reason}: findings of {missing} may be missing"
+    return Skipped(reason=text, hint=_FEWER_RULES)
 
 
 def stop_reason(broken: Limit, limits: Limits) -> str:

@@ -109,7 +109,8 @@ class ProcessTree:
         """How many processes run now, and the sum of their resident bytes; pages they share count for each."""
         count = nbytes = 0
         for process in self._processes():
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            # A process whose last thread is about to end is a zombie already, and cannot be waited for yet.
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.TimeoutExpired):
                 if process.status() != psutil.STATUS_ZOMBIE:
                     count += 1
                     nbytes += process.memory_info().rss

@@ -349,6 +349,8 @@ class Session(AbstractContextManager["Session"]):
             self.is_interrupted = True
             self._deadline = time.monotonic() + _END_PATIENCE
             reply = self._watched(self.limits)
+            if reply == "seconds":  # it has nothing to say: it had not begun, or takes too long
+                raise
         if isinstance(reply, Reply):
             return reply
         broken = reply
@@ -381,6 +383,8 @@ class Session(AbstractContextManager["Session"]):
                 reply = self._next_reply()
                 if reply is not None:
                     return reply
+                if status == -END_SIGNAL:  # asked to end before the script had begun
+                    return "seconds"
                 raise EndedError(endings.vanished(self._exchange, status, self.limits, is_script=self.is_script))
             now = time.monotonic()
             if now - measured < _INTERVAL:

@@ -1,6 +1,9 @@
 """Workloads as a script of the project has built them: its model's arguments, inputs, batch, dtype and optimizer."""
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +19,8 @@ from memlint.workloads.guess.trial_forward import TRIAL_BATCH
 from memlint.workloads.loss import ALIKE, OF_CLASSES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
+_ITEM = re.compile(r"(\w+)\.(\d+)(\..+)?")
+"""An entry of a list, or a part of one."""
 _LONGEST = 100
 """Maximum number of characters of a command in the headline."""
 _MOST_OTHERS = 3
@@ -50,7 +55,9 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         changed[BATCH] = int(built.batch.value)
         text = f"batch {built.batch.value}: {built.batch.source}"
         assumptions.append(Assumption(text, built.batch.frame, found=True))
-    if built.dtype is not None and "dtype" in workload.assumed and built.dtype.value in get_args(Dtype):
+    # A script that ends before its first step may not have come to its autocast.
+    is_sure = called is not None or (built.dtype is not None and built.dtype.value != "float32")
+    if built.dtype is not None and is_sure and "dtype" in workload.assumed and built.dtype.value in get_args(Dtype):
         changed["dtype"] = built.dtype.value
         text = f"dtype {built.dtype.value}: {built.dtype.source}"
         assumptions.append(Assumption(text, built.dtype.frame, found=True))
@@ -95,14 +102,16 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     copies = 0 if is_part else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
     assumptions = []
     if kind.arguments is not None:
-        text = f"built as {_short(asked.command)} does: {kind.shown}"
-        assumptions.append(Assumption(text, kind.frame, found=True))
+        place = f"{Path(kind.frame.path).name}:{kind.frame.line}" if kind.frame is not None else "the script"
+        assumptions.append(Assumption(f"built as {place} does: {kind.shown}", kind.frame, found=True))
     if copies:
         assumptions.append(
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
+    if not is_part and model.inputs:
+        workload = _with_inputs(workload, model, asked.built)
     return replace(
-        _with_inputs(workload, model) if not is_part and model.inputs else workload,
+        workload,
         recorded=kind.arguments,
         built_by=built_by,
         copies=copies,
@@ -129,28 +138,49 @@ def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
     return True
 
 
-def _with_inputs(workload: Workload, model: BuiltModel) -> Workload:
-    """Return `workload` with the inputs of the model's first call; their batch is that of the workload."""
+def _with_inputs(workload: Workload, model: BuiltModel, built: Built) -> Workload:
+    """Return `workload` with the inputs of the model's first call, and with their batch unless another one is typed."""
     first = next((each.shape for each in model.inputs if each.shape), ())
-    batch = workload.batch
+    said = None if built.batch is None else int(built.batch.value)
+    is_typed = BATCH not in workload.assumed and workload.batch != said
+    batch = said or next(iter(first), workload.batch)
     place = next((number for number, size in enumerate(first[:2]) if size == batch), 0)
-    if first and first[place] % batch:  # the model sees other batches than the loader gives
-        batch = first[place]
-    specs, dimensions = [], dict[str, int]()
-    for each in model.inputs:
-        shape = _named_sizes(each, batch, place, dimensions)
-        specs.append(InputSpec(each.name, shape, each.dtype))
-    is_typed = BATCH not in workload.assumed and batch != workload.batch
+    if first and (first[place] % batch or not first[place]):  # the model sees other batches than the loader gives
+        batch = first[place] or 1
+    dimensions: dict[str, int] = {}
+    specs = [
+        InputSpec(each.name, _named_sizes(each, batch, place, dimensions), each.dtype)
+        for each in _by_item(model.inputs, batch)
+    ]
     sizes = {**dimensions, **workload.dimensions}
     notes = [Assumption(f"input {each.described(sizes)}, as the script gives it", None, found=True) for each in specs]
-    changed = {} if is_typed else {"batch": batch}
-    return replace(workload, inputs=tuple(specs), dimensions=sizes, found=(*workload.found, *notes), **changed)
+    if batch != said and not is_typed:
+        known = [each for each in workload.found if not each.text.startswith(f"{BATCH} ")]
+        of_batch = Assumption(f"{BATCH} {batch}: as the script calls its model", None, found=True)
+        settled = workload.assumed - {BATCH}
+        workload = replace(workload, batch=batch, found=(*known, of_batch), assumed=settled)
+    return replace(workload, inputs=tuple(specs), dimensions=sizes, found=(*workload.found, *notes))
+
+
+def _by_item(inputs: Sequence[BuiltInput], batch: int) -> Iterator[BuiltInput]:
+    """Yield the inputs; of lists with one entry per item of the batch the largest one, as `targets[].boxes`."""
+    lists: dict[str, list[BuiltInput]] = {}
+    for each in inputs:
+        match = _ITEM.fullmatch(each.name)
+        lists.setdefault(f"{match[1]}[]{match[3]}" if match is not None else each.name, []).append(each)
+    for name, found in lists.items():
+        if len(found) == batch and "[]" in name:
+            yield replace(max(found, key=lambda each: prod(each.shape)), name=name)
+        else:
+            yield from found
 
 
 def _named_sizes(each: BuiltInput, batch: int, place: int, dimensions: dict[str, int]) -> tuple[int | str, ...]:
     shape: list[int | str] = list(each.shape)
+    if "[]" in each.name:
+        return tuple(shape)
     here = place if place < len(shape) and shape[place] == batch else 0
-    if shape and each.shape[here] % batch == 0:
+    if shape and each.shape[here] and each.shape[here] % batch == 0:
         multiple = each.shape[here] // batch
         shape[here] = BATCH if multiple == 1 else f"{multiple}*{BATCH}"
     is_text = len(shape) == 2 and here == 0 and each.dtype == "int64" and shape[0] == BATCH

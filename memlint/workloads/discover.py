@@ -207,11 +207,13 @@ def _of_script(
     if asked is None or not found:
         return None
     defaults = with_settings_of(defaults, asked)
-    recipes = Recipes(path, root, [kind.qualname for _model, kind in found if kind.arguments is None])
+    is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
+    recipes = Recipes(path, root, [kind.qualname for _model, kind in found] if is_open else [])
     candidates: dict[type, _Candidate] = {}
     with simulated_device(defaults.device) as place:
         for model, kind in found:
-            workload = as_built(replace(defaults, name=kind.name), asked, model, kind)
+            workload = recipes.with_loop_of(kind.qualname, defaults) if is_open else defaults
+            workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:
                 function = attrgetter(kind.qualname)(module)
                 built, workload = _repeated(function, workload, recipes)
@@ -223,6 +225,11 @@ def _of_script(
     classes = {each.__name__: each for each in candidates}
     chosen = _chosen(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
     return chosen if chosen.workloads else None
+
+
+def _of(workload: Workload) -> frozenset[str]:
+    """Return the settings that decide the size of a step."""
+    return frozenset({"batch", "dtype"} | ({"optimizer"} if workload.mode == "train" else set()))
 
 
 def _repeated(function: Callable[..., Any], workload: Workload, recipes: Recipes) -> tuple[nn.Module, Workload]:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from memlint.base.errors import TargetError
 from memlint.base.patching import patched
-from memlint.source.imports import module_name
+from memlint.source.imports import imports_namesake, module_name
 from memlint.targets.target import Target
 from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
@@ -38,8 +38,9 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     """
     prepare_imports()
     name, folder = module_name(path)
-    for place in filter(None, (root, folder)):
-        if str(place) not in sys.path:
+    is_shadow = imports_namesake(path)
+    for place in (root,) if is_shadow else (root, folder):
+        if place is not None and str(place) not in sys.path:
             sys.path.insert(0, str(place))
     # Last, so that `types.py` in a package does not hide the standard library's. A script in any of the parent folders
     # finds the files beside it.
@@ -52,7 +53,8 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     with reported(f"{path} cannot be imported"):
         if known is None and "." in name:
             return _loaded(lambda: importlib.import_module(name), path)
-        return _loaded(lambda: _execute(path, name if known is None else f"memlint_target_{path.stem}"), path)
+        is_own = known is None and not is_shadow
+        return _loaded(lambda: _execute(path, name if is_own else f"memlint_target_{path.stem}"), path)
 
 
 def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:

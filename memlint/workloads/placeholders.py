@@ -53,12 +53,17 @@ def expect(names: Sequence[str]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def expect_in_script(
-    names: Sequence[str], folders: Sequence[Path], required: Callable[[], Iterable[str]], *, quiet: bool = False
-) -> None:
+def find_project(root: Path, folders: Sequence[Path] = ()) -> None:
+    """Let the project at `root` be found where it is not on the search path, as if it was installed.
+
+    Its packages may be in one of `folders`, and it may itself be one.
+    """
+    sys.meta_path.append(_ProjectFinder(root, folders))
+
+
+def expect_in_script(names: Sequence[str], required: Callable[[], Iterable[str]], *, quiet: bool = False) -> None:
     """Replace these packages by placeholders that do nothing in a script, and packages that are missing there as well.
 
-    A package of the user's that is in one of `folders`, which are not on the search path, is not missing: it is found.
     `required` gives all packages that the script has to import and that may be missing. With `quiet` no placeholder
     fails, whatever it stands for: only what the script builds is asked for.
     """
@@ -66,7 +71,7 @@ def expect_in_script(
     _finder.is_quiet = quiet
     _finder.quiet.update(names)
     _finder.in_script, _finder.required = True, required
-    sys.meta_path.append(_MissingFinder(folders))
+    sys.meta_path.append(_MissingFinder())
 
 
 def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleType:
@@ -404,24 +409,34 @@ class _Finder(MetaPathFinder, Loader):
 _finder = _Finder()
 
 
+class _ProjectFinder(MetaPathFinder):
+    """Import hook behind all others: it finds packages of the user's project that nobody else has found."""
+
+    def __init__(self, root: Path, folders: Sequence[Path]) -> None:
+        self._root, self._folders = root, [str(folder) for folder in folders]
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        frame = None if "." in fullname else _asking()
+        if frame is None:
+            return None
+        around = [str(self._root.parent)] if fullname == self._root.name else []
+        for folder in (*self._folders, *around):
+            if spec := PathFinder.find_spec(fullname, [folder]):
+                text = f"{fullname} is in {folder}, which is taken to be on the search path"
+                place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                _finder.elsewhere.setdefault(text, place)
+                return spec
+        return None
+
+
 class _MissingFinder(MetaPathFinder):
     """Import hook behind all others: it finds what the files of a script import and nobody else has found."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = [str(folder) for folder in folders]
-
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
-        package, _, inner = fullname.rpartition(".")
+        package = fullname.rpartition(".")[0]
         if package and not isinstance(sys.modules.get(package), _Module):
             return None  # an installed package of another version, or a file of the user's that is not there
-        folder = next((each for each in self._folders if not package and PathFinder.find_spec(inner, [each])), None)
-        if folder is None:
-            return _finder.stand_in(fullname)
-        frame = _asking()
-        if frame is not None:
-            text = f"{fullname} is in {folder}, which is taken to be on the search path"
-            _finder.elsewhere.setdefault(text, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        return None if frame is None else PathFinder.find_spec(fullname, [folder])
+        return _finder.stand_in(fullname)
 
 
 def _asking() -> FrameType | None:

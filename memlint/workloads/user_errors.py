@@ -1,6 +1,7 @@
 """Errors of the user's code as text: type, message and line."""
 
 import argparse
+import os
 import re
 import sys
 import traceback
@@ -21,8 +22,10 @@ from memlint.workloads.missing_modules import absent, remedy
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
-_typed = ["memlint check FILE"]
-"""The command that memlint is running."""
+_typed = ["memlint check FILE", ""]
+"""The command that memlint is running, and what stands behind its options."""
+_UNSET = re.compile(r"Environment variable '(\w+)' not found")
+"""Message of OmegaConf on `${oc.env:NAME}`."""
 
 
 _WITHOUT_GPU = (
@@ -34,14 +37,14 @@ _WITHOUT_GPU = (
 """PyTorch's messages on a missing GPU, from builds without CUDA and with it."""
 
 
-def answer_to(command: str) -> None:
-    """Let hints name this command and the options to add."""
-    _typed[:] = [command]
+def answer_to(command: str, behind: str = "") -> None:
+    """Let hints name this command and the options to add, before what stands `behind` them."""
+    _typed[:] = [command, behind]
 
 
 def command_with(options: str) -> str:
     """Return the running command with these options."""
-    return f"{_typed[0]} {options}"
+    return " ".join(filter(None, (_typed[0], options, _typed[1])))
 
 
 @contextmanager
@@ -75,6 +78,8 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"Put {error.filename} there, or give the model an argument with which it reads no file."
+    if name := unset_variable(error):
+        return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
     return ""
 
 
@@ -117,6 +122,14 @@ def missing_package(error: BaseException) -> str:
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))
     return quoted[1].partition("[")[0] if quoted else ""
+
+
+def unset_variable(error: BaseException) -> str:
+    """Return the environment variable that the program needs and that is not set; empty if the error is another one."""
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
+        return str(error.args[0])
+    return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
 
 
 def _refused_arguments(error: BaseException) -> str | None:

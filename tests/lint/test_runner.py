@@ -181,3 +181,23 @@ def test_of_remedies_for_an_optimizer_that_nobody_named_the_best_is_a_note(assum
     context = SimpleNamespace(assumed=assumed, workload=SimpleNamespace(path=""))
     findings = list(trace_findings(context, [Remedy(), BetterRemedy()]))
     assert [(finding.code, finding.severity) for finding in findings] == expected
+
+
+class Stopped(TraceRule):
+    code, name, summary, severity = "ABC750", "stopped", "Is stopped.", Severity.WARNING
+
+    def check(self, context: Context):
+        yield found("", 1, self.code)
+        raise KeyboardInterrupt
+
+
+def test_where_a_rule_is_stopped_all_earlier_findings_are_given_and_the_rules_left_are_named():
+    context = SimpleNamespace(assumed=frozenset({"optimizer"}), workload=SimpleNamespace(path=""))
+    findings, left = [], []
+    with pytest.raises(KeyboardInterrupt):
+        for finding in trace_findings(context, [Remedy(), Stopped(), BetterRemedy()], left):
+            findings.append(finding)  # noqa: PERF402 -- what comes before the end counts
+    assert [(finding.code, finding.severity) for finding in findings] == [("ABC700", "note")]
+    assert left == ["ABC750", "ABC800"]
+    assert list(trace_findings(context, [Remedy()], left))
+    assert left == []

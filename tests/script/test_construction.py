@@ -107,7 +107,7 @@ def test_a_script_that_fails_before_its_first_step_leaves_what_it_built(
     assert record["batch"]["value"] == 7
     assert (record["accumulation"]["value"], record["dtype"]["value"]) == (4, "fp16-amp")
     assert record["criteria"] == ["CrossEntropyLoss"]
-    assert (record["progress"], record["ending"]["is_failure"]) == ("built", True)
+    assert (record["happened"], record["ending"]["is_failure"]) == ("built", True)
 
 
 def test_a_model_that_only_the_scripts_variables_hold_is_there_after_its_end(tmp_path: Path) -> None:

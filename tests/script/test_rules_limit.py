@@ -76,6 +76,6 @@ def test_rules_that_take_too_long_leave_the_verdict_with_its_status(tmp_path: Pa
     own = "the rules were not through: the project's own rules took more than 25 s, at "
     assert skipped.reason.startswith(own), skipped.reason
     assert f"slow_rules.py:{LINE_OF_SLEEP} in check" in skipped.reason
-    assert skipped.reason.endswith("findings of rules may be missing")
+    assert skipped.reason.endswith("findings of USR200 may be missing")
     assert [finding.code for finding in report.findings] == ["USR100"]
     assert "--time-limit" in skipped.hint

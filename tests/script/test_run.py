@@ -689,3 +689,10 @@ def test_copies_of_a_script_write_apart_from_it(tmp_path: Path, kept: bool) -> N
     (finding,) = checked.report.findings
     assert finding.confidence == "exact-retrace"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_script_that_is_stopped_before_it_begins_did_not_crash(tmp_path: Path) -> None:
+    error = workload_of(run_text(tmp_path, LOOP, settings={"timeout": 0.001})).error
+    assert error is not None
+    assert error.message == "no answer within 0.001 s"
+    assert "--time-limit" in error.hint

@@ -233,3 +233,24 @@ def test_what_a_file_does_without_and_then_uses_is_to_be_installed(write):
     with pytest.raises(WorkloadError, match="no inputs were found") as caught:
         complete(workload, path.parent)
     assert caught.value.hint.startswith("Install fast where memlint runs")
+
+
+def test_a_file_that_is_called_like_the_package_it_imports_does_not_import_itself(write, monkeypatch):
+    path = write("import colorsys\nassert colorsys.rgb_to_hsv\n" + NET.format(""), "models/colorsys.py")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    names = [workload.name for workload in find_workloads(str(path), path.parents[1]).workloads]
+    assert names == ["Net"]
+
+
+def test_the_project_itself_may_be_the_package(write, monkeypatch):
+    path = write("from project_of_mine.layers import Layer\n" + NET.format(""), "project_of_mine/model.py")
+    (path.parent / "layers.py").write_text("class Layer: ...\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    placeholders.find_project(path.parent)
+    names = [workload.name for workload in find_workloads(str(path), path.parent).workloads]
+    assert names == ["Net"]
+    (text,) = texts()
+    assert text == f"project_of_mine is in {path.parents[1]}, which is taken to be on the search path"
+    monkeypatch.delitem(sys.modules, "project_of_mine.layers")
+    monkeypatch.delitem(sys.modules, "project_of_mine")

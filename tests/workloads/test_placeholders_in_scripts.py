@@ -35,8 +35,9 @@ def run(tmp_path, monkeypatch):
             path.write_text(textwrap.dedent(content), encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         script = tmp_path / "train.py"
+        placeholders.find_project(tmp_path, [tmp_path / "elsewhere"])
         placeholders.expect_in_script(
-            stubs, [tmp_path / "elsewhere"], lambda: required_packages(script, tmp_path, placeholders.is_missing)
+            stubs, lambda: required_packages(script, tmp_path, placeholders.is_missing)
         )
         return runpy.run_path(str(script), run_name="__main__")
 

@@ -128,12 +128,13 @@ class _Conversation:
         unfinished = report.Skipped(name=analysis.workload.name, reason=reason, hint=hint)
         self._session.rules_begin()
         findings: list[RunFinding] = []
+        codes: list[str] = []
         try:
-            for each in self._findings(analysis):
+            for each in self._findings(analysis, codes):
                 findings.append(finding_of(each, analysis.workload.name, position))  # noqa: PERF401 -- kept if it is stopped
             record = described(analysis, budget)  # with what the rules have simulated
             added = {
-                "fitting": fitting_of(analysis, self._settings.gpu_prices),
+                "fitting": fitting_of(analysis, self._settings.gpu_prices) if record.verdict is not None else None,
                 "plan": plan(analysis, dynamics=self._look.allow_dynamics) if self._look.plan else None,
                 **details,
             }
@@ -146,7 +147,7 @@ class _Conversation:
             if not isinstance(error, EndedError):
                 self._session.keep(self._done)
                 raise
-            missing = endings.rules_missing(error.reason)
+            missing = endings.rules_missing(error.reason, codes)
             self._done = self._done.model_copy(update={"skipped": [*self._done.skipped, missing]})
             return
         self._done = before.model_copy(update={"findings": [*before.findings, *findings]})
@@ -162,14 +163,17 @@ class _Conversation:
         most = budget.max if budget else None
         return Analysis.of(capture, self._session, number, most, thorough=thorough)
 
-    def _findings(self, analysis: Analysis) -> Iterator[Finding]:
-        """Everything that rules of traced steps find. A budget that is a warning fails nothing when it is exceeded."""
+    def _findings(self, analysis: Analysis, left: list[str]) -> Iterator[Finding]:
+        """Everything that rules of traced steps find; `left` is given the codes of those that are not through.
+
+        A budget that is a warning fails nothing when it is exceeded.
+        """
         budget = self._budget(analysis)
         lenient = budget is not None and budget.level == "warning"
         has_own = bool(self._settings.rule_paths)
         try:
             with kept_in_bounds(self._session.seconds_left) if has_own else nullcontext():
-                for finding in trace_findings(analysis, self._rules):
+                for finding in trace_findings(analysis, self._rules, left):
                     is_allowed = lenient and finding.code == OVER_BUDGET
                     yield replace(finding, severity=Severity.INFO) if is_allowed else finding
         except WorkerError as error:  # of a rule that does not end

@@ -61,13 +61,24 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
 
 def _of_script(facts: ScriptFacts, analysis: Analysis) -> dict[str, object]:
     """The fields that a Workload has because it is a script."""
-    fields: dict[str, object] = {"script": _script(facts, analysis)}
-    if facts.error is not None:
-        message, hint, traceback = facts.error
-        fields["error"] = report.Error(kind="workload", message=message, hint=hint, traceback=list(traceback))
-    if not analysis.trace.events:
+    fields: dict[str, object] = {"script": _script(facts, analysis), "error": _failure(facts.error)}
+    is_whole = facts.stop is not None or (facts.happened == "computed" and facts.error is None)
+    has_step = bool(analysis.trace.num_steps)
+    if not (is_whole or facts.happened in ("trained", "evaluated", "generated")):
+        fields |= {"verdict": None, "budget": None}
+        if not has_step:
+            fields |= dict.fromkeys(("mode", "batch", "dtype", "optimizer"))
+    is_only_built = facts.happened == "built" and facts.stop is None and not has_step
+    if is_only_built or not analysis.trace.events:
         fields |= {"estimate": None, "verdict": None, "budget": None}
     return fields
+
+
+def _failure(texts: tuple[str, str, tuple[str, ...]] | None) -> report.Error | None:
+    if texts is None:
+        return None
+    message, hint, traceback = texts
+    return report.Error(kind="workload", message=message, hint=hint, traceback=list(traceback))
 
 
 def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
@@ -81,9 +92,12 @@ def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
     return report.Script(
         command=facts.command,
         steps=facts.num_steps,
+        happened=facts.happened,
         step_peaks=[by_step[step] for step in sorted(by_step) if step >= 0],
         step_seconds=[round(seconds, 3) for seconds in facts.seconds],
         ending=facts.ending,
+        stop=_failure(facts.stop),
+        own=list(facts.own),
         not_reached=[phase.value for phase in _AFTER_TRAINING if facts.goes_on and phase not in seen],
         evaluations=facts.evaluations,
         remembered=facts.remembered,

@@ -1,16 +1,52 @@
 """`memlint run`: one script, checked as any other target is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from memlint.base.errors import TargetError
 from memlint.commands.check.command import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
+from memlint.targets.launchers import Launch, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
+from memlint.targets.shell_scripts import launch_in
 from memlint.targets.target import refuse_notebook
+
+_SHELLS = ("bash", "sh", "zsh", "source", ".")
+_SHELL_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+
+
+def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
+    """Return the fields of the Script that a command line starts: of a script itself, a launcher, or a shell script.
+
+    With `is_module`, the first word is a module. Raises MemlintError if it starts none.
+    """
+    first, *arguments = words
+    launch: Launch | None = None
+    if is_module:
+        launch = launch_of_module(first, arguments)
+    elif first.endswith(_SHELL_SCRIPTS) and Path(first).is_file():
+        launch = launch_in(Path(first), arguments)
+    elif first in _SHELLS and not Path(first).exists() and arguments and Path(arguments[0]).is_file():
+        launch = launch_in(Path(arguments[0]), arguments[1:])
+    elif is_launch(words):
+        launch = launch_of(words)
+    if launch is None:
+        path, module = ("", first) if is_module else (first, "")
+        return {"name": module or Path(path).stem, "path": path, "module": module, "arguments": tuple(arguments)}
+    return {
+        "name": launch.module or Path(launch.path).stem,
+        "path": launch.path,
+        "module": launch.module,
+        "arguments": launch.arguments,
+        "ranks": launch.ranks,
+        "variables": tuple(launch.variables.items()),
+        "accelerate": launch.accelerate,
+        "typed": launch.words,
+    }
 
 
 def run(
@@ -33,9 +69,10 @@ def run(
             raise TargetError(f"there is no module {script.module}", "Run memlint where `python -m` finds it.")
     elif not file.is_file():
         problem = "is not a file" if file.exists() else "does not exist"
-        raise TargetError(
-            f"{script.path or repr('')} {problem}", "Give the file that Python would run: memlint run train.py."
-        )
+        hint = "Give the file that Python would run: memlint run train.py."
+        if script.typed:
+            hint = f"Run memlint in the folder where `{script.command}` finds it."
+        raise TargetError(f"{script.path or repr('')} {problem}", hint)
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
     refuse_notebook(file, "run")

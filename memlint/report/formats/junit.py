@@ -4,7 +4,16 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
 from memlint.report.escaping import one_line, visible
-from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, exceeded, failed, problem_of, target_file
+from memlint.report.formats.problems import (
+    NOT_ANALYSED,
+    OVER_LIMIT,
+    Problem,
+    exceeded,
+    failed,
+    own_step,
+    problem_of,
+    target_file,
+)
 from memlint.report.model import Finding, Report, Workload
 from memlint.report.workloads import findings_by_workload
 
@@ -41,6 +50,8 @@ def _add_limits(suite: ET.Element, workload: Workload) -> None:
     estimate = _case(suite, place, "estimate")
     if workload.error is not None:
         _complain(estimate, failed(workload, workload.error))
+    if workload.script is not None and workload.script.stop is not None:
+        _complain(estimate, own_step(workload, workload.script, workload.script.stop))
     for verdict in workload.verdicts:
         case = _case(suite, place, verdict.limit_name)
         if verdict.outcome == "does not fit":

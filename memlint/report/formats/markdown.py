@@ -6,11 +6,10 @@ from memlint.base.units import format_count, format_nbytes
 from memlint.report.formats.html_blocks import code, folded, joined, peak, ranks_and_streams, step, table
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, failed, problems
 from memlint.report.model import Estimate, Report, Workload
-from memlint.report.phrases import listed, place_text, ranks_text
+from memlint.report.phrases import listed, outcome_text, place_text, ranks_text
 
 _LINES = 10
 """Maximum number of source lines with the most bytes at a peak."""
-_OUTCOMES = {"fits": "fits", "does not fit": "<b>does not fit</b>", "uncertain": "uncertain"}
 
 
 def render_markdown(report: Report) -> str:
@@ -63,7 +62,9 @@ def _rows(workload: Workload) -> Iterator[tuple[str, ...]]:
     subject = name, step(workload.mode, workload.batch, workload.dtype, workload.optimizer, ranks_text(workload.ranks))
     for verdict in workload.verdicts:
         limit = f"{code(verdict.limit_name)} {format_nbytes(verdict.limit)}"
-        yield *subject, peak(estimate.peak[verdict.measure], f" {verdict.measure}"), limit, _OUTCOMES[verdict.outcome]
+        text = outcome_text(workload, verdict.outcome)
+        outcome = f"<b>{text}</b>" if verdict.outcome == "does not fit" else text
+        yield *subject, peak(estimate.peak[verdict.measure], f" {verdict.measure}"), limit, outcome
     if not workload.verdicts:
         yield *subject, peak(estimate.peak[workload.measure], f" {workload.measure}"), "", ""
 

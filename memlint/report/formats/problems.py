@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from memlint.base.units import Measure, format_nbytes
 from memlint.report.escaping import one_line
-from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
-from memlint.report.phrases import beside, of_peak, saving
+from memlint.report.model import Confidence, Error, Finding, Report, Script, Severity, Verdict, Workload
+from memlint.report.phrases import beside, of_peak, own_step_text, saving
 from memlint.report.workloads import workload_positions
 
 NOT_ANALYSED = "not-analysed"
 OVER_LIMIT = "over-limit"
+OWN_STEP = "own-step"
 _OVER_BUDGET = "MEM010"
 """The rule that reports the same for the budget, or without one for the GPU, and may not be selected."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:\s?[KMGT]?i?B\b)?")
@@ -24,7 +25,7 @@ class Problem:
     """One problem and its place."""
 
     code: str
-    """Code of the rule, or NOT_ANALYSED or OVER_LIMIT."""
+    """Code of the rule, or NOT_ANALYSED, OVER_LIMIT or OWN_STEP."""
     path: str
     """Path of the finding, or else of the target, which has no line."""
     line: int | None = None
@@ -60,7 +61,7 @@ class Problem:
 
 
 def problems(report: Report) -> list[Problem]:
-    """Return errors and exceeded limits in the order of the workloads, then the findings in theirs."""
+    """Return errors, notes and exceeded limits in the order of the workloads, then the findings in theirs."""
     findings = list(zip(report.findings, workload_positions(report), strict=True))
     over_budget = {position for finding, position in findings if finding.code == _OVER_BUDGET}
     files = [target_file(workload) for workload in report.workloads]
@@ -71,9 +72,11 @@ def problems(report: Report) -> list[Problem]:
 
 
 def _of_workload(workload: Workload, has_finding: bool) -> Iterator[Problem]:
-    """Yield the error of a Workload, or the exceeded limits that no finding reports already."""
+    """Yield the error of a Workload, the note on its step, and the exceeded limits that no finding reports already."""
     if workload.error is not None:
         yield failed(workload, workload.error)
+    if workload.script is not None and workload.script.stop is not None:
+        yield own_step(workload, workload.script, workload.script.stop)
     for verdict in workload.verdicts:
         if verdict.outcome == "does not fit" and not (has_finding and verdict is workload.verdicts[-1]):
             yield exceeded(workload, verdict)
@@ -89,6 +92,19 @@ def failed(workload: Workload, error: Error) -> Problem:
         fix=one_line(error.hint),
         workload=workload.name,
         traceback=tuple(map(one_line, error.traceback)),
+    )
+
+
+def own_step(workload: Workload, script: Script, stop: Error) -> Problem:
+    """Make the note about a script whose step is memlint's own."""
+    return Problem(
+        code=OWN_STEP,
+        path=target_file(workload),
+        message=one_line(own_step_text(script)),
+        severity="note",
+        fix=one_line(stop.hint),
+        workload=workload.name,
+        traceback=tuple(map(one_line, stop.traceback)),
     )
 
 

@@ -16,7 +16,7 @@ from memlint.report.model import (
     Verdict,
     Workload,
 )
-from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, ranks_text, step_text, torch_text
+from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, outcome_text, ranks_text, step_text, torch_text
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
 """Outcomes as classes of the style sheet."""
@@ -29,9 +29,9 @@ def headline(workload: Workload) -> str:
     return f"{workload.name} needs {format_nbytes(workload.estimate.peak[workload.measure].estimate)}"
 
 
-def verdict(gpu: Verdict) -> str:
+def verdict(gpu: Verdict, workload: Workload) -> str:
     """Return the verdict against a GPU."""
-    outcome = "uncertain on" if gpu.outcome == "uncertain" else gpu.outcome
+    outcome = "uncertain on" if gpu.outcome == "uncertain" else outcome_text(workload, gpu.outcome)
     return f"{outcome} {gpu.limit_name}, {format_nbytes(gpu.limit)}"
 
 

@@ -48,7 +48,7 @@ _POLICY = (
 _STRINGS = ("category", "op", "dtype", "module", "name")
 _PHRASES = (
     *("fitting_text", "origin_text", "script_text", "not_reached_text", "not_guarded_text", "program_text"),
-    *("ranks_text", "stream_text", "traffic_text"),
+    *("outcome_text", "ranks_text", "stream_text", "traffic_text"),
 )
 _BREAK = re.compile(r"\s")
 _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}

@@ -136,6 +136,21 @@ class Recipes:
             text = f"built as {Path(site.path).name}:{site.line} does: {call}"
             text += f"; its values for {', '.join(unseen)} are unknown" if unseen else ""
             assumptions.append(Assumption(text, Frame(site.path, site.line, ""), found=True))
+        return replace(
+            self._with_loop(replace(workload, found=(*workload.found, *assumptions)), recipe),
+            arguments={**recipe.arguments, **workload.arguments},
+            guessed=recipe.assumed,
+            built_by=workload.built_by or _built_by(recipe),
+            shown=self._shown(recipe),
+        )
+
+    def with_loop_of(self, maker: str, workload: Workload) -> Workload:
+        """Return `workload` with the settings of the loop that trains what `maker` gives, where it has none."""
+        site = next((site for site in self._sites if site.function == maker and site.where <= Where.OTHER), None)
+        return self._with_loop(workload, Recipe(maker, {} if site is None else site.arguments, site))
+
+    def _with_loop(self, workload: Workload, recipe: Recipe) -> Workload:
+        assumptions: list[Assumption] = []
         settings: dict[str, Any] = {}
         sizes: dict[str, Any] = {}
         for each in self._loop(recipe).values():
@@ -161,12 +176,8 @@ class Recipes:
         return replace(
             workload,
             **settings,
-            arguments={**recipe.arguments, **workload.arguments},
-            guessed=recipe.assumed,
-            built_by=workload.built_by or _built_by(recipe),
             found=(*workload.found, *assumptions),
-            sizes={**workload.sizes, **sizes},
-            shown=self._shown(recipe),
+            sizes={**sizes, **workload.sizes},
             assumed=workload.assumed - settings.keys(),
         )
 

@@ -1,0 +1,315 @@
+"""A step of memlint's own, for a script that ended after it had built a model and before it took a step.
+
+Model, optimizer, batch size, autocast, accumulation and loss are the script's as far as they are known. Inputs are
+found by trials, as for a target of `memlint check`: in a copy of the process, which takes a whole step before this one
+does, so that nothing of the trials is recorded, and nothing of a step that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from memlint.accelerator import state
+from memlint.accelerator.private import graph_task
+from memlint.base.errors import MemlintError
+from memlint.base.patching import patched
+from memlint.base.units import Mode, dtype_named, format_count
+from memlint.memory.records import Assumption, Phase
+from memlint.script.construction import unwrapped
+from memlint.script.reruns import copied
+from memlint.targets.workload import DEFAULT_BATCH, Workload
+from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
+from memlint.workloads.construction.program import Construction, Program
+from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
+from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.loss import ALIKE, OF_CLASSES, NamedLoss
+from memlint.workloads.tensors import make_inputs
+from memlint.workloads.user_errors import describe
+
+if TYPE_CHECKING:
+    from memlint.script.recorder import ScriptRecorder
+    from memlint.targets.built import Setting
+    from memlint.targets.script import Ending
+
+_SECONDS, _SECONDS_WHEN_STOPPED = 90.0, 12.0
+"""Limits of the trials; a script that was stopped has to answer soon (`_END_PATIENCE` of `memlint.worker.session`)."""
+_TRAINS = re.compile(r"backward\(|optim|\.fit\(|train", re.IGNORECASE)
+_exit, _kill = os._exit, os.kill
+"""The original functions; scripts may replace them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStep:
+    """A step that memlint took with what a script had built, or the reason why it could not."""
+
+    model: str
+    """The model: `Net (25.6 M parameters)`."""
+    mode: Mode = "train"
+    batch: int = 0
+    own: tuple[str, ...] = ()
+    """The parts of the step that are memlint's: `inputs`, `loss`."""
+    assumptions: tuple[Assumption, ...] = ()
+    failure: str = ""
+    """Why there was no step; empty if there was one."""
+
+
+def take_own_step(recorder: ScriptRecorder, ending: Ending, apart: Callable[[], None]) -> OwnStep | None:
+    """Take a step with what the script has built; None if the script took one itself, or has built nothing.
+
+    `apart` is called in the copy: what it writes is separate from the script's files.
+    """
+    if not _is_due(recorder, ending):
+        return None
+    with _as_before_the_script():
+        plan = _Plan.of(recorder)
+        if plan is None:
+            return None
+        seconds = _SECONDS_WHEN_STOPPED if ending.goes_on and ending.is_failure else _SECONDS
+
+        def alone() -> None:
+            """Be a copy that nothing is asked of, and that leads no other process."""
+            recorder.end, recorder.keep, recorder.lead = lambda _ending: None, lambda: None, lambda: None
+            recorder.reruns.is_asked = False
+            apart()
+
+        tried = _in_copy(plan.tried, alone, seconds)
+        if not isinstance(tried, Inferred):
+            return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=tried)
+        with patched([(recorder, "end", lambda _ending: None), (recorder, "keep", lambda: None)]):
+            program = plan.taken(tried, lambda: recorder.script.steps)
+        recorder.batch = plan.workload.batch
+        own = ("inputs", *(["loss"] if program.has_invented_loss else []), *plan.own)
+        known = (*plan.assumptions, *tried.assumptions, *program.assumptions)
+        return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, own, tuple(dict.fromkeys(known)))
+
+
+def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
+    """Return True if the script took no step, and can be left where it is."""
+    if recorder.num_steps or recorder.open_calls or graph_task() != -1 or recorder.attribution.modules:
+        return False
+    if recorder.attribution.section is Phase.GENERATION or recorder.has_generated:
+        return False
+    if recorder.progress()[1]:  # PyTorch allows no backward in a copy of a process that has done one
+        return False
+    if recorder.has_called_on_host and not (recorder.has_called or ending.is_failure):
+        return False
+    was_about_to_train = ending.is_failure and not ending.goes_on and bool(recorder.construction.optimizers)
+    return was_about_to_train or not recorder.has_evaluated
+
+
+@contextmanager
+def _as_before_the_script() -> Iterator[None]:
+    """Take off what the script has set for the code that it would run next."""
+    is_cast = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", False)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_autocast_enabled("cuda", is_cast)
+
+
+@dataclass
+class _Plan:
+    """A step that is to be taken."""
+
+    root: nn.Module
+    """The model, perhaps in a wrapper such as DistributedDataParallel."""
+    workload: Workload
+    place: str
+    sizes: dict[str, object]
+    optimizer: OptimizerFactory | None
+    loss: str | None
+    accumulation: int
+    own: tuple[str, ...]
+    """Parts that the script has not made, other than the inputs and the loss."""
+    assumptions: tuple[Assumption, ...]
+
+    @classmethod
+    def of(cls, recorder: ScriptRecorder) -> _Plan | None:
+        """Plan the step of the trained or largest model; None if no model was built."""
+        construction, script = recorder.construction, recorder.script
+        root = next(iter(construction.roots()), None)
+        if root is None:
+            return None
+        model = unwrapped(root)
+        mode: Mode = "train" if _is_to_be_trained(recorder, model) else "inference"
+        notes: list[Assumption] = []
+        if mode == "train" and calls_training_step(model):
+            notes.append(assumption(model))
+        optimizer, own = _optimizer(recorder, root, mode)
+        batch, dtype, accumulation = construction.batch(), construction.dtype(root), construction.accumulation()
+        workload = Workload(
+            name=type(model).__name__,
+            target=script.name,
+            mode=mode,
+            batch=int(batch.value) if batch is not None else DEFAULT_BATCH,
+            dtype=_known_dtype(dtype),  # type: ignore[arg-type]  # checked there
+            optimizer="none",
+        )
+        found = [("batch", batch), ("dtype", dtype), ("accumulation", accumulation if mode == "train" else None)]
+        notes += [_stated(name, setting) for name, setting in found if setting is not None]
+        if batch is None:
+            notes.append(Assumption(f"batch {workload.batch}: nothing that the script has made says otherwise", None))
+            own = (*own, "batch size")
+        names = [name for name in construction.criteria() if name in (*OF_CLASSES, *ALIKE)]
+        return cls(
+            root=root,
+            workload=workload,
+            place="cuda" if state.current.cuda else "cpu",
+            sizes=construction.sizes(model),
+            optimizer=optimizer,
+            loss=names[0] if len(names) == 1 else None,
+            accumulation=int(accumulation.value) if accumulation is not None and mode == "train" else 1,
+            own=own,
+            assumptions=tuple(notes),
+        )
+
+    @property
+    def described(self) -> str:
+        """The model as text."""
+        model = unwrapped(self.root)
+        return f"{type(model).__name__} ({_millions(sum(each.numel() for each in model.parameters()))})"
+
+    def tried(self) -> Inferred:
+        """Find inputs, and take a step with them."""
+        train = self.workload.mode == "train"
+        model = unwrapped(self.root.to(self.place).train(train))
+        inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes)
+        self.taken(inferred, lambda: 1)
+        return inferred
+
+    def taken(self, inferred: Inferred, num_steps: Callable[[], int]) -> Program:
+        """Take steps with these inputs; return the program of which they are.
+
+        `num_steps` may change while they are taken.
+        """
+        workload = replace(self.workload, inputs=inferred.inputs, dimensions=inferred.dimensions)
+        program = Program(workload, self._constructed, self.place, accumulation_steps=self.accumulation)
+        program.setup()
+        num_taken = 0
+        while num_taken < num_steps():
+            program.step()
+            num_taken += 1
+        return program
+
+    def _constructed(self, workload: Workload) -> Construction:
+        assert workload.inputs is not None, "they were found"
+        return Construction(
+            model=self.root,
+            inputs=make_inputs(workload.inputs, workload.batch, workload.dimensions),
+            loss=None if self.loss is None else NamedLoss(self.loss),
+            optimizer=self.optimizer,
+        )
+
+
+class _Together:
+    """Optimizers of one model as one: they step one after the other."""
+
+    def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self._optimizers = tuple(optimizers)
+        self.param_groups = [group for each in self._optimizers for group in each.param_groups]
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """Let each of them step."""
+        for each in self._optimizers:
+            each.step(*args, **kwargs)
+
+    def zero_grad(self, *, set_to_none: bool = True) -> None:
+        """Let go of the gradients."""
+        for each in self._optimizers:
+            each.zero_grad(set_to_none=set_to_none)
+
+
+def _optimizer(
+    recorder: ScriptRecorder, root: nn.Module, mode: Mode
+) -> tuple[OptimizerFactory | None, tuple[str, ...]]:
+    """Return the optimizer of the model, and its name if it is memlint's."""
+    if mode == "inference":
+        return None, ()
+    parameters = {id(parameter) for parameter in root.parameters()}
+    made = [
+        optimizer
+        for optimizer in recorder.construction.optimizers
+        if any(id(each) in parameters for group in optimizer.param_groups for each in group["params"])
+    ]
+    if made:
+        together: Any = made[0] if len(made) == 1 else _Together(made)
+        return lambda _parameters: together, ()
+    with suppress(Exception):  # of a `configure_optimizers` that asks for its trainer
+        configured = own_optimizer(unwrapped(root))
+        if configured is not None:
+            return configured, ()
+    return optimizer_named("adamw"), ("optimizer AdamW",)
+
+
+def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:
+    """Return True unless the script has made no optimizer and looks like one that only evaluates."""
+    if recorder.construction.optimizers or hasattr(model, "configure_optimizers"):
+        return True
+    if not model.training or recorder.construction.is_without_gradients:
+        return False
+    script = recorder.script
+    with suppress(OSError):
+        return _TRAINS.search(f"{script.command}\n{Path(script.path).read_text(encoding='utf-8')}") is not None
+    return True
+
+
+def _known_dtype(setting: Setting | None) -> str:
+    """Return the dtype as a Workload names it; float32 for one that it does not know."""
+    with suppress(MemlintError):
+        return dtype_named(str(setting.value)) if setting is not None else "float32"
+    return "float32"
+
+
+def _stated(name: str, setting: Setting) -> Assumption:
+    value = setting.value if name != "accumulation" else f"of {setting.value} batches"
+    return Assumption(f"{name} {value}, from {setting.source}", setting.frame, found=True)
+
+
+def _millions(num_parameters: int) -> str:
+    if num_parameters < 1_000_000:
+        return format_count(num_parameters, "parameter")
+    unit, name = (1e9, "B") if num_parameters >= 1_000_000_000 else (1e6, "M")
+    return f"{num_parameters / unit:.1f} {name} parameters"
+
+
+def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: float) -> Any:
+    """Return what `answer` returns in a copy of this process, or, as text, why it returns nothing."""
+    ours, theirs = Pipe()
+    try:
+        is_copy = copied()
+    except OSError:
+        return "the process cannot be copied"
+    if is_copy:
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            theirs.send(os.getpid())
+            apart()
+            theirs.send(answer())
+        except BaseException as error:  # whatever the model's code raises
+            with suppress(BaseException):
+                theirs.send(error.message if isinstance(error, MemlintError) else describe(error))
+        finally:
+            _exit(0)
+    theirs.close()
+    with suppress(EOFError, OSError):
+        process = ours.recv()
+        if ours.poll(seconds):
+            return ours.recv()
+        _kill(process, signal.SIGKILL)
+        return f"no inputs were found within {seconds:g} s"
+    return "the process ended in its step" if hasattr(os, "fork") else "this system cannot copy a process"

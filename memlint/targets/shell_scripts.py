@@ -1,0 +1,111 @@
+"""The command in a shell script that starts training, with the variables that the script sets before it.
+
+The shell itself is never run: assignments, arrays and their uses are read, and what only the shell would know stays as
+it is written.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memlint.base.errors import TargetError, UsageError
+from memlint.targets.launchers import Launch, is_launch, launch_of
+
+_ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\((.*)\)", re.DOTALL)
+_EXPORT = re.compile(r"(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_USE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+))")
+_LOOP = re.compile(r"for\s+(\w+)\s+in\s+(.+)", re.DOTALL)
+_INDICES = re.compile(r"\"?\$\{!\w+\[[@*]\]\}\"?")
+_ELEMENT = re.compile(r"\$\{(\w+)\[(\$?\w+)\]\}")
+_ALL_ARGUMENTS = re.compile(r"\"?\$(?:\{@(?::(\d+))?\}|[@*])\"?")
+_USE_OF_ARRAY = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
+_UNKNOWN = re.compile(r"\$[({\w@*#]|`")
+_UNQUOTED = r"(?=(?:[^'\"]|'[^']*'|\"[^\"]*\")*$)"
+_SEPARATORS = re.compile(rf"\s*(?:&&|\|\||;|\||(?<![>&\d])&(?![>&\d]))\s*{_UNQUOTED}")
+_REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){_UNQUOTED}")
+
+
+def launch_in(file: Path, arguments: Sequence[str] = ()) -> Launch:
+    """Return the first training that a shell script starts, or else the first script; `arguments` are `$1`, `$2`, ...
+
+    Raises TargetError if it starts none, UsageError if only the shell knows an argument.
+    """
+    launches = list(_launches(file, arguments))
+    if not launches:
+        raise TargetError(
+            f"{file} starts no Python script that memlint can read", "Give its command itself: memlint run torchrun ..."
+        )
+    launch = next((each for each in launches if "train" in (each.path or each.module)), launches[0])
+    unknown = next((word for word in launch.arguments if _UNKNOWN.search(word)), None)
+    if unknown is not None:
+        hint = "Give the command with its value, or the arguments of the shell script behind its name."
+        raise UsageError(f"{file}: only a shell knows what {unknown} stands for", hint)
+    return launch
+
+
+def _launches(file: Path, arguments: Sequence[str]) -> Iterator[Launch]:
+    values: dict[str, str] = {str(number): text for number, text in enumerate(arguments, 1)}
+    arrays: dict[str, str] = {}
+    exported: dict[str, str] = {}
+    for line in _lines(file.read_text(encoding="utf-8", errors="replace")):
+        if (array := _ARRAY.fullmatch(line)) is not None:
+            arrays[array[1]] = f"{arrays.get(array[1], '') if '+=' in line[: line.index('(')] else ''} {array[2]}"
+            continue
+        expanded = _with_arrays(line, arrays, values, arguments)
+        assignment = _EXPORT.fullmatch(expanded)
+        words = _words(expanded, values)
+        if (loop := _LOOP.match(expanded)) is not None:
+            values[loop[1]] = next(iter(_words(loop[2], values)), "")  # of its first iteration
+        elif assignment is not None and len(words) == 1 + expanded.startswith(("export", "declare")):
+            values[assignment[1]] = words[-1].partition("=")[2]
+            if expanded.startswith(("export", "declare")):
+                exported[assignment[1]] = values[assignment[1]]
+        elif words and (is_launch(words) or words[0].endswith(".py")):
+            try:
+                launch = launch_of(words)
+            except UsageError:  # `python -c`, `uv sync`
+                continue
+            yield replace(launch, variables={**exported, **launch.variables})
+
+
+def _with_arrays(line: str, arrays: Mapping[str, str], values: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """Return a command with the values of arrays and of `$@` in it."""
+
+    def element(use: re.Match[str]) -> str:
+        index = values.get(use[2][1:], "") if use[2].startswith("$") else use[2]
+        items = _words(arrays.get(use[1], ""), values)
+        return items[int(index)] if index.isdecimal() and int(index) < len(items) else use[0]
+
+    def given(use: re.Match[str]) -> str:
+        return shlex.join(arguments[max(0, int(use[1] or 1) - 1) :])
+
+    line = _ELEMENT.sub(element, _INDICES.sub("0", _ALL_ARGUMENTS.sub(given, line)))
+    return _USE_OF_ARRAY.sub(lambda use: arrays.get(use[1], use[0]), line)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the commands of a shell script, with their continuation lines."""
+    joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
+    joined = re.sub(r"=\(([^()]*)\)", lambda array: f"=({' '.join(_without_comments(array[1]))})", joined)
+    for line in joined.splitlines():
+        commands = (re.sub(r"^(?:do|then|else)\s+", "", each.strip()) for each in _SEPARATORS.split(line.strip()))
+        yield from filter(None, commands)
+
+
+def _without_comments(text: str) -> Iterator[str]:
+    return (re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines())
+
+
+def _words(line: str, values: Mapping[str, str]) -> list[str]:
+    """Return the words of a command, with the values of variables in them; none if its quotes do not match."""
+
+    def value(use: re.Match[str]) -> str:
+        name, default = use[1] or use[3], use[2]
+        return values.get(name) or (_USE.sub(value, default) if default is not None else values.get(name, use[0]))
+
+    try:
+        return shlex.split(_USE.sub(value, _REDIRECTION.sub("", line)), comments=True)
+    except ValueError:
+        return []

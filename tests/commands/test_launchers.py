@@ -1,0 +1,142 @@
+"""Command lines that start a script, taken apart: what the script is, its arguments, variables and processes."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+
+import pytest
+
+from memlint.base.errors import MemlintError
+from memlint.commands.run.command import started_by
+from memlint.targets.launchers import is_launch, launch_of
+from memlint.targets.shell_scripts import launch_in
+
+
+def launched(line):
+    launch = launch_of(shlex.split(line))
+    return (launch.path or f"-m {launch.module}", " ".join(launch.arguments), launch.ranks, dict(launch.variables))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("python train.py --lr 1", ("train.py", "--lr 1", None, {})),
+        ("/usr/bin/python3.11 -u -W ignore train.py", ("train.py", "", None, {})),
+        ("python -m package.train --lr 1", ("-m package.train", "--lr 1", None, {})),
+        ("torchrun --nproc-per-node 8 train.py -m x", ("train.py", "-m x", 8, {})),
+        ("torchrun --standalone --nnodes=2 --nproc_per_node=4 -m package.train a", ("-m package.train", "a", 8, {})),
+        ("torchrun --nnodes 1:4 --nproc_per_node gpu train.py", ("train.py", "", 4, {})),
+        ("python -m torch.distributed.run --nproc_per_node 2 train.py", ("train.py", "", 2, {})),
+        ("python -m torch.distributed.launch --nproc_per_node 2 t.py -a", ("t.py", "--local-rank=0 -a", 2, {})),
+        ("python -m torch.distributed.launch --use_env --nproc_per_node 2 t.py -a", ("t.py", "-a", 2, {})),
+        ("deepspeed --num_gpus 4 train.py --deepspeed z.json", ("train.py", "--local_rank=0 --deepspeed z.json", 4, {})),
+        ("deepspeed --include localhost:0,3 --no_local_rank train.py", ("train.py", "", 2, {})),
+        ("accelerate launch --config_file a.yaml train.py --lr 1", ("train.py", "--lr 1", None, {})),
+        ("uv run --extra gpu train.py --lr 1", ("train.py", "--lr 1", None, {})),
+        ("uv run -m package.train", ("-m package.train", "", None, {})),
+        ("poetry run torchrun --nproc_per_node=2 train.py", ("train.py", "", 2, {})),
+        ("conda run -n env --no-capture-output python train.py", ("train.py", "", None, {})),
+        ("WANDB_MODE=offline PYTHONPATH=. python train.py x=1", ("train.py", "x=1", None, {"WANDB_MODE": "offline", "PYTHONPATH": "."})),
+        ("env A=b nohup python train.py", ("train.py", "", None, {"A": "b"})),
+    ],
+)  # fmt: skip
+def test_a_command_line_is_taken_apart(line, expected):
+    assert launched(line) == expected
+
+
+def test_the_options_of_accelerate_are_kept_for_it():
+    launch = launch_of(shlex.split("accelerate launch --config_file a.yaml --num_processes 2 -m package.train --lr 1"))
+    assert launch.accelerate == ("--config_file", "a.yaml", "--num_processes", "2")
+    assert (launch.module, launch.arguments) == ("package.train", ("--lr", "1"))
+
+
+def test_an_old_script_is_given_its_rank_as_it_takes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text('parser.add_argument("--local_rank", type=int)\n')
+    assert launched("python -m torch.distributed.launch train.py") == ("train.py", "--local_rank=0", 1, {})
+
+
+def test_a_script_is_no_launcher(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert not is_launch(["train.py", "--lr", "1"])
+    assert not is_launch(["examples/train.py"])
+    fields = started_by(("train.py", "--lr", "1"), is_module=False)
+    assert fields == {"name": "train", "path": "train.py", "module": "", "arguments": ("--lr", "1")}
+
+
+@pytest.mark.parametrize("line", ["accelerate config", "python -c pass", "uv sync", "torchrun --help"])
+def test_a_command_that_starts_no_script_says_so(line):
+    with pytest.raises(MemlintError, match="starts no Python script"):
+        launch_of(line.split())
+
+
+def test_a_module_that_is_a_launcher_is_taken_apart():
+    fields = started_by(("accelerate.commands.launch", "--num_processes", "8", "train.py"), is_module=True)
+    assert (fields["path"], fields["accelerate"]) == ("train.py", ("--num_processes", "8"))
+    assert fields["typed"] == ("-m", "accelerate.commands.launch", "--num_processes", "8", "train.py")
+    assert started_by(("package.train",), is_module=True)["module"] == "package.train"
+
+
+SHELL = r"""
+#!/bin/bash
+set -e
+# torchrun old.py
+export NCCL_DEBUG=INFO WRONG
+export OMP_NUM_THREADS=4
+CONFIG="configs/fsdp.yaml"   # of the cluster
+RATE=${2:-0.1}
+MODEL=${1}
+ARGS=(
+    --lr "$RATE"     # warm
+    --name "two words"
+)
+ARGS+=(--bf16)
+python prepare.py
+if [ -z "$MODEL" ]; then echo none; fi
+cd /tmp && nohup accelerate launch --config_file "$CONFIG" \
+    train.py "${ARGS[@]}" \
+    --model ${MODEL} > log.txt 2>&1 &
+python eval.py | tee log.txt
+"""
+
+
+def test_a_shell_script_is_read(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text(SHELL)
+    launch = launch_in(file, ("gpt2",))
+    assert launch.path == "train.py"
+    assert launch.arguments == ("--lr", "0.1", "--name", "two words", "--bf16", "--model", "gpt2")
+    assert launch.accelerate == ("--config_file", "configs/fsdp.yaml")
+    assert launch.variables["OMP_NUM_THREADS"] == "4"
+    assert started_by((str(file), "gpt2"), is_module=False)["path"] == "train.py"
+    assert started_by(("bash", str(file), "gpt2"), is_module=False)["path"] == "train.py"
+
+
+LOOP = """
+lengths=(96 192)
+names=(a b)
+for length in 24 48; do
+  for i in "${!lengths[@]}"
+  do
+    python -u run.py --length $length --context ${lengths[$i]} --id x_${names[0]} "${@:2}"
+  done
+done
+"""
+
+
+def test_of_a_loop_the_first_iteration_counts(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text(LOOP)
+    launch = launch_in(file, ("1", "--batch", "two words"))
+    assert launch.arguments == ("--length", "24", "--context", "96", "--id", "x_a", "--batch", "two words")
+
+
+def test_what_only_a_shell_knows_is_said(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text(textwrap.dedent("python train.py --name $(date)\n"))
+    with pytest.raises(MemlintError, match="only a shell knows"):
+        launch_in(file)
+    file.write_text("echo done\n")
+    with pytest.raises(MemlintError, match="starts no Python script"):
+        launch_in(file)

@@ -1,0 +1,181 @@
+"""`memlint check` of a model whose size only the project's scripts know: they are asked how they build it."""
+
+from __future__ import annotations
+
+import json
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from memlint.worker import supervise
+from tests.integration.commands import memlint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
+MODEL = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.layer(x)
+
+class Net(nn.Module):
+    def __init__(self, configs):
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(configs.width) for _ in range(configs.depth)))
+
+    def forward(self, x):
+        return self.blocks(x)
+"""
+OPTIONS = """
+import argparse, copy
+import torch
+from model import Net
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, required=True)
+parser.add_argument("--depth", type=int, default=3)
+parser.add_argument("--batch_size", type=int, default=2)
+parser.add_argument("--data", required=True)
+
+def main():
+    args = parser.parse_args()
+    model = Net(args).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+"""
+ENDS = "    open(args.data + '/labels.bin').read()\n"
+STEPS = """
+    ema = copy.deepcopy(model)
+    open("log.txt", "w").write("begun")
+    for step in range(1000):
+        x = torch.zeros(args.batch_size, 7, args.width, device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+"""
+MAIN = "\nif __name__ == '__main__':\n    main()\n"
+README = "# Net\n\n```\nCUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node=8 train.py --width 64 --batch_size 16 --data <your data>\n```\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A model that needs its script's arguments, the script with a README, and a script that evaluates."""
+    (tmp_path / "pyproject.toml").write_text("[tool.memlint]\n")
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text(OPTIONS + ENDS + MAIN)
+    (tmp_path / "sample.py").write_text("from model import Net\nraise SystemExit('not asked')\n")
+    (tmp_path / "README.md").write_text(README)
+    return tmp_path
+
+
+def checked(folder: Path, *arguments: str) -> dict[str, Any]:
+    """The only Workload of a check."""
+    done = memlint(folder, "check", "--no-sweep", "--output-format", "json", *(arguments or ("model.py",)))
+    (workload,) = json.loads(done.stdout)["workloads"]
+    return dict(workload)
+
+
+def texts(workload: dict[str, Any]) -> list[str]:
+    return [each["text"] for each in workload["assumptions"]]
+
+
+def parameters(workload: dict[str, Any]) -> int:
+    return int(workload["estimate"]["categories"]["parameter"])
+
+
+def test_a_script_that_ends_for_want_of_data_says_size_batch_and_optimizer(project):
+    workload = checked(project)
+    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --data '<your data>' builds it"
+    assert (workload["target"], workload["batch"], workload["optimizer"]) == ("model.py::Net", 16, "sgd-momentum")
+    assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
+    assert any(each.startswith("built as train.py:14 does: Net(configs=Namespace(width=64") for each in texts(workload))
+
+
+def test_a_script_that_trains_says_inputs_precision_and_averages_of_weights_too(project):
+    (project / "train.py").write_text(OPTIONS + STEPS + MAIN)
+    workload = checked(project)
+    assert (workload["batch"], workload["dtype"]) == (16, "bf16-amp")
+    assert "input x [batch, 7, 64] float32, as the script gives it" in texts(workload)
+    assert "1 more with averaged weights: the script has copied it" in texts(workload)
+    assert sorted(each.name for each in project.iterdir()) == [
+        ".memlint_cache",
+        "README.md",
+        "model.py",
+        "pyproject.toml",
+        "sample.py",
+        "train.py",
+    ]
+
+
+def test_what_the_command_line_says_wins(project):
+    workload = checked(project, "model.py", "--batch", "4", "--dtype", "bfloat16", "--optimizer", "adam")
+    assert (workload["batch"], workload["dtype"], workload["optimizer"]) == (4, "bfloat16", "adam")
+    assert parameters(workload) == 3 * 2 * (64 * 64 + 64)
+
+
+def test_the_class_that_is_asked_for_by_name_may_be_a_part(project):
+    (project / "train.py").write_text(OPTIONS + STEPS + MAIN)
+    workload = checked(project, "model.py::Block")
+    assert workload["built_by"].startswith("part of Net, built by train.py --width 64")
+    assert parameters(workload) == 4 * (64 * 64 + 64)
+
+
+def test_the_second_check_starts_no_process_and_none_is_left(project, monkeypatch):
+    before = {each.pid for each in psutil.Process().children(recursive=True)}
+    first = checked(project)
+    assert {each.pid for each in psutil.Process().children(recursive=True)} <= before
+
+    def refuse(*_arguments: object, **_named: object) -> None:
+        raise AssertionError("a process is started")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(supervise, "start_python", refuse)
+        assert checked(project) == first
+    (project / "README.md").write_text(README.replace("64", "32"))
+    assert parameters(checked(project)) == 3 * 4 * (32 * 32 + 32)
+
+
+@pytest.mark.parametrize("way", ["option", "configuration"])
+def test_no_script_runs_where_that_is_not_wanted(project, way):
+    if way == "configuration":
+        (project / "pyproject.toml").write_text("[tool.memlint]\nask-scripts = false\n")
+    arguments = ("--no-scripts",) if way == "option" else ()
+    done = memlint(project, "check", "model.py", "--no-sweep", *arguments)
+    assert "builds it" not in done.stdout
+
+
+def test_what_is_declared_asks_nothing(project):
+    (project / "train.py").write_text("raise SystemExit('asked')\nfrom model import Net\n" + MAIN)
+    declared = "\ndef memlint_workload():\n    return Block(8), torch.zeros(2, 8)\n"
+    (project / "model.py").write_text(MODEL + declared)
+    assert "built_by" not in checked(project)
+    assert parameters(checked(project, "model.py::Block(16)")) == 4 * (16 * 16 + 16)
+
+
+def test_a_script_without_commands_is_asked_with_its_defaults_and_the_next_one_after_one_that_fails(project):
+    (project / "README.md").unlink()
+    defaults = OPTIONS.replace("required=True", "default=48").replace('"--data", default=48', '"--data", default="."')
+    (project / "finetune.py").write_text(defaults + ENDS + MAIN)
+    workload = checked(project)
+    assert workload["built_by"] == "as finetune.py builds it"
+    assert parameters(workload) == 3 * 4 * (48 * 48 + 48)
+
+
+def test_a_package_that_is_missing_stands_in_the_way_of_no_answer(project):
+    use = "from absent_metrics import Meter\nimport absent_logger\nabsent_logger.init(level=absent_logger.INFO + 1)\n"
+    (project / "train.py").write_text(
+        dedent(use) + OPTIONS.replace("model = Net", "Meter().reset()\n    model = Net") + ENDS + MAIN
+    )
+    assert parameters(checked(project)) == 3 * 4 * (64 * 64 + 64)

@@ -1,0 +1,250 @@
+"""Scripts that end before their first step: memlint takes it with what they have built, and says what happened."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from memlint.commands.exit_status import exit_status
+from memlint.report.formats.github import render_github
+from memlint.report.formats.junit import render_junit
+from memlint.report.formats.markdown import render_markdown
+from memlint.report.formats.sarif import render_sarif
+from memlint.report.page.render import render_page
+from memlint.report.terminal import render_text
+from memlint.report.text_style import TextStyle
+from tests.script.running import run_text
+
+if TYPE_CHECKING:
+    from memlint.commands.check.command import Checked
+    from memlint.report.model import Workload
+
+BUILT = """
+    import argparse, os, sys, time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Net(nn.Module):
+        def __init__(self, width, classes=10):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+            self.head = nn.Linear(width, classes)
+
+        def forward(self, x):
+            return self.head(self.layers(x))
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch_size", type=int, default=24)
+    args = parser.parse_args([])
+    criterion = nn.CrossEntropyLoss()
+"""
+MODEL = """
+    model = Net(512).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+"""
+TRAINS = """
+    for _ in range(3):
+        x, y = torch.randn(24, 256, device="cuda"), torch.zeros(24, dtype=torch.long, device="cuda")
+        output = model(x)
+        loss = criterion(output, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+FAILS = """
+    data = torch.load("data/train.pt")
+"""
+
+
+def workload_of(checked: Checked) -> Workload:
+    (workload,) = checked.report.workloads
+    return workload
+
+
+def happened(workload: Workload) -> str | None:
+    assert workload.script is not None
+    return workload.script.happened
+
+
+def requested(workload: Workload) -> int:
+    assert workload.estimate is not None
+    return workload.estimate.peak.requested.estimate
+
+
+def test_a_script_without_its_data_gets_the_bytes_of_the_step_that_it_would_take(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = workload_of(run_text(tmp_path / "whole", BUILT + MODEL + TRAINS))
+    assert happened(whole) == "trained"
+    checked = run_text(tmp_path, BUILT + MODEL + FAILS + TRAINS)
+    workload = workload_of(checked)
+    assert (workload.error, exit_status(checked.report)) == (None, 0)
+    assert (workload.mode, workload.batch, workload.dtype, workload.optimizer) == ("train", 24, "float32", "SGD")
+    script = workload.script
+    assert script is not None
+    assert (script.happened, script.steps, script.own) == ("built", 0, ["inputs"])
+    assert script.stop is not None
+    assert "FileNotFoundError" in script.stop.message
+    assert script.stop.traceback[-1].startswith(str(tmp_path / "train.py"))
+    found = {each.text: each.line for each in workload.assumptions if each.found}
+    assert "batch 24, from args.batch_size = 24" in found
+    assert requested(workload) == requested(whole)
+
+
+def test_the_loader_says_the_batch_with_its_line(tmp_path: Path) -> None:
+    text = BUILT + MODEL + "    loader = DataLoader(TensorDataset(torch.zeros(64, 256)), batch_size=6, shuffle=True)"
+    workload = workload_of(run_text(tmp_path, text + FAILS))
+    assert workload.batch == 6
+    (line,) = (each.line for each in workload.assumptions if each.text == "batch 6, from DataLoader(batch_size=6)")
+    assert line is not None
+    assert "DataLoader(TensorDataset" in text.splitlines()[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ("", "the script ran to its end"),
+        ("sys.exit(3)", "sys.exit(3)"),
+        ("os._exit(1)", "os._exit(1)"),
+        ("raise KeyError('WANDB_API_KEY')", "KeyError: 'WANDB_API_KEY'"),
+        ("model(torch.zeros(4, 7, device='cuda'))", "RuntimeError"),
+        ("time.sleep(1000)", "time limit"),
+    ],
+)
+def test_a_script_that_built_its_model_gets_a_step_however_it_ends(tmp_path: Path, ending: str, reason: str) -> None:
+    settings = {"timeout": 6.0} if "sleep" in ending else {}
+    workload = workload_of(run_text(tmp_path, BUILT + MODEL + f"    {ending}", settings=settings))
+    assert (happened(workload), workload.error, workload.optimizer) == ("built", None, "SGD")
+    assert workload.script is not None
+    assert workload.script.stop is not None
+    assert reason in workload.script.stop.message
+    assert requested(workload) > 0
+
+
+def test_autocast_scaler_accumulation_and_a_missing_optimizer(tmp_path: Path) -> None:
+    text = """
+    model = Net(512)
+    gradient_accumulation_steps = 4
+    autocast = torch.autocast("cuda", dtype=torch.bfloat16)
+    def train():
+        raise OSError
+    train()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert (workload.dtype, workload.optimizer) == ("bf16-amp", "AdamW")
+    assert workload.script is not None
+    assert workload.script.own == ["inputs", "optimizer AdamW"]
+    texts = [each.text for each in workload.assumptions]
+    assert "accumulation of 4 batches, from gradient_accumulation_steps = 4" in texts
+    assert "dtype bf16-amp, from autocast" in texts
+
+
+def test_a_script_that_only_samples_gets_a_forward(tmp_path: Path) -> None:
+    text = """
+    model = Net(512).cuda().eval()
+    weights = torch.load("weights.pt")
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert (happened(workload), workload.mode, workload.optimizer) == ("built", "inference", None)
+    assert workload.verdict is not None
+    assert workload.estimate is not None
+    assert workload.estimate.categories.get("gradient", 0) == 0
+
+
+def test_several_optimizers_of_one_model_step_together(tmp_path: Path) -> None:
+    text = """
+    model = Net(512).cuda()
+    first = torch.optim.Adam(model.layers.parameters())
+    second = torch.optim.SGD(model.head.parameters(), momentum=0.9)
+    """
+    estimate = workload_of(run_text(tmp_path, BUILT + text + FAILS)).estimate
+    assert estimate is not None
+    layers, head = 256 * 512 + 512 + 512 * 512 + 512, 512 * 10 + 10
+    assert estimate.categories["optimizer_state"] == pytest.approx(4 * (2 * layers + head), abs=64)
+
+
+def test_a_step_that_cannot_be_taken_is_an_error_that_says_what_was_built(tmp_path: Path) -> None:
+    text = """
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+        def forward(self, x):
+            raise NotImplementedError("no forward")
+    model = Odd().cuda()
+    """
+    checked = run_text(tmp_path, BUILT + text + FAILS)
+    workload = workload_of(checked)
+    assert workload.error is not None
+    assert "FileNotFoundError" in workload.error.message
+    assert "it had built Odd (72 parameters)" in workload.error.message
+    assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
+
+
+def test_a_script_that_has_built_nothing_gets_no_verdict(tmp_path: Path) -> None:
+    text = """
+    tokens = torch.arange(10, device="cuda")
+    raise OSError("no data")
+    """
+    checked = run_text(tmp_path, BUILT + text)
+    workload = workload_of(checked)
+    assert (happened(workload), workload.verdict, exit_status(checked.report)) == ("nothing", None, 2)
+    assert workload.error is not None
+    assert "fits" not in render_text(checked.report, TextStyle())
+
+
+def test_an_evaluation_is_called_one(tmp_path: Path) -> None:
+    text = """
+    model.eval()
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(16, 256, device="cuda"))
+    """
+    checked = run_text(tmp_path, BUILT + MODEL + text)
+    workload = workload_of(checked)
+    assert (happened(workload), workload.error, exit_status(checked.report)) == ("evaluated", None, 0)
+    text = render_text(checked.report, TextStyle())
+    assert re.search(r"needs .* fits\n", text)
+    assert "evaluated only: no training step was taken" in text
+
+
+def test_operations_without_a_module_are_a_result(tmp_path: Path) -> None:
+    text = """
+    a = torch.randn(1024, 1024, device="cuda")
+    print((a @ a).sum())
+    """
+    checked = run_text(tmp_path, BUILT + text)
+    workload = workload_of(checked)
+    assert (happened(workload), workload.error, exit_status(checked.report)) == ("computed", None, 0)
+    assert workload.verdict is not None
+
+
+def test_a_trainer_on_the_cpu_says_so(tmp_path: Path) -> None:
+    text = MODEL.replace(".cuda()", "") + TRAINS.replace('device="cuda"', 'device="cpu"')
+    checked = run_text(tmp_path, BUILT + text)
+    workload = workload_of(checked)
+    assert workload.error is not None
+    assert "2 steps were taken, on the CPU: no model was called on the GPU" in workload.error.message
+    assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
+
+
+def test_every_format_says_that_the_step_is_memlints(tmp_path: Path) -> None:
+    report = run_text(tmp_path, BUILT + MODEL + FAILS).report
+    text = render_text(report, TextStyle())
+    assert re.search(r"train\.py needs .*: would fit, by a step of memlint's own\n", text)
+    assert re.search(r"No such file or directory: 'data/train.pt' at \S*train.py:\d+, before its first step", text)
+    said = "before its first step: the step is memlint's own, and so are its inputs"
+    assert said in text
+    assert "would fit" in render_markdown(report)
+    page = render_page(report)
+    assert "would fit NVIDIA A100" in page
+    for rendered in (text, page, render_markdown(report), render_github(report), render_junit(report)):
+        assert said in html.unescape(rendered)
+    (result,) = json.loads(render_sarif(report))["runs"][0]["results"]
+    assert (result["ruleId"], result["level"]) == ("own-step", "note")
+    assert said in result["message"]["text"]

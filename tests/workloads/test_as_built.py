@@ -1,0 +1,169 @@
+"""Workloads as a script has built them: whole models before parts, inputs as they were given, settings of its step."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from memlint.memory.records import Frame
+from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
+from memlint.targets.script import Ending
+from memlint.workloads.construction.construct import completed_program
+from memlint.workloads.construction.recorded_arguments import dump_arguments, load_arguments
+from memlint.workloads.discover import find_workloads
+
+NETS = """
+class Part(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x):
+        return self.layer(x)
+
+class Net(nn.Module):
+    def __init__(self, args, part):
+        super().__init__()
+        self.part, self.head = part, Part(args.width)
+    def forward(self, x, boxes=None):
+        return self.head(self.part(x)) + sum(each["box"].sum() for each in boxes or ())
+"""
+OTHERS = "\nclass Other(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n        self.layer = nn.Linear(n, 1)\n    def forward(self, x):\n        return self.layer(x)\n"
+
+
+def kind(path: Path, name: str, *arguments: object, **named: object) -> dict[str, object]:
+    """Fields of a class that was built with these arguments."""
+    frame = Frame("/project/train.py", 7, "main")
+    fields = {"module": "model", "qualname": name, "path": str(path), "num_parameters": 9, "frame": frame}
+    return {**fields, "arguments": dump_arguments(arguments, named), "shown": f"{name}(...)"}
+
+
+def asked(*models: BuiltModel, **fields: object) -> Asked:
+    built = Built("train.py --lr 1", Ending("no data"), tuple(models), **fields)  # type: ignore[arg-type]
+    return Asked(built, "train.py --lr 1", ("finetune.py",))
+
+
+def found(path: Path, told: Asked, name: str = "", **overrides: object) -> list:
+    return list(find_workloads(f"{path}{name}", path.parent, overrides=overrides, asked=told).workloads)
+
+
+def test_modules_among_the_arguments_have_their_classes_and_shapes_again_and_what_was_one_tensor_is_one():
+    layer = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 5))
+    layer[1].weight.requires_grad_(False)
+    layer[1].bias = layer[0].bias
+    data = dump_arguments((layer,), {"scale": torch.zeros(4, dtype=torch.float16)})
+    assert data is not None
+    assert len(data) < 4000
+    (again,), named = load_arguments(data)
+    assert [tuple(each.shape) for each in again.state_dict().values()] == [(5, 3), (5,), (5, 5), (5,)]
+    assert again[1].bias is again[0].bias
+    assert not again[1].weight.requires_grad
+    assert named["scale"].dtype is torch.float16
+
+
+def test_a_model_is_built_with_the_arguments_and_inputs_of_the_script(write):
+    path = write(NETS)
+    inputs = (
+        BuiltInput("x", (6, 4), "float32"),
+        *(BuiltInput(f"boxes.{i}.box", (i, 4), "float32") for i in range(6)),
+    )
+    arguments = kind(path, "Net", argparse.Namespace(width=4), nn.Linear(4, 4))
+    told = asked(
+        BuiltModel(**arguments, is_called=True, has_optimizer=True, inputs=inputs),
+        BuiltModel(**kind(path, "Net"), is_copy=True),
+        optimizers=(BuiltOptimizer("SGD", {"momentum": 0.9}, 9), BuiltOptimizer("Adam", {}, 2)),
+        batch=Setting(6, "DataLoader(batch_size=6)"),
+        dtype=Setting("bf16-amp", "autocast"),
+        accumulation=Setting(8, "accum = 8"),
+        criteria=("MSELoss",),
+    )
+    (workload,) = found(path, told)
+    assert (workload.target, workload.batch, workload.dtype) == (f"{path}::Net", 6, "bf16-amp")
+    assert (workload.optimizer, workload.loss, workload.accumulation, workload.copies) == (
+        "sgd-momentum",
+        "MSELoss",
+        8,
+        1,
+    )
+    assert workload.built_by == "as train.py --lr 1 builds it"
+    assert not workload.assumed
+    assert [(each.name, each.shape) for each in workload.inputs] == [("x", ("batch", 4)), ("boxes[].box", (5, 4))]
+    program = completed_program(workload, path.parent, "cpu")
+    program.setup()
+    assert program.accumulation_steps == 2
+    assert not any(each.requires_grad for each in program.copies[0].parameters())
+    program.step()
+    (typed,) = found(path, told, batch=3, dtype="float32", optimizer="adam")
+    assert (typed.batch, typed.dtype, typed.optimizer) == (3, "float32", "adam")
+    assert typed.inputs[0].shape == ("batch", 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "named"),
+    [
+        ((8, 5), 4, (4, "2*batch", 5)),
+        ((5, 4, 3), 4, (4, 5, "batch", 3)),
+        ((2, 3), 4, (2, "batch", 3)),
+    ],
+)
+def test_the_batch_is_where_the_inputs_have_it(write, shape, batch, named):
+    path = write(OTHERS)
+    model = BuiltModel(**kind(path, "Other", shape[-1]), is_called=True, inputs=(BuiltInput("x", shape, "float32"),))
+    (workload,) = found(path, asked(model, batch=Setting(batch, "DataLoader", None)))
+    assert (workload.batch, *workload.inputs[0].shape) == named
+
+
+def test_inputs_that_the_model_does_not_take_alone_are_looked_for_as_ever(write):
+    path = write(OTHERS.replace("self, x", "self, x, flag"))
+    model = BuiltModel(**kind(path, "Other", 4), is_called=True, inputs=(BuiltInput("x", (2, 4), "float32"),))
+    (workload,) = found(path, asked(model))
+    assert workload.inputs is None
+
+
+def test_both_models_of_a_script_that_trains_two_are_found_and_one_that_it_only_uses_is_not(write):
+    path = write(NETS + OTHERS + OTHERS.replace("Other", "Judge"))
+    trained = [BuiltModel(**kind(path, name, 3), has_optimizer=True) for name in ("Other", "Judge")]
+    workloads = found(path, asked(*trained, BuiltModel(**kind(path, "Part", 64))))
+    assert {each.name for each in workloads} == {"Other", "Judge"}
+
+
+def test_a_part_is_offered_only_without_the_whole_and_called_one(write):
+    path, elsewhere = write(NETS), "/project/system.py"
+    part, inner = BuiltClass(**kind(path, "Part", 4)), nn.Linear(4, 4)
+    whole = BuiltModel(**kind(path, "Net", argparse.Namespace(width=4), inner), parts=(part,))
+    system = BuiltModel(
+        **{**kind(path, "System"), "path": elsewhere}, parts=(BuiltClass(**kind(path, "Part", 8)), part)
+    )
+    assert [(each.name, each.built_by[:7]) for each in found(path, asked(whole, system))] == [("Net", "as trai")]
+    (workload,) = found(path, asked(system))
+    assert workload.built_by == "part of System, built by train.py --lr 1"
+    named = replace(whole, qualname="Net")
+    assert [each.name for each in found(path, asked(named), "::Part")] == ["Part"]
+
+
+def test_a_script_that_only_evaluates_says_so(write):
+    path = write(OTHERS)
+    model = BuiltModel(
+        **kind(path, "Other", 4), is_called=True, is_training=False, inputs=(BuiltInput("x", (1, 4), "float32"),)
+    )
+    (workload,) = found(path, asked(model))
+    assert (workload.mode, workload.batch) == ("inference", 1)
+
+
+def test_an_optimizer_that_memlint_does_not_know_is_named(write):
+    path = write(OTHERS)
+    told = asked(BuiltModel(**kind(path, "Other", 4), has_optimizer=True), optimizers=(BuiltOptimizer("Lion"),))
+    (workload,) = found(path, told)
+    assert "optimizer adamw: for Lion" in [each.text for each in workload.found]
+    assert "optimizer" not in workload.assumed
+
+
+def test_what_cannot_be_built_so_is_guessed_as_ever(write):
+    path = write(OTHERS.replace("self, n)", "self, n=6)"))
+    told = asked(BuiltModel(**kind(path, "Other", "no number")))
+    (workload,) = found(path, told)
+    assert not workload.built_by
