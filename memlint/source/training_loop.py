@@ -171,7 +171,7 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
 
 
 def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
-    """Return the sizes anywhere in a config of the project; empty if the path is not that of a config."""
+    """Return the sizes and the optimizer anywhere in a config of the project; empty if the path is not that of one."""
     settings: dict[str, LoopSetting] = {}
     path, values = project.files.config(path_text) or (Path(), {})
     for mapping in _for_training(values):
@@ -182,7 +182,19 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
                 place, line = project.files.place_of(path, str(name))
                 size = max(value // max(parts, 1), 1)
                 settings.setdefault(key, LoopSetting(key, size, f"{name}: {value}", str(place), line))
+            elif "optim" in str(name) and isinstance(value, Mapping) and (kind := _optimizer_in(value)):
+                place, line = project.files.place_of(path, str(name))
+                text = f"{name}: {OPTIMIZERS[kind]}"
+                momentum = "-momentum" if kind == "SGD" and value.get("momentum") else ""
+                found = LoopSetting("optimizer", f"{OPTIMIZERS[kind]}{momentum}", text, str(place), line)
+                settings.setdefault("optimizer", found)
     return settings
+
+
+def _optimizer_in(mapping: Mapping[str, Any]) -> str:
+    """Return the class of torch.optim that a mapping of a config names; empty without one."""
+    names = (str(mapping.get(key, "")).rpartition(".")[2] for key in ("_target_", "class_path", "type", "name"))
+    return next((name for name in names if name in OPTIMIZERS), "")
 
 
 def _for_training(value: object) -> Iterator[Mapping[str, Any]]:

@@ -83,6 +83,8 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"Put {error.filename} there, or give the model an argument with which it reads no file."
+    if name := unset_variable(error):
+        return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
     return ""
 
 

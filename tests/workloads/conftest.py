@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.accelerator import preexisting_tensors
-from memlint.workloads import availability
+from memlint.workloads import availability, placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,3 +47,13 @@ def no_gpu_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget which GPU an analysis in this process was of, and what files made on it."""
     monkeypatch.setattr(availability, "_simulated", None)
     preexisting_tensors.forget()
+
+
+@pytest.fixture(autouse=True)
+def no_placeholders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget which packages a test lacked."""
+    monkeypatch.setattr(placeholders, "_finder", placeholders._Finder())
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name in [name for name, module in sys.modules.items() if isinstance(module, placeholders._Module)]:
+        del sys.modules[name]

@@ -146,3 +146,30 @@ def test_a_config_for_training_comes_before_one_for_evaluation(project, tmp_path
     path = project({"a_eval.yaml": "Head: {width: 4}\n", "base.yaml": "Head: {width: 8}\n"})
     (workload,) = find_workloads(f"{path}::Head", tmp_path).workloads
     assert workload.arguments == {"width": 8}
+
+
+@pytest.mark.parametrize(
+    ("config", "optimizer"),
+    [
+        ("model: {type: Head, width: 8}\noptimizer: {type: RMSprop, lr: 0.1}\n", "rmsprop"),
+        (
+            "model: {class_path: model.Head, init_args: {width: 8}}\noptim: {class_path: torch.optim.Adagrad}\n",
+            "adagrad",
+        ),
+        ("Head: {width: 8}\noptimizer: {name: SGD, momentum: 0.9}\n", "sgd-momentum"),
+        ("Head: {width: 8}\noptimizer: {name: Mystery}\n", "adamw"),
+    ],
+)
+def test_the_optimizer_of_a_config_is_that_of_the_step(project, tmp_path, config, optimizer):
+    (workload,) = find_workloads(f"{project({'net.yaml': config})}::Head", tmp_path).workloads
+    assert workload.optimizer == optimizer
+
+
+def test_the_width_that_a_config_gives_a_class_is_no_size_of_images(project, tmp_path):
+    path = project({"net.yaml": "Wide: {input_size: 784}\n"})
+    path.write_text(
+        path.read_text() + "class Wide(nn.Module):\n    def __init__(self, input_size):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(input_size, 4)\n    def forward(self, x): return self.layer(x)\n"
+    )
+    (workload,) = find_workloads(f"{path}::Wide", tmp_path).workloads
+    assert workload.sizes == {}

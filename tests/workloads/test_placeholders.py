@@ -22,16 +22,6 @@ class Net(nn.Module):
 """
 
 
-@pytest.fixture(autouse=True)
-def no_placeholders(monkeypatch):
-    finder = placeholders._Finder()
-    monkeypatch.setattr(placeholders, "_finder", finder)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    yield
-    for name in [name for name, module in sys.modules.items() if isinstance(module, placeholders._Module)]:
-        del sys.modules[name]
-
-
 def names(path):
     return [workload.name for workload in find_workloads(str(path), path.parent).workloads]
 

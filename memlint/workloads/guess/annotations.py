@@ -15,7 +15,7 @@ _BETWEEN = r"(?:\s*[,*]\s*|\s+x\s+)"
 _DOCUMENTED = rf"\b%s\b[^\n()\[\]]{{0,60}}(?:\n\s*)?[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:{_BETWEEN}\w+)+)\s*[)\]]"
 """The name of an input, at most a few words, and its sizes, of which the first is the batch."""
 _INTEGERS = ("Int", "UInt", "Integer")
-_CHANNELS = frozenset({"c", "channel", "channels", "in_channels"})
+_CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
 _SIDES = frozenset({"h", "w", "height", "width"})
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
@@ -60,10 +60,11 @@ def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) 
         return spec.shape[place]
     if place == rank - 1 and spec.dtype == "float32" and isinstance(spec.shape[-1], int):
         return spec.shape[-1]  # what the first layer takes
-    if name.lower() in _CHANNELS:
+    words = {name.lower(), *(word for word in name.lower().split("_") if len(word) > 1)}
+    if not _CHANNELS.isdisjoint(words):
         return sizes.channels or 3
     if name.lower() in _SIDES:
         return (sizes.image_size or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))[name.lower().startswith("w")]
-    if not _LENGTHS.isdisjoint({name.lower(), *name.lower().split("_")}):
+    if not _LENGTHS.isdisjoint(words):
         return sizes.length or DEFAULT_LENGTH
     return BATCH if rank == 1 else sizes.width or sizes.channels or 16

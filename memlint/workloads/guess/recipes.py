@@ -156,6 +156,9 @@ class Recipes:
         for each in self._loop(recipe).values():
             if each.key == "global_batch":
                 continue
+            is_own = each.text.partition(":")[0] in recipe.arguments
+            if each.key in _SIZES and is_own and recipe.site is not None and each.path == recipe.site.path:
+                continue  # the class says itself what its `input_size` is
             if each.key in _SIZES:
                 sizes[each.key] = each.value
             elif each.key == "loss":
