@@ -44,9 +44,7 @@ class Project:
         self._imports = ImportReader(root if cache else None)
         self._imported: dict[tuple[object, ...], tuple[Path, ...]] = {}
 
-    def parts(
-        self, files: Iterable[Path], modules: Iterable[str] = (), *, to_the_end: bool = False
-    ) -> ProgramFiles:
+    def parts(self, files: Iterable[Path], modules: Iterable[str] = (), *, to_the_end: bool = False) -> ProgramFiles:
         """Find the files of a program that begins with `files` and `modules`.
 
         Where it is undecided the others are only looked for if it goes `to_the_end`.

@@ -39,6 +39,8 @@ def of_another_version(error: BaseException) -> str:
     if file is None:
         return ""
     for package in dict.fromkeys(_packages_of(error)):
+        if package == "torch" and not isinstance(error, AttributeError | ImportError):
+            continue  # its functions raise the others for wrong inputs
         distribution = distribution_of(package)
         with suppress(PackageNotFoundError):
             installed = version(distribution)

@@ -69,14 +69,12 @@ def of_environment(error: BaseException) -> str:
     """
     if name := missing_package(error):
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
-    if name := unset_variable(error):
-        return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
-    if of_version := of_another_version(error):
-        return of_version
     if isinstance(error, NameError):
         return absent(error)
     if isinstance(error, ImportError) and error.name:
-        return f"Another version of {error.name.partition('.')[0]} has it: install the one that the project asks for."
+        package = error.name.partition(".")[0]
+        asked = f"Another version of {package} has it: install the one that the project asks for."
+        return of_another_version(error) or asked
     operator = _OPERATOR.search(text_of(error))
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
@@ -90,10 +88,8 @@ def of_environment(error: BaseException) -> str:
 
 def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
-    if of_it := of_environment(error):
+    if of_it := of_environment(error) or plugins.hint_for(error) or of_another_version(error):
         return of_it
-    if of_plugin := plugins.hint_for(error):
-        return of_plugin
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):

@@ -330,7 +330,9 @@ def test_data_sets_of_files_that_are_missing(tmp_path):
     ran = run(tmp_path / "p", script, fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == [*["True 512 512"] * 3, "['text']", "(500, 375) 0"]
-    ran = run(tmp_path / "p", "from datasets import load_dataset\nload_dataset('json', data_files='data/train.jsonl')\n")
+    ran = run(
+        tmp_path / "p", "from datasets import load_dataset\nload_dataset('json', data_files='data/train.jsonl')\n"
+    )
     assert f"{tmp_path}/p/train.py:2 wants the data set 'json', which is not on this machine" in ran.error
     assert "--fake-data" in ran.error
 
@@ -371,7 +373,10 @@ def test_folders_of_other_files_and_readers_of_timm(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["7 latents/class 0/0.npy uint16", "10000 (500, 375) 1"]
     ran = run(tmp_path / "p", "from timm.data import create_dataset\ncreate_dataset('', root='photos')\n")
-    assert f"{tmp_path}/p/train.py:2 wants images in photos, which are not there: put them there, or add --fake" in ran.error
+    assert (
+        f"{tmp_path}/p/train.py:2 wants images in photos, which are not there: put them there, or add --fake"
+        in ran.error
+    )
 
 
 @needs("requests", "torchvision")
@@ -393,7 +398,9 @@ def test_downloads(tmp_path):
     assert ran.stdout.splitlines() == ["True True", "True", "0"]
     assert ran.assumptions["https://example.org/input.txt is not downloaded"] == 4
     ran = run(tmp_path / "p", "import requests\nrequests.get('https://example.org/input.txt')\n")
-    assert f"{tmp_path}/p/train.py:2 downloads https://example.org/input.txt: download it once before, or add" in ran.error
+    assert (
+        f"{tmp_path}/p/train.py:2 downloads https://example.org/input.txt: download it once before, or add" in ran.error
+    )
 
 
 @needs("huggingface_hub")

@@ -245,7 +245,9 @@ def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, 
     workload = workload_of(checked)
     assert workload.error is not None
     assert reason in workload.error.message
-    assert ("the time limit does not suffice for steps of memlint's own" in workload.error.message) is (slow == "forward")
+    assert ("the time limit does not suffice for steps of memlint's own" in workload.error.message) is (
+        slow == "forward"
+    )
     assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
 
 

@@ -346,6 +346,7 @@ class OneProcessIterator(dataloader._SingleProcessDataLoaderIter):
     def _next_data(self) -> Any:
         return self.next_batch()
 
+
 # --- What a training loop makes
 
 Loss = loss._Loss
