@@ -29,6 +29,7 @@ from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
+from memlint.script.loop_text import LoopText
 from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
@@ -306,13 +307,18 @@ class Construction:
             self._model(root, trained, is_last_of_several=kinds.count(kind) > 1)
             for root, kind in zip(roots, kinds, strict=True)
         )
+        dtype, loop = self.dtype(roots[0] if roots else None), LoopText(self._script)
+        is_called = any(each.is_called for each in models)
+        if models and not is_called and (dtype is None or dtype.source == PARAMETERS):
+            dtype = loop.setting("dtype") or dtype
         return Built(
             command=self._script.command,
             ending=ending,
             models=models,
             optimizers=tuple(map(_optimizer, self.optimizers)),
+            stated_optimizer=loop.setting("optimizer") if models and not self.optimizers else None,
             batch=self.batch(),
-            dtype=self.dtype(roots[0] if roots else None),
+            dtype=dtype,
             accumulation=self.accumulation(),
             criteria=self.criteria(),
             sizes=sizes_of(self.values),

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +24,12 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
-from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
-from memlint.memory.records import Assumption, Frame, Phase
+from memlint.memory.records import Assumption, Phase
 from memlint.script.construction import PARAMETERS, unwrapped
+from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
-from memlint.source.training_loop import LoopSetting, loop_of_files
-from memlint.targets.built import Setting
 from memlint.targets.workload import DEFAULT_BATCH, Workload
 from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
@@ -46,6 +42,7 @@ from memlint.workloads.user_errors import describe
 if TYPE_CHECKING:
     from memlint.script.ending import End
     from memlint.script.recorder import ScriptRecorder
+    from memlint.targets.built import Setting
     from memlint.targets.script import Ending, Script
 
 _SECONDS_WHEN_STOPPED = 24.0
@@ -106,7 +103,9 @@ def take_own_step(
         if failure or tried is None:
             return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=failure)
         with patched([(recorder, "end", lambda _ending: None), (recorder, "keep", lambda: None)]):
+            was_training = plan.root.training
             program = plan.taken(tried, lambda: 1 if end.is_urgent else recorder.script.steps)
+            plan.root.train(was_training)
         recorder.batch = plan.workload.batch
         own = ("inputs", *(["loss"] if program.has_invented_loss else []), *plan.own)
         known = (*plan.assumptions, *tried.assumptions, *program.assumptions)
@@ -169,7 +168,7 @@ class _Plan:
         notes: list[Assumption] = []
         if mode == "train" and calls_training_step(model):
             notes.append(assumption(model))
-        loop = _Loop(recorder)
+        loop = LoopText(script)
         optimizer, own = _optimizer(recorder, root, mode, loop)
         batch = construction.batch() or loop.setting("batch")
         dtype, accumulation = construction.dtype(root), construction.accumulation()
@@ -243,42 +242,6 @@ class _Plan:
         )
 
 
-class _Loop:
-    """The training loop as the text of the script and of the project's files that it imported has it."""
-
-    def __init__(self, recorder: ScriptRecorder) -> None:
-        main = [recorder.script.path] if recorder.script.path else []
-        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        own = (file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file))
-        self._paths = [Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own))]
-        self._used: list[str] = []
-
-    @cached_property
-    def _settings(self) -> dict[str, LoopSetting]:
-        return loop_of_files(self._paths)
-
-    def setting(self, name: str) -> Setting | None:
-        """Return a setting of the loop, which counts as used; None if the text does not decide it."""
-        stated = self._settings.get(name)
-        if stated is None:
-            return None
-        self._used.append(name)
-        value = stated.value if isinstance(stated.value, int) else str(stated.value)
-        return Setting(value, stated.text, Frame(stated.path, stated.line, ""), is_sure=False)
-
-    def sizes(self) -> dict[str, object]:
-        """Return the sizes of images and texts."""
-        return {name: each.value for name, each in self._settings.items() if type(each.value) is int}
-
-    def used(self) -> list[Assumption]:
-        """Return what the text said of the optimizer and the loss, where it was needed."""
-        return [
-            Assumption(f"{name} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True)
-            for name, each in self._settings.items()
-            if name in self._used and name in ("optimizer", "loss")
-        ]
-
-
 class _Together:
     """Optimizers of one model as one: they step one after the other."""
 
@@ -298,7 +261,7 @@ class _Together:
 
 
 def _optimizer(
-    recorder: ScriptRecorder, root: nn.Module, mode: Mode, loop: _Loop
+    recorder: ScriptRecorder, root: nn.Module, mode: Mode, loop: LoopText
 ) -> tuple[OptimizerFactory | None, tuple[str, ...]]:
     """Return the optimizer of the model, and its name if it is memlint's: of the kind that the loop's text names."""
     if mode == "inference":

@@ -101,6 +101,8 @@ class Built:
     models: tuple[BuiltModel, ...] = ()
     """Trained ones first, then the largest."""
     optimizers: tuple[BuiltOptimizer, ...] = ()
+    stated_optimizer: Setting | None = None
+    """The name of the optimizer, as a Workload has it, in the text of the loop; only where the script has made none."""
     batch: Setting | None = None
     """Items per batch: of the training loader if there is one, else by the name of an argument or a config's value."""
     dtype: Setting | None = None

@@ -67,6 +67,10 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         changed["optimizer"] = known or workload.optimizer
         text = f"optimizer {known}: {leading.name}" if known else f"optimizer {workload.optimizer}: for {leading.name}"
         assumptions.append(Assumption(text, None, found=known is not None))
+    elif built.stated_optimizer is not None and "optimizer" in workload.assumed and workload.mode == "train":
+        changed["optimizer"] = str(built.stated_optimizer.value)
+        text = f"optimizer {built.stated_optimizer.value}: {built.stated_optimizer.source}"
+        assumptions.append(Assumption(text, built.stated_optimizer.frame, found=True))
     if built.accumulation is not None:
         changed["accumulation"] = int(built.accumulation.value)
         assumptions.append(

@@ -7,7 +7,7 @@ import json
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,11 +19,16 @@ from memlint.report.formats.sarif import render_sarif
 from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
-from tests.script.running import run_text
+from tests.script import running
 
 if TYPE_CHECKING:
     from memlint.commands.check.command import Checked
     from memlint.report.model import Workload
+
+def run_text(folder: Path, text: str, *arguments: str, **fields: Any) -> Checked:
+    """Run a script without making up its data."""
+    return running.run_text(folder, text, *arguments, **{"fake_data": False, **fields})
+
 
 BUILT = """
     import argparse, os, sys, time
@@ -175,7 +180,7 @@ def test_the_text_of_the_loop_decides_what_was_not_reached(tmp_path: Path) -> No
     text = """
     from trainer import fit
     model = Net(512)
-    model.load_state_dict(torch.load("pretrained.pt"))
+    model.load_state_dict(open("weights.txt"))
     fit(model.cuda(), DataLoader(TensorDataset(torch.zeros(64, 256), torch.zeros(64)), batch_size=6))
     """
     workload = workload_of(run_text(tmp_path, BUILT.replace("    criterion = nn.CrossEntropyLoss()\n", "") + text))
@@ -222,7 +227,7 @@ def test_a_model_that_its_constructor_did_not_finish_gets_no_step(tmp_path: Path
     class Tokenizer(Net):
         def __init__(self):
             super().__init__(64)
-            self.load_state_dict(torch.load("tokenizer.pt"))
+            self.load_state_dict(open("tokenizer.txt"))
     tokenizer = Tokenizer()
     """
     workload = workload_of(run_text(tmp_path, BUILT + text))
@@ -254,7 +259,7 @@ def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, 
 def test_a_frozen_part_of_what_would_be_trained_gets_no_step(tmp_path: Path) -> None:
     text = """
     features = Net(64).cuda().eval().requires_grad_(False)
-    weights = torch.load("features.pt")
+    weights = open("features.txt")
     model = Net(4096).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     """

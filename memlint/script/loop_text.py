@@ -1,0 +1,53 @@
+"""The text of a training loop, for what a script that ended early has not made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.base.ownership import is_users
+from memlint.memory.records import Assumption, Frame
+from memlint.source.training_loop import LoopSetting, loop_of_files
+from memlint.targets.built import Setting
+
+if TYPE_CHECKING:
+    from memlint.targets.script import Script
+
+
+class LoopText:
+    """The training loop as the text of the script and of the project's files that it imported has it."""
+
+    def __init__(self, script: Script) -> None:
+        main = [script.path] if script.path else []
+        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        own = (file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file))
+        self._paths = [Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own))]
+        self._used: list[str] = []
+
+    @cached_property
+    def _settings(self) -> dict[str, LoopSetting]:
+        return loop_of_files(self._paths)
+
+    def setting(self, name: str) -> Setting | None:
+        """Return a setting of the loop, which counts as used; None if the text does not decide it."""
+        stated = self._settings.get(name)
+        if stated is None:
+            return None
+        self._used.append(name)
+        value = stated.value if isinstance(stated.value, int) else str(stated.value)
+        return Setting(value, stated.text, Frame(stated.path, stated.line, ""), is_sure=False)
+
+    def sizes(self) -> dict[str, object]:
+        """Return the sizes of images and texts."""
+        return {name: each.value for name, each in self._settings.items() if type(each.value) is int}
+
+    def used(self) -> list[Assumption]:
+        """Return what the text said of the optimizer and the loss, where it was needed."""
+        return [
+            Assumption(f"{name} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True)
+            for name, each in self._settings.items()
+            if name in self._used and name in ("optimizer", "loss")
+        ]
