@@ -63,7 +63,16 @@ def patches(running: Simulated) -> list[Patch]:
             return device
         return placement.device_of(tensor) if is_stored(tensor) else shown
 
+    text_of_stored = torch.Tensor.__repr__
+
+    def text(tensor: torch.Tensor, **options: Any) -> str:
+        """Describe a fake without its values: PyTorch writes it into its logs."""
+        if is_stored(tensor):
+            return text_of_stored(tensor, **options)
+        return f"{type(tensor).__name__}(size={tuple(tensor.shape)}, dtype={tensor.dtype})"
+
     return [
+        (torch.Tensor, "__repr__", text),
         (compiled, CONVOLUTION_FORMAT, _convolution_format),
         (FakeTensor, NORMALIZE, staticmethod(normalized)),
         (FakeTensor, "device", property(device_shown_of_fake)),
