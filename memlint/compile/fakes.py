@@ -1,5 +1,6 @@
 """Devices of fakes: the virtual device for C++, which has a guard for it, and the program's device for Python."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,7 +64,16 @@ def patches(running: Simulated) -> list[Patch]:
             return device
         return placement.device_of(tensor) if is_stored(tensor) else shown
 
+    text_of_stored: Callable[..., str] = torch.Tensor.__repr__
+
+    def text(tensor: torch.Tensor, **options: Any) -> str:
+        """Describe a fake without its values: PyTorch writes it into its logs."""
+        if is_stored(tensor):
+            return text_of_stored(tensor, **options)
+        return f"{type(tensor).__name__}(size={tuple(tensor.shape)}, dtype={tensor.dtype})"
+
     return [
+        (torch.Tensor, "__repr__", text),
         (compiled, CONVOLUTION_FORMAT, _convolution_format),
         (FakeTensor, NORMALIZE, staticmethod(normalized)),
         (FakeTensor, "device", property(device_shown_of_fake)),

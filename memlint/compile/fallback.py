@@ -21,7 +21,9 @@ def not_compiled(error: BaseException) -> Assumption:
     """Return the assumption that the step runs eagerly, because of `error`."""
     links = list(chain(error))
     own = [link for link in links if not isinstance(link, MemlintError)] or links
-    cause = next((link for link in own if getattr(link, "inner_exception", None) is None), own[0])
+    cause = own[0]
+    while isinstance(inner := getattr(cause, "inner_exception", None), BaseException):
+        cause = inner
     first = next(iter(text_of(cause).strip().splitlines()), "")
     reason = f"{type(cause).__name__}: {first}" if first else type(cause).__name__
     reason = reason if len(reason) <= _MOST else f"{reason[: _MOST - 3]}..."

@@ -37,7 +37,7 @@ def _rename_in(node: fx.Node, renamed: Callable[[Any], Any]) -> bool:
     kwargs = map_aggregate(node.kwargs, renamed)
     if (args, kwargs) == (node.args, node.kwargs):
         return False
-    node.args, node.kwargs = args, kwargs  # type: ignore[assignment]  # of the same structure
+    node.args, node.kwargs = args, kwargs
     return True
 
 

@@ -145,8 +145,9 @@ class _Generator(torch.Generator):
         """Return it."""
         return self
 
-    def graphsafe_set_state(self, _state: Any) -> None:
-        """Do nothing."""
+    def graphsafe_set_state(self, _state: Any) -> Any:
+        """Return it, with nothing done."""
+        return self
 
 
 @run_with_state.py_impl(DispatchKey.PrivateUse1)  # type: ignore[untyped-decorator]

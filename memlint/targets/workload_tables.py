@@ -90,7 +90,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         )
     if "context" in table:
         table = {**table, "context": _context(table["context"], where)}
-    plain = ("mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "compile")
+    plain: tuple[str, ...] = ("mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "compile")
     plain += ("strategy", "world_size", "rank")
     values = {key: table[key] for key in plain if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}

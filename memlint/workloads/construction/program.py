@@ -141,7 +141,8 @@ class Program:
         is_replicated = strategy is not None and not strategy.cuts
         self.called = wrapping.replicated(self.model, self.device) if is_replicated else self.model
         if workload.compile == "on":
-            self.called = torch.compile(self.called)
+            compiled: Any = torch.compile(self.called)
+            self.called = compiled
         if self.workload.mode == "train":
             if built.optimizer is not None:
                 self.optimizer = self._made_optimizer(self.model, built.optimizer)
