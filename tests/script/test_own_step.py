@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from memlint.commands.check.command import Checked
     from memlint.report.model import Workload
 
+
 def run_text(folder: Path, text: str, *arguments: str, **fields: Any) -> Checked:
     """Run a script without making up its data."""
     return running.run_text(folder, text, *arguments, **{"fake_data": False, **fields})
