@@ -32,6 +32,7 @@ REFUSED = {
     **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),
     **dict.fromkeys(("--fix", "--unsafe-fixes", "--diff"), "Files are corrected by memlint check --fix FILE."),
     "--no-cache": "Leave it out: nothing of a script is kept, it runs every time.",
+    "--no-scripts": "Leave it out: it keeps `memlint check` from running scripts.",
     "--no-exec": "Source rules look at the script without running it: memlint check --no-exec FILE.",
     **dict.fromkeys(("--affected", "--force-exclude"), _OF_FILES),
     "--init": 'Declare it so that check, diff and comment run it: [[tool.memlint.workload]] with script = "train.py" '

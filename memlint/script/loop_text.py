@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.ownership import is_users
+from memlint.config import find_settings
 from memlint.memory.records import Assumption, Frame
 from memlint.source.training_loop import LoopSetting, loop_of_files
 from memlint.targets.built import Setting
@@ -22,14 +23,17 @@ class LoopText:
 
     def __init__(self, script: Script) -> None:
         main = [script.path] if script.path else []
+        _settings, root = find_settings(Path(os.path.realpath(script.path or os.curdir)).parent)
+        self._root = root if script.path else Path.cwd()
         files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         own = (file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file))
-        self._paths = [Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own))]
+        paths = (Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own)))
+        self._paths = [path for path in paths if path.is_relative_to(self._root)]
         self._used: list[str] = []
 
     @cached_property
     def _settings(self) -> dict[str, LoopSetting]:
-        return loop_of_files(self._paths)
+        return loop_of_files(self._paths, self._root)
 
     def setting(self, name: str) -> Setting | None:
         """Return a setting of the loop, which counts as used; None if the text does not decide it."""

@@ -1,7 +1,6 @@
 """Settings of a step in a project's own training loop: batch, image and text sizes, optimizer, loss, dtype."""
 
 import ast
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -118,15 +117,14 @@ def batch_of(settings: Mapping[str, LoopSetting]) -> LoopSetting | None:
     return None if batch is None else batch._replace(key="batch")
 
 
-def loop_of_files(paths: Sequence[Path]) -> dict[str, LoopSetting]:
-    """Return the settings on which those of `paths` agree that train; the first file, a script, decides alone."""
+def loop_of_files(paths: Sequence[Path], root: Path) -> dict[str, LoopSetting]:
+    """Return the settings on which those of `paths` below `root` agree that train; the first file decides alone."""
     sources = []
     for path in paths:
         with suppress(Unreadable):
             sources.append(Source.read(path))
     if not sources:
         return {}
-    root = Path(os.path.commonpath([Path(each.path).parent for each in sources]))
     project = Project(ProjectFiles(root, paths[0]))
     of_each = [_in_source(each, project) for each in sources if is_training(each)]
     settings: dict[str, LoopSetting] = {}

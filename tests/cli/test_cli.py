@@ -131,7 +131,7 @@ def test_options_reach_the_analysis_over_the_configuration(project):
         "t4",
         "inference",
     )
-    assert settings["budget"]["*"]["max"] == 24 * 2**30
+    assert settings["budget"]["*"]["max"] == f"{24 * 2**30}B"
 
 
 def test_a_directory_is_asked_only_for_what_is_declared(project):

@@ -54,7 +54,7 @@ def main():
     model = Net(args).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 """
-ENDS = "    open(args.data + '/labels.bin').read()\n"
+ENDS = "    raise RuntimeError('no labels in ' + args.data)\n"
 STEPS = """
     ema = copy.deepcopy(model)
     open("log.txt", "w").write("begun")
@@ -83,6 +83,7 @@ def project(tmp_path: Path) -> Path:
 def checked(folder: Path, *arguments: str) -> dict[str, Any]:
     """The only Workload of a check."""
     done = memlint(folder, "check", "--no-sweep", "--output-format", "json", *(arguments or ("model.py",)))
+    assert done.stdout, done.stderr
     (workload,) = json.loads(done.stdout)["workloads"]
     return dict(workload)
 

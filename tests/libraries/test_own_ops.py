@@ -70,8 +70,10 @@ def test_a_library_of_ops_that_does_not_load_says_what_to_write(tmp_path):
 
 def test_an_extension_that_is_not_built_says_what_to_write(tmp_path):
     (tmp_path / "fused_ops.cu").touch()
-    (workload,) = run_text(tmp_path, "import torch\nimport fused_ops\n").report.workloads
-    assert "No module named 'fused_ops'" in workload.error.message
+    (workload,) = run_text(
+        tmp_path, "import torch\nimport fused_ops\nfused_ops.forward(torch.ones(2))\n"
+    ).report.workloads
+    assert "fused_ops.forward is used, but fused_ops is not available" in workload.error.message
     assert "fused_ops.cu" in workload.error.hint
     assert 'memlint.op("fused_ops.FUNCTION", shapes=' in workload.error.hint
 

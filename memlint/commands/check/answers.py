@@ -86,7 +86,9 @@ def answers_of_workers(
     workloads += [_unspeakable(request) for request, _ in requests if not _is_text(request)]
     requests = [(request, rules) for request, rules in requests if _is_text(request)]
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
-    own = with_scripts_asked([request for request, _ in requests], on_wait, cache=options.cache)
+    own = [request for request, _ in requests]
+    if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
+        own = with_scripts_asked(own, on_wait, cache=options.cache)
     answers = _answers(own, look, on_wait, cache=options.cache)
     of_files = [(request, rules) for request, rules in all_requests if _is_file(request)]
     requests += of_files
