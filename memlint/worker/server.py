@@ -22,6 +22,7 @@ def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
     watch = Watch(Path(place))
     sys.dont_write_bytecode = not bytecode
     importlib.import_module("memlint.worker.protocol")
+    importlib.import_module("pydantic.dataclasses")  # which the first Request of a process loads
     for child in children:
         importlib.import_module(child).preload()
     watch.paused = True
