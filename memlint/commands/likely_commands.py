@@ -1,4 +1,4 @@
-"""What to type where a model cannot be analysed: the command that most likely runs what the file defines."""
+"""The command to type where a model cannot be analysed: it most likely runs the classes that the file defines."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

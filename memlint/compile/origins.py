@@ -21,7 +21,7 @@ _STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class Origin(NamedTuple):
-    """Where a buffer of compiled code comes from."""
+    """The origin of a buffer of compiled code."""
 
     kernel: str
     """Name of the generated kernel that runs there; empty if none does."""

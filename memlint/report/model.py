@@ -549,7 +549,7 @@ class Script(Record):
     ending: str
     """Why the run was over."""
     stop: Annotated[Error | None, Field(exclude_if=lambda error: error is None)] = None
-    """What ended a script that had built a model before its first step, where memlint then took one."""
+    """The error that ended a script between its model and its first step, where memlint then took one."""
     own: Annotated[Several[str], Field(exclude_if=lambda parts: not parts)] = []
     """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
     not_reached: Several[PhaseName] = []

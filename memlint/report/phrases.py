@@ -42,7 +42,7 @@ _HAPPENED = {
     "generated": "generated only: no training step was taken",
     "computed": "operations alone: no model was called",
 }
-"""What a script did that took no step, in words."""
+"""Descriptions of scripts that took no step."""
 CAUSES = {"context": "CUDA context", "cache": "cache", "workspaces": "workspaces"}
 """Why the peak of `device` is an interval, in words."""
 _WIDE = 0.1

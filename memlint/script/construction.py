@@ -78,7 +78,7 @@ class _Loader(NamedTuple):
 
 
 class Construction:
-    """What a script has built so far."""
+    """Everything that a script has built so far."""
 
     def __init__(self, script: Script) -> None:
         self._script = script

@@ -42,7 +42,7 @@ _KINDS = {
     ".tsv": "table",
     ".txt": "text",
 }
-"""What files hold by the ends of their names."""
+"""Contents of files by the ends of their names."""
 PLAIN = frozenset(("record", "lines", "json", "table", "parquet", "text"))
 """Kinds of files that need not be data: settings and lists have such names, too."""
 RECORD = b"memlint: a record that is not here\n"

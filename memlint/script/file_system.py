@@ -55,7 +55,7 @@ def _guarded(function: Function) -> Function:
 
 
 class Missing(Protocol):
-    """What is told about files and folders that are not there."""
+    """The interface that is told about files and folders that are not there."""
 
     def make(self, place: str, error: OSError | None) -> bool:
         """Return True if a file was made at `place`, which is opened for reading."""
@@ -74,7 +74,7 @@ class FileSystem:
         """All methods see and change `overlay`."""
         self.overlay = overlay
         self.missing: Missing | None = None
-        """What is told about files that are not there, and may make them."""
+        """The interface that is told about files that are not there, and may make them."""
 
     # --- paths
 

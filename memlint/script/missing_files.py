@@ -51,7 +51,7 @@ _READERS = {
     "pickle": "record",
     "torch": "record",
 }
-"""What a module reads from a file whose name says nothing."""
+"""The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
     (*_READERS, "polars", "pycocotools", "torchvision", "torchaudio", "datasets", "sklearn", "h5py", "orjson")
 )

@@ -51,7 +51,7 @@ class _Loop(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What was seen of a loop."""
+    """The observations of a loop."""
 
     first: int
     began: float

@@ -66,7 +66,7 @@ class Writes:
         self.files = files
         """The files as the script sees them; None if it writes in place."""
         self.made = Path(f"{self._scratch}-made")
-        """Where files are stored that memlint makes for the script."""
+        """The folder of files that memlint makes for the script."""
         self.confinement = confinement
         """Names what the kernel refuses to writers outside Python, and to other processes."""
 

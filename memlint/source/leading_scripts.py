@@ -151,7 +151,7 @@ class LeadingScripts:
         return sum(f'"{each}"' not in text and f"'{each}'" not in text for each in options)
 
     def _num_unusual(self, command: TypedCommand) -> int:
-        """Of the many commands in shell scripts: the number of options with another value than the script's default."""
+        """The number of options with another value than the script's default, for the many commands in shell scripts."""
         if command.document is None or command.document.suffix != ".sh":
             return 0
         if command.script not in self._defaults:

@@ -93,7 +93,7 @@ class BuiltOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a script has built when it is over or stopped."""
+    """Everything that a script has built when it is over or stopped."""
 
     command: str
     """The script as the user typed it: `train.py --epochs 3`."""

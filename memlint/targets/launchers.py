@@ -31,7 +31,7 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a command line starts."""
+    """The program that a command line starts."""
 
     path: str = ""
     """The script as typed; empty for a module."""

@@ -292,7 +292,7 @@ call_module: Callable[..., Any] = torch.nn.Module._wrapped_call_impl
 CALL_COMPILED = "_compiled_call_impl"
 """Name of the attribute of a module with what takes the place of `call_uncompiled`."""
 call_uncompiled: Attribute = attrgetter("_call_impl")
-"""What a module's call does if it is not compiled."""
+"""The function that a module's call runs if it is not compiled."""
 LoadedKeys: Any = module._IncompatibleKeys
 """The type that `load_state_dict` returns: missing and unexpected keys."""
 forward_hooks: Callable[[Any], dict[int, Any]] = attrgetter("_forward_hooks")

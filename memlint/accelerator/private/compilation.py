@@ -38,7 +38,7 @@ compile_metrics: Any = utils
 dynamo_config: Any = _dynamo_config
 """Settings of TorchDynamo."""
 Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
-"""What a compilation raises that fails; what it does not support is no failure, and runs eagerly."""
+"""The exception of a compilation that fails; code that it does not support is no failure, and runs eagerly."""
 HookTypes = Hooks
 """Functions that Dynamo calls on the way, among them the filter of guards."""
 reset: Callable[[], None] = forget
@@ -50,7 +50,7 @@ is_left_out: Callable[[Any], bool] = trace_rules.check
 in_frame_of_its_own: Callable[[Any], Any] = external_utils.wrap_inline
 """Puts a frame around a function that Dynamo does not leave out."""
 CudaInterface: Any = device_interface.CudaInterface
-"""What Dynamo and Inductor ask about CUDA."""
+"""The questions of Dynamo and Inductor about CUDA."""
 interfaces: dict[str, Any] = device_interface.device_interfaces
 """All such interfaces by device."""
 interface_of: Callable[[str], Any] = device_interface.get_interface_for_device
