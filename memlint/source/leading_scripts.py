@@ -151,7 +151,7 @@ class LeadingScripts:
         return sum(f'"{each}"' not in text and f"'{each}'" not in text for each in options)
 
     def _num_unusual(self, command: TypedCommand) -> int:
-        """The number of options with another value than the script's default, for the many commands in shell scripts."""
+        """The number of options with another value than the script's default: shell scripts have many commands."""
         if command.document is None or command.document.suffix != ".sh":
             return 0
         if command.script not in self._defaults:
