@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from memlint.accelerator.private import LoadedKeys
+from memlint.accelerator.private import LoadedKeys, stand_in_script
 from memlint.base.frames import user_frames
 
 _COUNTED = frozenset(
@@ -171,4 +171,7 @@ def replace_loading(put: Callable[[Any, str, Any], object]) -> None:
     for owner in _CLASSES:
         put(owner, "load_state_dict", _loading(vars(owner)["load_state_dict"]))
     for name in _MAKERS:
-        put(torch, name, _making(getattr(torch, name)))
+        original = getattr(torch, name)
+        made = _making(original)
+        stand_in_script(made, original)
+        put(torch, name, made)

@@ -217,7 +217,7 @@ def test_lbfgs_evaluates_the_model_itself(write):
 
 
 def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write, monkeypatch):
-    monkeypatch.setattr(user_errors, "_typed", ["memlint check FILE"])  # other tests type others
+    monkeypatch.setattr(user_errors, "_typed", ["memlint check FILE", ""])  # other tests type others
     path = write("class Net(nn.BatchNorm1d):\n    def __init__(self): super().__init__(4)\n")
     (workload,) = find_workloads(str(path), path.parent, overrides={"batch": 1}).workloads
     program = build_program(workload, path.parent)
@@ -229,7 +229,7 @@ def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write, mon
 
 
 def test_a_model_that_needs_other_processes_says_how_they_are_simulated(write, monkeypatch):
-    monkeypatch.setattr(user_errors, "_typed", ["memlint check FILE"])
+    monkeypatch.setattr(user_errors, "_typed", ["memlint check FILE", ""])
     path = write(
         """
         class Model(nn.Module):

@@ -25,6 +25,7 @@ from torch._higher_order_ops.while_loop import while_loop_op as while_loop
 from torch._library import custom_ops
 from torch._subclasses import fake_tensor
 from torch.autograd import Variable
+from torch.jit import _builtins
 from torch.nn.modules import batchnorm, conv, instancenorm, loss, module
 from torch.utils import _device, _python_dispatch, _pytree, _triton, backend_registration
 from torch.utils.data import DataLoader, dataloader
@@ -353,3 +354,9 @@ Loss = loss._Loss
 """The base class of the losses in torch.nn."""
 autocast_is_enabled: Attribute = attrgetter("_enabled")
 """The switch of an autocast."""
+
+
+def stand_in_script(function: Callable[..., Any], original: Callable[..., Any]) -> None:
+    """Let TorchScript take `function` for the operator that it takes `original` for, if it knows operators already."""
+    if _builtins._builtin_table is not None and (name := _builtins._find_builtin(original)) is not None:
+        _builtins._register_builtin(function, name)

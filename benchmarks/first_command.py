@@ -1,0 +1,67 @@
+"""The first command on strangers' projects: `memlint check FILE`, and `memlint run SCRIPT` with its README's arguments.
+
+    python benchmarks/first_command.py CHECKOUTS [--memlint COMMAND] [--only TEXT] [-o FOLDER]
+
+CHECKOUTS has a folder `owner+name` for each repository of `first_command.tsv`. Each command is typed in a copy of its
+folder, with nothing declared and no option added; what it says goes to FOLDER, one file a line of the list. Prints the
+headline of each. Whether an answer is that which a person would mean is for a reader to judge: `first_command.md`.
+
+The list was written down, with what a person would mean by each command, before any of them was typed: repositories
+of language models from scratch, diffusion, detection, segmentation, graphs, reinforcement learning, time series, audio,
+point clouds, robots and research code with hydra, none of them among the fixtures or in `first_answer.txt`.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+_LIST = Path(__file__).with_suffix(".tsv")
+_LONGEST = 400
+
+
+@click.command()
+@click.argument("checkouts", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--memlint", "program", default="memlint", help="The command to type in place of memlint.")
+@click.option("--only", default="", help="Only lines of the list with this text.")
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Keep what is said here.")
+def main(checkouts: Path, program: str, only: str, output: Path | None) -> None:
+    with _LIST.open() as file:
+        rows = [row for row in csv.DictReader(file, delimiter="\t") if only in " ".join(row.values())]
+    for number, row in enumerate(rows):
+        folder = checkouts / row["repository"].replace("/", "+")
+        begin = time.monotonic()
+        status, said = _typed(folder, row["folder"], [*shlex.split(program), *shlex.split(row["command"])])
+        head = " ".join(said.split("\n\n")[0].split())[:300]
+        command = f"memlint {row['command']}"
+        print(f"{row['repository']}: {command}\n  {status}, {time.monotonic() - begin:.0f} s: {head}", flush=True)
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+            comments = f"# {row['repository']} {command}\n# a person would mean: {row['expected']}\n"
+            (output / f"{number:02}.txt").write_text(f"{comments}# exit status {status}\n{said}")
+
+
+def _typed(folder: Path, inside: str, words: list[str]) -> tuple[str, str]:
+    """Type a command in a copy of the folder; return its exit status, and all that it says."""
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary, folder.name.partition("+")[2])
+        shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        try:
+            done = subprocess.run(
+                words, check=False, cwd=copy / inside, text=True, errors="replace", timeout=_LONGEST,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return "none", f"no answer in {_LONGEST} s"
+    return str(done.returncode), done.stdout
+
+
+if __name__ == "__main__":
+    main()
