@@ -1,11 +1,13 @@
 """Models that only a config describes, without a script that reads it."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from memlint.workloads.construction.construct import build_object, complete, settings_of
 from memlint.workloads.discover import find_workloads
+from memlint.workloads.loading import load_file
 from tests.script.isolated import needs
 
 NETS = """
@@ -60,9 +62,8 @@ def project(write, tmp_path):
 
 
 def model_of(workload):
-    import model
-
-    return build_object(getattr(model, workload.qualname), workload).model
+    module = load_file(Path(workload.path))
+    return build_object(getattr(module, workload.qualname), workload).model
 
 
 @needs("hydra")

@@ -80,7 +80,6 @@ class Net(nn.Module):
     [
         ("open('weights.bin')", "Put weights.bin there"),
         ("from torch.nn import Nothing", "Another version of torch has it"),
-        ("torch.ops.absent_ops.apply(x)", "Install absent_ops with its compiled operators"),
     ],
 )
 def test_an_error_of_the_environment_is_never_an_advice_to_declare_inputs(write, line, hint):
