@@ -1,5 +1,6 @@
 """Versions of packages that a project asks for, where the installed ones are others and an error comes from them."""
 
+import fnmatch
 import linecache
 import re
 import shlex
@@ -15,10 +16,7 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.source.files import Unreadable, read_bytes
 from memlint.workloads.known_packages import distribution_of
 
-_FILES = (
-    *("*requirements*.txt", "requirements/*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.yml"),
-    *("*env*.yaml", "README*", "readme*"),
-)
+_FILES = "*requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.y*ml", "README*", "readme*"
 """Files that name the versions of a project's packages, the surest first."""
 _MOST_FOLDERS = 4
 _VERSIONS = r"(?:[=!~<>]=|=|<|>)\s*\d[\w.*]*(?:\s*,\s*(?:[=!~<>]=|<|>)\s*\d[\w.*]*)*"
@@ -74,10 +72,24 @@ def _pins(distribution: str, file: Path) -> Iterator[tuple[SpecifierSet, str]]:
     name = re.sub(r"[-_.]+", "[-_.]+", distribution)
     pattern = re.compile(rf"(?<![\w.-]){name}(?:\[[\w,-]*\])?\s*({_VERSIONS})", re.IGNORECASE)
     for folder in [*file.parents][:_MOST_FOLDERS]:
-        for path in (path for glob in _FILES for path in sorted(folder.glob(glob)) if path.is_file()):
+        for path in _files(folder):
             with suppress(OSError, Unreadable):
                 for number, line in enumerate(read_bytes(path).decode(errors="replace").splitlines(), start=1):
                     for match in pattern.finditer(line):
                         text = re.sub(r"^=(?!=)", "==", match[1]).rstrip(".")  # conda writes one sign
                         with suppress(InvalidSpecifier):
                             yield SpecifierSet(text), f"{path}:{number}"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield those of `_FILES` in a folder, and what is in its `requirements`.
+
+    Names are matched here: in a script's process, patterns of `glob` stand for data that may be made up.
+    """
+    with suppress(OSError):
+        names = sorted(each.name for each in folder.iterdir())
+        for pattern in _FILES:
+            yield from (folder / name for name in fnmatch.filter(names, pattern))
+        if "requirements" in names:
+            inside = folder / "requirements"
+            yield from sorted(each for each in inside.iterdir() if each.suffix == ".txt")
