@@ -1,4 +1,4 @@
-"""What a script compiles runs eagerly, or compiled if that is asked for, which is said of what it called."""
+"""Code that a script compiles runs eagerly, or compiled if that is asked for; the report says which."""
 
 from __future__ import annotations
 

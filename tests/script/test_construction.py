@@ -1,4 +1,4 @@
-"""What a script has built when it is over: its models with their arguments, optimizers, loaders, settings."""
+"""The record of a script that is over: its models with their arguments, optimizers, loaders, settings."""
 
 from __future__ import annotations
 

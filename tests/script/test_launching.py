@@ -1,4 +1,4 @@
-"""What a launcher sets before its script begins: variables, search path, and the decisions of accelerate's config."""
+"""Settings of a launcher before its script begins: variables, search path, and those of accelerate's config."""
 
 from __future__ import annotations
 
