@@ -66,7 +66,7 @@ def test_each_part_stands_in_the_text_of_the_whole_as_it_is(parts_of):
     shown = [block_of(part, style) for part in parts if isinstance(part, Workload | Finding)]
     assert len(shown) > 1
     assert set(shown) <= set(whole)
-    assert [block for block in whole if block not in shown][0].startswith("  Batch sizes, device memory")
+    assert next(block for block in whole if block not in shown).startswith("  Batch sizes, device memory")
 
 
 def test_the_verdict_alone_runs_no_rule_and_makes_no_table(parts_of):
