@@ -80,12 +80,20 @@ class LeadingScripts:
         """The commands, the likeliest first."""
         if not self._keep:
             return tuple(islice(self._found(), _MOST))
-        key = cache.key_of(*self._state())
-        commands = cache.read(self.root, _KIND, str(self.file), key, _decoded)
+        commands = self.kept
         if commands is None:
             commands = tuple(islice(self._found(), _MOST))
-            cache.write(self.root, _KIND, str(self.file), key, {"commands": list(map(_encoded, commands))})
+            cache.write(self.root, _KIND, str(self.file), self._key, {"commands": list(map(_encoded, commands))})
         return commands
+
+    @cached_property
+    def kept(self) -> tuple[LeadingScript, ...] | None:
+        """The commands that were found before in the project as it is now; None if nothing is kept of that."""
+        return cache.read(self.root, _KIND, str(self.file), self._key, _decoded)
+
+    @cached_property
+    def _key(self) -> str:
+        return cache.key_of(*self._state())
 
     def _state(self) -> Iterator[str]:
         """Yield what tells the files of the project, as they are now, from those of another time."""

@@ -23,6 +23,7 @@ from memlint.report.model import RunFinding, Skipped, Workload
 from memlint.report.workloads import moved
 from memlint.targets.script import Script
 from memlint.worker.protocol import Answer, Request, Result
+from memlint.worker.session import Session
 from memlint.worker.task import Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
@@ -68,10 +69,11 @@ def answers_of_workers(
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
     on_part: OnPart = nobody,
+    early: Session | None = None,
 ) -> Answers:
     """Have every Request answered whose target is not among `failures`, by a worker or from the cache.
 
-    `on_part` is called with what will stand in the Report as it is.
+    `on_part` is called with what will stand in the Report as it is; an only Request may have a child already, `early`.
     """
     workloads = list(failures)
     failed = {workload.target for workload in workloads}
@@ -96,7 +98,7 @@ def answers_of_workers(
     if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
         on_part(Phase("looking for scripts that build its models"))
         own = with_scripts_asked(own, on_wait, cache=options.cache)
-    answers = _answers(own, look, on_wait, _shown(requests, workloads, on_part), cache=options.cache)
+    answers = _answers(own, look, on_wait, _shown(requests, workloads, on_part), early, cache=options.cache)
     of_files = [(request, rules) for request, rules in all_requests if _is_file(request)]
     requests += of_files
     own += [request for request, _ in of_files]
@@ -106,7 +108,7 @@ def answers_of_workers(
     ]
     requests += left
     own += [request for request, _ in left]
-    answers += _answers([request for request, _ in left], look, on_wait, nobody, cache=options.cache)
+    answers += _answers([request for request, _ in left], look, on_wait, nobody, None, cache=options.cache)
     torch = None
     traced, findings = list[RunFinding](), list[RunFinding]()
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
@@ -222,7 +224,13 @@ def _with_output(workload: Workload, answer: Answer) -> Workload:
 
 
 def _answers(
-    requests: Sequence[Request], look: Look, on_wait: Callable[[str, float], None], on_part: OnPart, *, cache: bool
+    requests: Sequence[Request],
+    look: Look,
+    on_wait: Callable[[str, float], None],
+    on_part: OnPart,
+    early: Session | None,
+    *,
+    cache: bool,
 ) -> list[Answer]:
     """The Answer to each request: from what is kept, and of children, several of which may run at a time.
 
@@ -234,8 +242,12 @@ def _answers(
     tasks = [Task(r, r.limits(_PATIENCE_FOR_PLANS if look.plan else 1), ask, cache and not r.script) for r in requests]
     answers: dict[int, Answer | None] = dict.fromkeys(range(len(tasks)))
     waiting = deque(range(len(tasks)) if len(tasks) > 1 else ())
+
+    def wait(task: Task, seconds: float) -> None:
+        on_wait(task.request.target, seconds)
+
     try:
-        for number, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+        for number, answer in answers_to(tasks, on_wait=wait, early=early):
             answers[number] = answer
             while waiting and (ready := answers[waiting[0]]) is not None:
                 waiting.popleft()

@@ -14,6 +14,7 @@ from memlint.commands.check.answers import Output, answers_of_workers
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
+from memlint.commands.early import early_session
 from memlint.commands.parts import OnPart, Part, Phase, nobody
 from memlint.lint.rule import Applicability
 from memlint.memory.devices import device_named
@@ -70,15 +71,17 @@ def check_resolved(
 
         baseline = Baseline.read(options.baseline)
     on_part(Phase("reading the sources"))
-    chosen = choose_rules(resolved.targets, execute=options.execute, none=options.quick)
     files = tuple(file for target in resolved.targets for file in target.files)
-    for target in resolved.targets:
-        for name in (target.settings.gpu or "cpu", *target.settings.gpu_prices):
-            device_named(name)
-    source = source_findings(chosen, cache=options.cache)
-    answers = answers_of_workers(
-        chosen, (*resolved.failures, *source.failures), options, on_wait, _final_of(on_part, files, options)
-    )
+    requests = [request for target in resolved.targets for request in target.requests if options.execute]
+    with early_session(requests, cache=options.cache) as early:
+        chosen = choose_rules(resolved.targets, execute=options.execute, none=options.quick)
+        for target in resolved.targets:
+            for name in (target.settings.gpu or "cpu", *target.settings.gpu_prices):
+                device_named(name)
+        source = source_findings(chosen, cache=options.cache)
+        failures = (*resolved.failures, *source.failures)
+        shown = _final_of(on_part, files, options)
+        answers = answers_of_workers(chosen, failures, options, on_wait, shown, early)
     on_part(Phase("putting it together"))
     settled = settle(arguments, chosen, source, answers, baseline, cache=options.cache)
     report = Report(
