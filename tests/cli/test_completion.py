@@ -54,7 +54,7 @@ def test_dtypes_and_rules_are_completed(completed):
     assert set(completed("check", "--dtype", "")) == set(DTYPES)
     assert "MEM101" in completed("check", "--select", "mem10")
     assert all(code.startswith("MEM301,MEM4") for code in completed("check", "--ignore", "MEM301,MEM4"))
-    assert "MEM107" in completed("explain", "MEM1")
+    assert "MEM107" in completed("rule", "MEM1")
 
 
 @pytest.mark.parametrize("command", ["check", "run", "report", "diff", "rules", "sweep", "fit", "validate"])
