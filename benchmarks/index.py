@@ -3,9 +3,9 @@
     python benchmarks/index.py CHECKOUT...
 
 Each CHECKOUT is a project: copies of transformers and of timm, or a clone of detectron2. Prints how long the index of
-words takes to build and, when it is there, to find that nothing has changed; how long the search takes for the calls of
-the models in some of the files, with the index and without (then every file that mentions a name is parsed); and for how
-many of these files both say the same. The files are those with an `nn.Module`, evenly chosen from all of them.
+words takes to build and, when it is there, to find that nothing has changed; how long the search for the calls of the
+models in some of the files takes, with the index and without (then every file that mentions a name is parsed); and for
+how many of these files both say the same. The files are those with an `nn.Module`, evenly chosen from all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -29,7 +30,7 @@ from memlint.base import cache
 from memlint.source.call_sites import call_sites
 from memlint.source.files import Unreadable
 from memlint.source.project import Project
-from memlint.source.project_files import ProjectFiles
+from memlint.source.project_files import MOST_NBYTES, ProjectFiles
 from memlint.source.text import Source
 from memlint.source.training_loop import sole_loop
 from memlint.source.word_index import WordIndex
@@ -42,11 +43,11 @@ PER_FILES = 2000
 class Unindexed(ProjectFiles):
     """The files of a project without an index: what mentions a word is read and parsed."""
 
-    def may_mention(self, path: Path, words: Collection[str], endings: Collection[str] = ()) -> bool:
+    def may_mention(self, *_words: object) -> bool:
         """Return True: nothing is known."""
         return True
 
-    def sources(self, words: Collection[str], is_worth: object = None) -> Iterator[Source]:
+    def sources(self, words: Collection[str], *_is_worth: object) -> Iterator[Source]:
         """Yield all code that contains one of `words`."""
         yield from super().sources(words)
 
@@ -57,6 +58,11 @@ def said(files: ProjectFiles, names: Collection[str]) -> str:
     sites = call_sites(names, files.near, project)
     shown = [(each.function, each.arguments, each.unseen, each.where, each.path, each.line) for each in sites]
     return repr((shown, sole_loop(files.near, project)))
+
+
+def update(root: Path) -> None:
+    """Look which files there are, and bring the index of words up to date."""
+    WordIndex.read(root).updated(sorted(ProjectFiles(root, root / "none.py").paths), MOST_NBYTES)
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
@@ -90,10 +96,9 @@ def main(checkouts: tuple[Path, ...], files: int) -> None:
     first, again = [], []
     for root in (each.resolve() for each in checkouts):
         shutil.rmtree(root / cache.NAME, ignore_errors=True)
-        paths = sorted(ProjectFiles(root, root / "none.py").paths)
-        most = 2**19
-        built = processor_seconds(lambda: WordIndex.read(root).updated(paths, most))
-        unchanged = processor_seconds(lambda: WordIndex.read(root).updated(ProjectFiles(root, root).paths, most))
+        paths = ProjectFiles(root, root / "none.py").paths
+        built = processor_seconds(partial(update, root))
+        unchanged = processor_seconds(partial(update, root))
         first.append(built * PER_FILES / len(paths))
         again.append(unchanged)
         seconds = {True: 0.0, False: 0.0}
