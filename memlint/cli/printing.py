@@ -24,10 +24,10 @@ from memlint.report.formats import render
 if TYPE_CHECKING:
     from memlint.commands.parts import Part
     from memlint.commands.sweep.gather import Document, Gathered
-    from memlint.report.model import Finding, Report, Workload
+    from memlint.report.model import Finding, Record, Report, Workload
     from memlint.report.text_style import TextStyle
 
-_Record = TypeVar("_Record", "Report", "Workload", "Finding")
+_Record = TypeVar("_Record", bound="Record")
 _COLUMNS = 80  # of a terminal that does not say how wide it is
 _DOTS = "..."
 _PATIENCE = 1.0  # seconds before progress is shown

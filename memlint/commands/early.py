@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from memlint.capture.files import is_capture
 from memlint.commands.asking import has_known_scripts
-from memlint.worker.protocol import Request
+from memlint.worker.protocol import Request, Result
 from memlint.worker.task import Task
 
 if TYPE_CHECKING:
@@ -47,5 +47,6 @@ def _may_start(request: Request) -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _nothing(_session: Session) -> None:
-    """Ask nothing: who has the Session does."""
+def _nothing(_session: Session) -> Result:
+    """Ask nothing: the command asks what it wants to know."""
+    return Result()
