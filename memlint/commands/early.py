@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def early_session(requests: Sequence[Request], *, cache: bool) -> Iterator[Session | None]:
-    """Give a Session whose child has been started, for an only request that needs one at once; None otherwise.
+    """Give the Session of an only request; None for several, for a script, and on a machine with one core.
 
-    There is none where answers are kept, where a script is asked before, and on a machine with one core, on which two
-    processes are no faster than one.
+    Its child is started, unless answers are kept or a script is known that is asked before. On one core two processes
+    are no faster than one.
     """
     request = requests[0] if len(requests) == 1 else None
-    if request is None or not _may_start(request) or has_known_scripts(request, cache=cache):
+    if request is None or not _may_start(request):
         yield None
         return
     from memlint.worker.supervise import new_session  # noqa: PLC0415 -- a look at a file does without
@@ -33,11 +33,10 @@ def early_session(requests: Sequence[Request], *, cache: bool) -> Iterator[Sessi
 
     task = Task(request, request.limits(), _nothing, cache)
     store = store_of(task)
-    if store is not None and store.is_valid:
-        yield None
-        return
+    is_known = store is not None and store.is_valid
     with new_session(task, store=store) as session:
-        session.start_early()
+        if not is_known and not has_known_scripts(request, cache=cache):
+            session.start_early()
         yield session
 
 

@@ -363,11 +363,16 @@ class Session(AbstractContextManager["Session"]):
         self._child = child
 
     def ask_about(
-        self, request: Request, limits: Limits, store: Store | None, on_wait: Callable[[float], None]
+        self, request: Request, limits: Limits, store: Callable[[], Store | None], on_wait: Callable[[float], None]
     ) -> None:
-        """Take up the request, its limits, what is known of it and whom to call, before anything is asked."""
+        """Take up the request, its limits and whom to call, before anything is asked.
+
+        `store` gives what is known of it, where it is another request than that of the beginning.
+        """
         assert not self._is_begun, "nothing was asked"
-        self.request, self.limits, self._store, self._on_wait = request, limits, store, on_wait
+        if request != self.request:
+            self._store = store()
+        self.request, self.limits, self._on_wait = request, limits, on_wait
 
     def _begin_to_ask(self) -> None:
         if self._child is None:

@@ -35,7 +35,7 @@ def ask_child(
     """The Answer of a child that is a new Python: that of `early`, if there is one."""
     if early is None:
         return carry_out(task, store=store_of(task), on_wait=on_wait)
-    early.ask_about(task.request, task.limits, store_of(task), on_wait)
+    early.ask_about(task.request, task.limits, lambda: store_of(task), on_wait)
     return answered(task, early)
 
 
