@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import click
-from tabulate import tabulate
 
 if not __package__:  # run as a command
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
@@ -91,7 +90,7 @@ def models_in(root: Path, most: int) -> list[tuple[Path, list[str]]]:
 @click.option("--files", type=click.IntRange(min=1), default=20, show_default=True, help="Of each project.")
 def main(checkouts: tuple[Path, ...], files: int) -> None:
     """Print a line for each project."""
-    rows = []
+    print("| project | files | first s | again s | MiB | asked | s each | without |\n|---|---|---|---|---|---|---|---|")
     differing: list[str] = []
     first, again = [], []
     for root in (each.resolve() for each in checkouts):
@@ -112,10 +111,9 @@ def main(checkouts: tuple[Path, ...], files: int) -> None:
             if answers[True] != answers[False]:
                 differing.append(str(path))
         nbytes = len(WordIndex.read(root).words)
-        rows.append((root.name, len(paths), built, unchanged, nbytes / 2**20, len(models),
-                     seconds[True] / max(1, len(models)), seconds[False] / max(1, len(models))))  # fmt: skip
-    head = ("project", "files", "first s", "again s", "MiB", "asked", "s each", "without")
-    print(tabulate(rows, head, tablefmt="github", floatfmt=".2f"))
+        each = (value / max(1, len(models)) for value in seconds.values())
+        figures = (built, unchanged, nbytes / 2**20, len(models), *each)
+        print(f"| {root.name} | {len(paths):,} | {' | '.join(f'{figure:.2f}' for figure in figures)} |", flush=True)
     for path in differing:
         print(f"differs: {path}")
     verdict(

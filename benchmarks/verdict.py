@@ -39,7 +39,7 @@ COMMANDS = {
     GPT2: [*MEMLINT, *_GPT2],
     AGAIN: [*MEMLINT, *_GPT2, "-v"],
     LLAMA: [*MEMLINT, "check", "transformers::LlamaConfig", "--no-cache"],
-    SCRIPT: [*MEMLINT, "run", "fixtures/scripts/mlp_checkpoint.py"],
+    SCRIPT: [*MEMLINT, "run", "fixtures/scripts/train_lm.py"],
 }
 TO_VERDICT, TO_END, AGAIN_SECONDS, TIMES = 1.0, 3.0, 0.5, 3.95
 
