@@ -147,6 +147,7 @@ CHECK_OPTIONS = all_of(
     click.option(
         "--alloc-conf", metavar="CONF", default="", help="The allocator's settings, as in PYTORCH_ALLOC_CONF."
     ),
+    click.option("--quick", is_flag=True, help="The verdict alone: run no rules, and make no tables."),
     click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training."),
     click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma."),
     click.option("--extend-select", **CODES, help="Rules to run beside those configured."),

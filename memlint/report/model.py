@@ -731,6 +731,8 @@ class Settings(Record):
     extend_select: Several[str] = []
     ignore: Several[str] = []
     no_exec: bool = False
+    quick: Annotated[bool, Field(exclude_if=lambda quick: not quick)] = False
+    """True if no rule was run and no table made, because of `--quick`."""
 
 
 class Report(Record):

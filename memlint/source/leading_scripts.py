@@ -41,6 +41,8 @@ _EVALUATES = re.compile(
 """Arguments with which a training script does not train."""
 _TRAINING = re.compile(r"\.backward\(|\.fit\(|\boptim\b|Trainer\(")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
+_WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
+"""Words of which a script that does something has one."""
 _READS_CONFIGS = frozenset(
     ("hydra", "omegaconf", "yaml", "lightning", "pytorch_lightning", "jsonargparse", "toml", "mmengine", "mmcv", "gin")
 )
@@ -69,7 +71,7 @@ class LeadingScripts:
     def __init__(self, file: Path, root: Path, *, keep: bool = True) -> None:
         """`file` and `root` are absolute; with `keep` what is found is kept for the next time."""
         self.file, self.root, self._keep = file, root, keep
-        self._files = ProjectFiles(root, file)
+        self._files = ProjectFiles(root, file, keeps_index=keep)
         self._project = Project(root, cache=keep)
         self._defaults: dict[Path, dict[str, Option]] = {}
 
@@ -78,12 +80,20 @@ class LeadingScripts:
         """The commands, the likeliest first."""
         if not self._keep:
             return tuple(islice(self._found(), _MOST))
-        key = cache.key_of(*self._state())
-        commands = cache.read(self.root, _KIND, str(self.file), key, _decoded)
+        commands = self.kept
         if commands is None:
             commands = tuple(islice(self._found(), _MOST))
-            cache.write(self.root, _KIND, str(self.file), key, {"commands": list(map(_encoded, commands))})
+            cache.write(self.root, _KIND, str(self.file), self._key, {"commands": list(map(_encoded, commands))})
         return commands
+
+    @cached_property
+    def kept(self) -> tuple[LeadingScript, ...] | None:
+        """The commands that were found before in the project as it is now; None if nothing is kept of that."""
+        return cache.read(self.root, _KIND, str(self.file), self._key, _decoded)
+
+    @cached_property
+    def _key(self) -> str:
+        return cache.key_of(*self._state())
 
     def _state(self) -> Iterator[str]:
         """Yield what tells the files of the project, as they are now, from those of another time."""
@@ -113,6 +123,8 @@ class LeadingScripts:
         known = {each.script for each in typed}
         for path in self._files.paths:
             if path.suffix != ".py" or path in known:
+                continue
+            if not self._files.may_mention(path, _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS):
                 continue
             text = self._files.text(path)
             trains = (_TRAINS_ITSELF if path == self.file else _TRAINING).search(text) is not None

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of
+from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of, may_train
 from memlint.source.calls import argument, called
 from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
@@ -90,7 +90,7 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
 def _scripts(target: Path, project: Project) -> Iterator[Source]:
     """Yield the training scripts that import the file, or a package it is in."""
     module = target.relative_to(project.root).with_suffix("").parts
-    for source in project.files.sources(module):
+    for source in project.files.sources(module, may_train):
         is_training = Path(source.path) != target and kind_of(source, project.root) is Where.TRAINING
         if is_training and any(_stands_for(name, module) for name in _imported(source)):
             yield source

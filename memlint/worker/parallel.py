@@ -9,6 +9,7 @@ from memlint.base.errors import WorkerError
 from memlint.base.own_process import terminations_raise
 from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer
+from memlint.worker.session import Session
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child, store_of
 from memlint.worker.task import Task
 
@@ -17,9 +18,12 @@ WORKER_NBYTES = 2**30
 
 
 def answers_to(
-    tasks: Sequence[Task], *, on_wait: Callable[[Task, float], None] = lambda _task, _seconds: None
+    tasks: Sequence[Task],
+    *,
+    on_wait: Callable[[Task, float], None] = lambda _task, _seconds: None,
+    early: Session | None = None,
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield the number of each task and its Answer, as they complete.
+    """Yield the number of each task and its Answer, as they complete; an only one is asked of `early`, if it is there.
 
     `on_wait` is called about ten times a second with the task that has run longest and its seconds. On Ctrl-C all
     children are stopped; then every unfinished task is answered with an error and the partial result of its child, and
@@ -50,7 +54,7 @@ def answers_to(
             yield numbers[place], answer
     num = min(num_workers(), len(left)) if len(left) > 1 else 1
     if num <= 1:
-        yield from _one_by_one(left, on_wait)
+        yield from _one_by_one(left, on_wait, early if len(tasks) == 1 else None)
     else:
         with terminations_raise(), SupervisorPool(left.items(), num) as supervisors:
             yield from supervisors.answers(lambda number, seconds: on_wait(tasks[number], seconds))
@@ -72,12 +76,14 @@ def num_workers() -> int:
     return max(1, min(num_cpus, psutil.virtual_memory().available // WORKER_NBYTES))
 
 
-def _one_by_one(tasks: Mapping[int, Task], on_wait: Callable[[Task, float], None]) -> Iterator[tuple[int, Answer]]:
+def _one_by_one(
+    tasks: Mapping[int, Task], on_wait: Callable[[Task, float], None], early: Session | None = None
+) -> Iterator[tuple[int, Answer]]:
     waiting = dict(tasks)
     for number, task in tasks.items():
         del waiting[number]
         try:
-            answer = ask_child(task, lambda seconds, task=task: on_wait(task, seconds))  # type: ignore[misc]
+            answer = ask_child(task, lambda seconds, task=task: on_wait(task, seconds), early)  # type: ignore[misc]
         except KeyboardInterrupt as error:
             yield number, answer_of(error)
             yield from ((later, unanswered()) for later in waiting)
