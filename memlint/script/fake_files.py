@@ -10,7 +10,9 @@ import importlib
 import io
 import json
 import random
+import re
 import string
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -28,6 +30,8 @@ _NUM_ROWS = 256
 _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 """Words in the names of files of objects in images."""
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
+_PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
+"""Side and classes of the images in an archive whose name does not say the side."""
 _SAMPLING_RATE = 24_000
 _KINDS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
@@ -38,6 +42,7 @@ _KINDS = {
     ".npy": "array",
     ".json": "json",
     ".parquet": "parquet",
+    ".zip": "zip",
     ".csv": "table",
     ".tsv": "table",
     ".txt": "text",
@@ -192,6 +197,23 @@ def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return "values that go by their names"
 
 
+def _zip(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    """Write images, and a class for each in `dataset.json`, as data sets of image generators are packed."""
+    from PIL import Image  # noqa: PLC0415 -- as above
+
+    named = re.search(r"(\d{2,4})(?:x(\d{2,4}))?(?!\d)", place.stem.rpartition("-")[2])
+    side = int(named[1]) if named is not None else _PACKED_SIDE
+    file = io.BytesIO()
+    Image.new("RGB", (side, int(named[2]) if named is not None and named[2] else side)).save(file, "png")
+    names = [f"00000/img{number:08}.png" for number in range(_NUM_ROWS)]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, file.getvalue())
+        labels = [[name, number % _NUM_PACKED_CLASSES] for number, name in enumerate(names)]
+        archive.writestr("dataset.json", json.dumps({"labels": labels}))
+    return f"{len(names)} black images of {side} pixels in {_NUM_PACKED_CLASSES} classes"
+
+
 _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "image": _image,
     "audio": _audio,
@@ -203,4 +225,5 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "table": _table,
     "parquet": _parquet,
     "record": _record,
+    "zip": _zip,
 }

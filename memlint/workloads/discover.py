@@ -18,6 +18,7 @@ from torch import nn
 from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, UsageError, WorkloadError
 from memlint.base.signatures import annotations_of
 from memlint.source.files import Unreadable
+from memlint.source.model_makers import makers, parts_of_others
 from memlint.source.scripts import is_script, training_at_import
 from memlint.source.text import Source, dotted_name, source_at
 from memlint.source.values import shown_arguments
@@ -30,7 +31,7 @@ from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_
 from memlint.workloads.construction.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
-from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
+from memlint.workloads.guess.recipes import Recipe, Recipes, sized
 from memlint.workloads.loading import load_file
 
 __all__ = ["Discovery", "LeftOut", "build_program", "complete", "find_workloads"]
