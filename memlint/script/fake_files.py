@@ -26,6 +26,8 @@ NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
 _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
+_VOCABULARY = 33_278
+"""Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
 _NUM_ROWS = 256
 _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 """Words in the names of files of objects in images."""
@@ -106,9 +108,13 @@ def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     """Write lines of words, which have all printable characters of usual text."""
     chance = random.Random(0)
     letters = string.ascii_letters
-    words = ["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9))) for _ in range(999)]
-    words += [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
-    lines = (" ".join(chance.choice(words) for _ in range(_NUM_WORDS)) for _ in range(_NUM_LINES))
+    words = [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
+    distinct = dict.fromkeys(words)
+    while len(distinct) < _VOCABULARY:
+        distinct["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9)))] = None
+    words = list(distinct) * (_NUM_LINES * _NUM_WORDS // _VOCABULARY + 1)
+    chance.shuffle(words)
+    lines = (" ".join(words[start : start + _NUM_WORDS]) for start in range(0, _NUM_LINES * _NUM_WORDS, _NUM_WORDS))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
 

@@ -192,6 +192,9 @@ class MissingFiles:
         frame = _asking()
         if frame is None:
             return False
+        if self._is_pair(place):
+            self._make_blanks(iter([place]))
+            return True
         if not _gives_up(frame.f_code.co_filename, frame.f_lineno):
             self._asked.setdefault(place, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             return False
@@ -204,6 +207,15 @@ class MissingFiles:
             return False
         self._make_folder(place)
         return True
+
+    def _is_pair(self, place: str) -> bool:
+        """Return True if a file of this name was made in a folder beside: a mask belongs to an image."""
+        path = PurePath(place)
+        made = map(PurePath, self._overlay.fake)
+        return bool(kind_by_name(place)) and any(
+            each.name == path.name and path.parent.parent in each.parents and each.parent != path.parent
+            for each in made
+        )
 
     def looked_for(self) -> tuple[Assumption, ...]:
         """Return what the script looked for in vain beside data that is not there: its sizes may depend on it."""

@@ -29,8 +29,8 @@ _MOST_OTHERS = 3
 def classes_in(built: Built, path: Path, name: str = "") -> list[tuple[BuiltModel, BuiltClass]]:
     """Return the classes of the file that were built, each with the model that it is or is a part of.
 
-    Whole models come first, of these only those that are trained, if any is; parts count only without a whole one.
-    With a `name` only the class of that name counts.
+    Whole models come first, of these only those that are trained, if any is. Parts count only without one: first
+    the large ones, in the order in which the model has them. With a `name` only the class of that name counts.
     """
     models = [each for each in built.models if not each.is_copy]
     whole = [(each, each) for each in models if each.path == str(path) and name in ("", each.qualname)]
@@ -38,7 +38,9 @@ def classes_in(built: Built, path: Path, name: str = "") -> list[tuple[BuiltMode
     parts = [(model, part) for model in models for part in model.parts if part.path == str(path)]
     named = [each for each in parts if name in ("", each[1].qualname)]
     found: dict[str, tuple[BuiltModel, BuiltClass]] = {}
-    for model, kind in trained or whole or named:
+    most = max((part.num_parameters for _model, part in named), default=0)
+    large_first = sorted(named, key=lambda each: each[1].num_parameters <= most / 2)
+    for model, kind in trained or whole or large_first:
         found.setdefault(kind.qualname, (model, kind))
     return list(found.values())
 

@@ -129,6 +129,11 @@ def missing() -> list[str]:
     return [name for name in (*names, *others) if _finder.kind_of(name) is None]
 
 
+def last_use() -> AbsentError | None:
+    """Return the error that the last use of a missing package has raised."""
+    return _finder.last_use
+
+
 def is_missing(package: str) -> bool:
     """Return True if a package is not installed, and memlint has nothing that simulates it."""
     from memlint.libraries.finders import is_simulated  # noqa: PLC0415 -- a process that takes real steps has none
@@ -232,6 +237,7 @@ class _Absent:
             f"{self._name} is used, but {package} {is_missing} ({frame.f_code.co_filename}:{frame.f_lineno})", hint
         )
         error.package = "" if reason else package
+        _finder.last_use = error
         raise error
 
 
@@ -367,6 +373,8 @@ class _Finder(MetaPathFinder, Loader):
         self.elsewhere: dict[str, Frame] = {}
         """Descriptions of packages of the user's that were not on the search path, with their first import."""
         self.target = ""
+        self.last_use: AbsentError | None = None
+        """The error of the last use of a package that is missing, which a script may have caught."""
 
     def kind_of(self, name: str) -> Kind | None:
         """Return the way in which the placeholder of this dotted name behaves; None if it fails when it is used."""

@@ -245,3 +245,15 @@ def test_the_size_of_a_terminal_and_the_models_of_a_hub_are_answered(tmp_path):
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.rstrip().endswith("24 80 80 []")
+
+
+def test_a_mask_is_made_for_each_image_of_a_folder_beside(tmp_path):
+    text = """
+    import glob, os
+    masks = glob.glob("data/masks/*.png")
+    images = [mask for mask in masks if os.path.isfile(os.path.join("data/images", os.path.basename(mask)))]
+    print(len(masks), len(images), os.path.isfile("data/images/other.png"))
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["8 8 False"]

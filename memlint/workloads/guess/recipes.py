@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -23,6 +24,7 @@ from memlint.source.training_loop import (
     sole_loop,
     training_loop,
 )
+from memlint.source.typed_commands import typed_commands
 from memlint.source.values import Call, Name, shown_arguments
 from memlint.targets.workload import Workload
 from memlint.workloads.constructor_values import by_name, parameters, plain_value, takes_any
@@ -116,6 +118,21 @@ class Recipes:
         sites = call_sites([kind.__name__], Path(path), self._project)
         seen = (site.arguments for site in sites if site.arguments and not site.unseen)
         return next((Call(Name(kind.__name__, ""), arguments) for arguments in seen), None)
+
+    def named(self, makers: Collection[str]) -> LoopSetting | None:
+        """Return the first of these makers that a command in a document names, or that an option defaults to."""
+        files = self._project.files
+        for command in typed_commands(files):
+            words = {word for each in command.arguments for word in re.split(r"[^\w]+", each)}
+            if chosen := next((each for each in makers if each in words), None):
+                place = str(command.document or command.script)
+                return LoopSetting("maker", chosen, f"a command of {Path(place).name} names it", place, command.line)
+        for source in files.sources(makers):
+            for option in self._project.options_of(source).values():
+                if option.value in makers and Path(source.path) != self._path:
+                    text = f"an option of {Path(source.path).name} defaults to it"
+                    return LoopSetting("maker", option.value, text, source.path, option.line)
+        return None
 
     def methods_of(self, maker: str) -> Iterator[str]:
         """Yield methods of a class that the project calls in place of the class itself: `Class.from_name`."""
