@@ -207,6 +207,7 @@ class ScriptRecorder(Recorder):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
             self.has_called_on_host = self.has_called_on_host or bool(parameters)
+            self.construction.note_call_on_host(module, args, kwargs)
             return False
         self.has_called = True
         self.construction.note_call(module, args, kwargs)

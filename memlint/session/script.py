@@ -183,7 +183,10 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if run.happened not in ("nothing", "built"):
         return None
     taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
-    return f"{taken} no model was called on the GPU{without}", elsewhere or _ON_GPU, ()
+    message = f"{taken} no model was called on the GPU{without}"
+    if not run.num_steps and (caught := placeholders.last_use()) is not None:
+        return f"{message}; before, it caught: {caught.message}", caught.hint, ()
+    return message, elsewhere or _ON_GPU, ()
 
 
 def _reached(run: ScriptRun) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from memlint.base import cache
 from memlint.source.files import Unreadable
+from memlint.source.model_makers import makers
 from memlint.source.options import Option, options_in, typed
 from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
@@ -138,10 +139,11 @@ class LeadingScripts:
         return next(readme, self.root)
 
     def _order(self, command: TypedCommand) -> tuple[object, ...]:
-        is_own = command.script == self.file
+        is_own = command.script == self.file and _TRAINS_ITSELF.search(self._files.text(self.file)) is not None
+        is_trial = command.script == self.file and not is_own
         steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
         return (
-            not is_own and _evaluates(command),
+            is_trial or (not is_own and _evaluates(command)),
             not is_own,
             self._is_of_another_part(command.script),
             self._num_unknown(command),
@@ -186,12 +188,15 @@ class LeadingScripts:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """The names that stand for the file: its own and those of its classes."""
+        """The names that stand for the file: its own, and those of its classes and of the functions that give one."""
+        return frozenset({self.file.stem, *self._classes, *makers(self._tree, self._classes)})
+
+    @cached_property
+    def _tree(self) -> ast.Module:
         try:
-            tree = Source.from_text(self._files.text(self.file), str(self.file)).tree
+            return Source.from_text(self._files.text(self.file), str(self.file)).tree
         except Unreadable:
-            return frozenset({self.file.stem})
-        return frozenset({self.file.stem, *(each.name for each in tree.body if isinstance(each, ast.ClassDef))})
+            return ast.Module([], [])
 
     def _leads(self, script: Path) -> bool | None:
         """Return True if the script's imports lead to the file, None if nobody can say without running it."""
@@ -227,7 +232,7 @@ class LeadingScripts:
 
     @cached_property
     def _classes(self) -> frozenset[str]:
-        return self._names - {self.file.stem}
+        return frozenset(each.name for each in self._tree.body if isinstance(each, ast.ClassDef))
 
     def _completed(self, command: TypedCommand) -> TypedCommand:
         """Return the command with a config of the project in place of what stands for one."""
