@@ -135,7 +135,8 @@ def messages_in(log: str) -> tuple[Message, ...]:
     for start, after in zip(order, (*order[1:], len(text)), strict=False):
         form = starts[start][1]
         message = _message(form, text, start, min(after, start + _LENGTH))
-        messages.setdefault((form.wording, form.failure, message.numbers, message.rank), message)
+        key = (form.wording, form.failure, message.numbers, message.is_boundless, message.rank)
+        messages.setdefault(key, message)
     return tuple(_without_echoes(messages.values()))
 
 
@@ -224,7 +225,6 @@ def _completed(numbers: Numbers, listed: tuple[Process, ...]) -> tuple[Numbers, 
 def _without_echoes(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield the messages, without those that only name a failure of which another one of that rank has the numbers."""
     every = list(messages)
-    with_numbers = {(each.wording, each.rank) for each in every if each.numbers != Numbers()}
-    for each in every:
-        if each.numbers != Numbers() or each.is_boundless or (each.wording, each.rank) not in with_numbers:
-            yield each
+    with_numbers = [each for each in every if each.numbers != Numbers() or each.is_boundless]
+    told = {(each.wording, each.rank) for each in with_numbers}
+    yield from (each for each in every if each in with_numbers or (each.wording, each.rank) not in told)

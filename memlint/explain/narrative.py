@@ -31,8 +31,8 @@ _RECORD = (
 )
 
 
-def lines_of(failure: Failure) -> Iterator[str]:
-    """Yield the lines of the explanation, for a terminal or a file."""
+def lines_of(failure: Failure, snapshot: str = "") -> Iterator[str]:
+    """Yield the lines of the explanation, for a terminal or a file; `snapshot` is a recording of the failure."""
     cause = failure.cause
     yield cause.text if len(cause.text) <= 300 else f"{cause.text[:297]}..."
     yield f"  {_origin(failure)}"
@@ -46,7 +46,7 @@ def lines_of(failure: Failure) -> Iterator[str]:
     yield from (f"  {each}" for each in _remarks(failure))
     yield ""
     yield "Next:"
-    for title, commands in _advice(failure):
+    for title, commands in _advice(failure, snapshot):
         yield f"  {title}"
         yield from (f"    {command}" for command in commands)
 
@@ -212,7 +212,7 @@ def _remarks(failure: Failure) -> Iterator[str]:
         yield "That is what the sum lacks: other processes, or libraries of this one that allocate for themselves."
 
 
-def _advice(failure: Failure) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _advice(failure: Failure, snapshot: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield headings, and the lines to type below each."""
     cause, monitor = failure.cause, _MONITORS.get(failure.cause.backend, "nvidia-smi")
     if cause.wording == "cache_blocks":
@@ -245,7 +245,9 @@ def _advice(failure: Failure) -> Iterator[tuple[str, tuple[str, ...]]]:
     if failure.verdict not in ("other_processes", "refused"):
         heading = "The same step without a GPU: which lines hold its memory, and what would lower it:"
         yield heading, (failure.command, _with_plan(failure)) if cause.numbers.capacity else (failure.command,)
-        if cause.backend in ("CUDA", "HIP") and not cause.is_boundless:
+        if snapshot:
+            yield "What held the memory, and what other settings would have done:", (f"memlint explain {snapshot}",)
+        elif cause.backend in ("CUDA", "HIP") and not cause.is_boundless:
             yield "A recording of the next failure:", _RECORD
 
 

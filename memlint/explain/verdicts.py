@@ -17,9 +17,9 @@ Verdict: TypeAlias = Literal[
     "host_memory",
 ]
 """The GPU was full of what was alive; memory was reserved in pieces that served no request; one request was for more
-than half of the GPU; other processes hold what was missing; a limit below the GPU's size was reached; the driver refused
-although there was room; the GPU was full, and the message has no numbers; a kernel wanted more on-chip memory than the
-GPU has; /dev/shm was full; the host's memory was full.
+than half of the GPU; other processes hold what was missing; a limit below the GPU's size was reached; the driver
+refused although there was room; the GPU was full, and the message has no numbers; a kernel wanted more on-chip memory
+than the GPU has; /dev/shm was full; the host's memory was full.
 """
 Fragmentation: TypeAlias = Literal["can", "cannot", "unknown"]
 """If all that was free, and reserved without being used, would have been enough for the request."""

@@ -142,6 +142,7 @@ FORMS = (
         r"|: line \d+:\s+\d+ Killed\b|died with <Signals\.SIGKILL",
         is_sure=False,
     ),
+    _form("allocator", "device", r"(?<!except )(?<!\.)\b(?:torch\.)?(?:cuda\.)?OutOfMemoryError: "),
     _form("cache_blocks", "device", r"No available memory for the cache blocks"),
 )
 """Every wording; where two find the same place, the first in this list counts."""

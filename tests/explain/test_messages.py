@@ -108,6 +108,12 @@ def test_of_a_message_of_the_asynchronous_allocator_the_numbers_are_read():
     assert failure.verdict == "alive"
 
 
+def test_an_error_of_pytorch_whose_text_was_replaced_is_one_about_memory_all_the_same():
+    log = "    except torch.OutOfMemoryError: retry()\n[rank1]: torch.OutOfMemoryError: Allocation on device\n"
+    (message,) = messages_in(log)
+    assert (message.line, message.rank, message.failure) == (2, 1, "device")
+
+
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {} MiB. GPU {} has a total capacity of 79.10 GiB of which "
     "98.00 MiB is free. Including non-PyTorch memory, this process has 79.00 GiB memory in use. Of the allocated memory "
