@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from memlint.capture.capture import Capture
+    from memlint.explain.watch.watch import Watch
 
-__all__ = ["Declaration", "__version__", "op", "open", "trace", "workload"]
+__all__ = ["Declaration", "__version__", "op", "open", "trace", "watch", "workload"]
 
 
 def open(file: str | PathLike[str], *, gpu: str | None = None) -> Capture:  # noqa: A001 -- as in memlint.open
@@ -113,6 +114,37 @@ def op(
         from memlint.libraries.own_ops import declare  # noqa: PLC0415 -- it imports torch
 
         declare(name, shapes, saves, workspace, backward_workspace)
+
+
+def watch(
+    folder: str | PathLike[str] = "memlint-oom",
+    *,
+    estimate: Capture | str | PathLike[str] | None = None,
+    steps: int | None = 20,
+    max_entries: int = 100_000,
+) -> Watch:
+    """Watch a training run beside it, in its own process, and explain it if the GPU's memory runs out.
+
+    >>> model = torch.nn.Linear(4, 4)
+    >>> with memlint.watch() as watch:
+    ...     for batch in torch.ones(3, 2, 4):
+    ...         model(batch).sum().backward()
+    ...         watch.step()
+    >>> watch.num_steps
+    3
+
+    While it is on, PyTorch records the last `max_entries` allocations with their lines, until `steps` steps are over
+    (None: to the end); a program that records them itself goes on to. If an exception for want of memory comes through,
+    the snapshot, its explanation, and the command that takes the same step without a GPU are written into `folder`.
+    The exception goes on. `estimate` is a Capture, its file, or a report written with `--format json`: the first step
+    whose peak leaves its interval is logged. Without a GPU nothing is recorded.
+
+    `watch.for_trainer()`, `for_lightning()` and `for_accelerate()` give the same as a callback or tracker. Raises
+    memlint.base.errors.MemlintError for an estimate that cannot be read.
+    """
+    from memlint.explain.watch.watch import Watch  # noqa: PLC0415
+
+    return Watch(folder, estimate, steps, max_entries)
 
 
 def __dir__() -> list[str]:
