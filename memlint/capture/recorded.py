@@ -21,6 +21,8 @@ ACTIONS: Final = (
 """Kinds of events as PyTorch names them (torch/csrc/cuda/memory_snapshot.cpp); `other` is any that is newer."""
 ALLOC, FREE_REQUESTED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM, SNAPSHOT, OTHER = range(10)
 
+GROWS: Final = (SEGMENT_ALLOC, SEGMENT_MAP)
+RELEASES: Final = (SEGMENT_FREE, SEGMENT_UNMAP)
 _MOST_LINES: Final = 2**31
 """Python 3.13 gives 2**64 - 1 for a line that it does not know."""
 _OPERATOR: Final = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
@@ -143,18 +145,20 @@ class Recording:
         """Return a site by its position; None for -1."""
         return None if number < 0 else self.sites[number]
 
+    def change_of_reserved(self, position: int) -> int:
+        """Return the bytes by which an event changes what is reserved."""
+        action = self.events.actions[position]
+        if action in GROWS:
+            return self.events.sizes[position]
+        return -self.events.sizes[position] if action in RELEASES else 0
+
     def most_reserved(self) -> int:
         """Return the most bytes of segments at any time, found from the end back."""
-        events = self.events
         reserved = most = self.reserved
-        for position in range(len(events) - 1, -1, -1):
-            action = events.actions[position]
-            if action in (SEGMENT_ALLOC, SEGMENT_MAP):
-                reserved -= events.sizes[position]
-            elif action in (SEGMENT_FREE, SEGMENT_UNMAP):
-                reserved += events.sizes[position]
-                most = max(most, reserved)
-        return max(most, reserved)
+        for position in range(len(self.events) - 1, -1, -1):
+            reserved -= self.change_of_reserved(position)
+            most = max(most, reserved)
+        return most
 
 
 def site_of(frames: Sequence[Mapping[str, Any]]) -> Site:

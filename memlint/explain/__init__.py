@@ -1,1 +1,1 @@
-"""Explanations of a run on a real GPU: what held its memory, why it failed, and what would have helped."""
+"""Explanations of runs on real GPUs: of recordings, and of messages about memory that ran out."""

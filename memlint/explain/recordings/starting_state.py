@@ -19,7 +19,7 @@ from memlint.capture.recorded import (
     Events,
     Recording,
 )
-from memlint.explain.lifetimes import end_of_life
+from memlint.explain.recordings.lifetimes import end_of_life
 from memlint.memory.allocator.rounding import MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE
 
 

@@ -8,14 +8,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from memlint.base.garbage import uncollected
-from memlint.capture.recorded import ALLOC, OOM, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, Recording
-from memlint.explain.lifetimes import end_of_life, lifetimes
-from memlint.explain.starting_state import StartingSegment, starting_state
+from memlint.capture.recorded import ALLOC, GROWS, OOM, RELEASES, SEGMENT_ALLOC, Recording
+from memlint.explain.recordings.lifetimes import end_of_life, lifetimes
+from memlint.explain.recordings.starting_state import StartingSegment, starting_state
 from memlint.memory.allocator.driver import Driver
 from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 
-_GROWS: Final = (SEGMENT_ALLOC, SEGMENT_MAP)
-_RELEASES: Final = (SEGMENT_FREE, SEGMENT_UNMAP)
 _ALIGNMENT: Final = 2**21
 
 
@@ -31,6 +29,8 @@ class Replayed(NamedTuple):
     """Position of the event whose request it could not serve; None if it served all."""
     at_end: tuple[int, int]
     """Allocated and reserved bytes after the last event, or where it failed."""
+    free_blocks: tuple[tuple[int, int, bool], ...]
+    """Bytes and stream of each free block then, and whether it is of the pool of small ones; the largest first."""
 
 
 class Program:
@@ -103,6 +103,7 @@ class Program:
             allocator.num_retries,
             failed_at,
             (allocator.allocated, allocator.reserved),
+            tuple(sorted(_free_blocks(allocator), reverse=True)),
         )
 
     def _driver(self, capacity: int | None) -> Driver:
@@ -158,6 +159,13 @@ class _RecordedDriver(Driver):
         return self.recorded.popleft() if self.recorded else super().reserve_addresses(nbytes, stream)
 
 
+def _free_blocks(allocator: Allocator) -> Iterator[tuple[int, int, bool]]:
+    for blocks in allocator.segments():
+        for block in blocks:
+            if block.mapped and not block.allocated:
+                yield block.size, block.stream, block.pool.is_small
+
+
 def _requests(start: tuple[StartingSegment, ...]) -> Iterator[tuple[int, int, int]]:
     for segment in start:
         address = segment.address
@@ -184,29 +192,22 @@ def _releases(recording: Recording) -> tuple[frozenset[int], frozenset[int]]:
     events = recording.events
     emptied, released = set(), set()
     most = recording.most_reserved()
-    reserved = recording.reserved - sum(
-        _change(action, nbytes) for action, nbytes in zip(events.actions, events.sizes, strict=True)
-    )
+    reserved = recording.reserved - sum(map(recording.change_of_reserved, range(len(events))))
     position, num = 0, len(events)
     while position < num:
-        if events.actions[position] not in _RELEASES:
-            reserved += _change(events.actions[position], events.sizes[position])
+        if events.actions[position] not in RELEASES:
+            reserved += recording.change_of_reserved(position)
             position += 1
             continue
         start, before = position, reserved
-        while position < num and events.actions[position] in _RELEASES:
-            reserved += _change(events.actions[position], events.sizes[position])
+        while position < num and events.actions[position] in RELEASES:
+            reserved += recording.change_of_reserved(position)
             position += 1
         site = recording.site(events.sites[start])
         if site is not None and site.has_frames:
             is_call = site.empties_cache
         else:
             follows = events.actions[position] if position < num else None
-            is_call = follows != OOM and (follows not in _GROWS or before + events.sizes[position] <= most)
+            is_call = follows != OOM and (follows not in GROWS or before + events.sizes[position] <= most)
         (emptied if is_call else released).add(start)
     return frozenset(emptied), frozenset(released)
-
-
-def _change(action: int, nbytes: int) -> int:
-    """Bytes by which an event changes what is reserved."""
-    return nbytes if action in _GROWS else -nbytes if action in _RELEASES else 0

@@ -1,0 +1,1 @@
+"""`memlint explain`: from files of a run to what they explain."""
