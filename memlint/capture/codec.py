@@ -50,7 +50,7 @@ _NONE: Final = -1
 """For a place, a number or a text that is missing."""
 _OF_WORKLOAD: Final = (
     *("name", "target", "path", "qualname", "mode", "batch", "dtype", "optimizer", "gpu", "torch", "context"),
-    *("allocator", "compile", "strategy", "world_size", "rank", "origin"),
+    *("allocator", "compile", "strategy", "world_size", "rank", "origin", "cache"),
 )
 _OF_TRACE: Final = ("num_steps", "torch", "device", "reads_allocator")
 _OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "memlint")
@@ -224,6 +224,7 @@ class _Encoder:
             "switches": trace.switches,
             "seeded": sorted(trace.seeded),
             "without_overload": sorted(trace.without_overload),
+            "round_nodes": trace.round_nodes,
         }
 
     def _script(self, script: ScriptFacts) -> dict[str, Any]:
@@ -410,6 +411,7 @@ class _Decoder:
             switches=tuple((path, switch) for path, switch in header["switches"]),
             seeded=frozenset(header["seeded"]),
             without_overload=frozenset(header["without_overload"]),
+            round_nodes=tuple(header.get("round_nodes", ())),
             **{name: header[name] for name in _OF_TRACE},
         )
 

@@ -21,9 +21,12 @@ class Phase(StrEnum):
     OPTIMIZER = "optimizer"
     EVALUATION = "evaluation"
     """Outermost calls of a model without gradients, in a script."""
-    GENERATION = "generation"
+    PREFILL = "prefill"
+    """Of a generation everything up to the second call of the model: it reads the prompt and gives the first token."""
     SAVING = "saving"
     OTHER = "other"
+    DECODE = "decode"
+    """The rest of a generation: each call of the model gives one more token."""
 
 
 class Category(StrEnum):
@@ -40,6 +43,8 @@ class Category(StrEnum):
     """Operands of collectives, and parameters copied out of them, if no other category applies."""
     WORKSPACE = "workspace"
     OTHER = "other"
+    KV_CACHE = "kv_cache"
+    """Keys, values and states that a generation keeps of the tokens so far, and copies of them while they grow."""
 
 
 class Frame(NamedTuple):
@@ -237,6 +242,8 @@ class Trace:
     """Values of `Node.op` that draw random numbers."""
     without_overload: frozenset[str] = frozenset()
     """Values of `Node.op` that are no overload of a PyTorch operator."""
+    round_nodes: tuple[int, ...] = ()
+    """The first Node of each round of calls in generations: of the prefill, then of each token after the first."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """Return the Buffers that tensors lie in, each once; host tensors lie in none."""

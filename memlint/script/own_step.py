@@ -116,7 +116,7 @@ def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
     """Return True if the script took no step, and can be left where it is."""
     if recorder.num_steps or recorder.open_calls or graph_task() != -1 or recorder.attribution.modules:
         return False
-    if recorder.attribution.section is Phase.GENERATION or recorder.has_generated:
+    if recorder.rounds is not None or recorder.has_generated:
         return False
     if recorder.progress()[1]:  # PyTorch allows no backward in a copy of a process that has done one
         return False

@@ -6,7 +6,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -46,6 +46,7 @@ from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.checkpoint_switches import switch_of
 from memlint.tracing.graph import build_graph
 from memlint.tracing.overloads import facts_of
+from memlint.tracing.rounds import Rounds, kept_caches, passed_caches
 from memlint.tracing.turns import in_turns
 from memlint.tracing.updates import with_updates
 
@@ -117,6 +118,9 @@ class Recorder:
         """Operators whose results compiled code allocates, by Node of the allocation."""
         self.in_cycles: frozenset[int] = frozenset()
         """Ids of Buffers that only reference cycles keep alive after the last step."""
+        self.rounds: Rounds | None = None
+        """Rounds of the generation that runs; None without one."""
+        self.round_nodes: list[int] = []
 
     # --- while the program runs
 
@@ -157,12 +161,33 @@ class Recorder:
 
     def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
         """Run `call`, the outermost call of a module, and return its result."""
-        modules = self.attribution.modules
-        modules.append(_identity(module))
+        modules, identity = self.attribution.modules, _identity(module)
+        if self.rounds is not None and self.rounds.begins(identity):
+            self.round_nodes.append(len(self.calls))
+            if self.rounds.number:
+                self.attribution.section = Phase.DECODE
+        modules.append(identity)
         try:
-            return call(module, *args, **kwargs)
+            result = call(module, *args, **kwargs)
         finally:
             modules.pop()
+        if self.rounds is not None:
+            self.roles.note_caches(passed_caches(result, kwargs))
+            self.roles.note_caches(kept_caches(module))
+        return result
+
+    @contextlib.contextmanager
+    def generating(self) -> Iterator[None]:
+        """Take what runs within for a generation; one within another is a part of it."""
+        if self.rounds is not None:
+            yield
+            return
+        self.rounds = Rounds()
+        before, self.attribution.section = self.attribution.section, Phase.PREFILL
+        try:
+            yield
+        finally:
+            self.rounds, self.attribution.section = None, before
 
     def before_optimizer(
         self, _optimizer: torch.optim.Optimizer, _args: Arguments, _kwargs: Keywords
@@ -233,6 +258,7 @@ class Recorder:
             trained=tuple(map(frozenset, self.roles.trained.values())),
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
+            round_nodes=tuple(self.round_nodes),
             reads_allocator=simulated().reads_allocator,
             **facts_of({node.op for node in nodes}),
         )
@@ -413,7 +439,8 @@ def trace_program(
                 recorder.note_modules(getattr(program, "model", None))
                 for step in range(num_steps):
                     recorder.begin_step()
-                    program.step()
+                    with recorder.generating() if getattr(program, "generates", False) else nullcontext():
+                        program.step()
                     collect_after_imports()
                     recorder.roles.note_state(program)
                     if after_step is not None:

@@ -18,8 +18,9 @@ from memlint.memory.records import Assumption
 from memlint.source.values import Configured, Settings, shown_arguments
 from memlint.targets.declare import Declaration
 from memlint.targets.target import SEPARATOR, Target, parse_target
-from memlint.targets.workload import SEQUENCE, Workload
+from memlint.targets.workload import GENERATED, SEQUENCE, Workload
 from memlint.workloads.construction.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
+from memlint.workloads.construction.generating import inputs_of_generate, with_lengths
 from memlint.workloads.construction.optimizers import NONE, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
 from memlint.workloads.construction.recorded_arguments import load_arguments
@@ -140,8 +141,8 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         from memlint.distributed.group import import_strategies  # noqa: PLC0415 -- it takes PyTorch a second
 
         import_strategies()
+    workload, assumptions = with_lengths(workload)
     declared = workload.dimensions
-    assumptions: tuple[Assumption, ...] = ()
     target = _target(workload)
     value = None if target.is_config else load_object(target, root)
     with simulated_device(workload.device) as place:
@@ -152,12 +153,19 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
             if built.inputs is None:
                 # A class's own default of `seq` that nobody asked to change is not the length of its texts.
                 free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
-                inferred = _inferred(workload, built, place, workload.dimensions if free else None)
-                dimensions = {**inferred.dimensions, **workload.dimensions}
-                workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions)
-                assumptions = inferred.assumptions
+                sizes = workload.dimensions
+                if workload.mode == "generate":
+                    sizes = {**sizes, SEQUENCE: sizes["prompt"]}
+                inferred = _inferred(workload, built, place, sizes if free else None)
+                inputs, dimensions = inferred.inputs, {**inferred.dimensions, **workload.dimensions}
+                if workload.mode == "generate":
+                    inputs = inputs_of_generate(workload, inputs, built.model)
+                    dimensions.pop(SEQUENCE, None)
+                workload = replace(workload, inputs=inputs, dimensions=dimensions)
+                assumptions += inferred.assumptions
     named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
-    refuse_untaken(workload, declared, [name for name in workload.dimensions if name in taking or name in named])
+    own = GENERATED if workload.mode == "generate" else ()
+    refuse_untaken(workload, declared, [name for name in workload.dimensions if name in taking or name in named or name in own])
     return workload, assumptions
 
 
