@@ -104,7 +104,9 @@ def make_uniform(tensor: Tensor, value: Any) -> None:
     """Note that all elements of `tensor` now equal `value`."""
     entry = entry_of(tensor)
     # Rounded, truncated, or for infinity the number that a cast makes of it.
-    value = real.full((), value, device="cpu", dtype=None if value in _INFINITE else tensor.dtype).to(tensor.dtype).item()
+    value = (
+        real.full((), value, device="cpu", dtype=None if value in _INFINITE else tensor.dtype).to(tensor.dtype).item()
+    )
     if entry.shadow is not None:
         shadow = content(tensor)
         assert shadow is not None

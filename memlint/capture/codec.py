@@ -30,6 +30,7 @@ from memlint.memory.records import (
     Geometry,
     Node,
     Phase,
+    Round,
     Streams,
     Trace,
     World,
@@ -224,7 +225,7 @@ class _Encoder:
             "switches": trace.switches,
             "seeded": sorted(trace.seeded),
             "without_overload": sorted(trace.without_overload),
-            "round_nodes": trace.round_nodes,
+            "rounds": trace.rounds,
         }
 
     def _script(self, script: ScriptFacts) -> dict[str, Any]:
@@ -411,7 +412,7 @@ class _Decoder:
             switches=tuple((path, switch) for path, switch in header["switches"]),
             seeded=frozenset(header["seeded"]),
             without_overload=frozenset(header["without_overload"]),
-            round_nodes=tuple(header.get("round_nodes", ())),
+            rounds=tuple(Round(*each) for each in header.get("rounds", ())),
             **{name: header[name] for name in _OF_TRACE},
         )
 

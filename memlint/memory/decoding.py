@@ -27,13 +27,10 @@ class Kept(NamedTuple):
 
 def kept_tokens(trace: Trace) -> Kept | None:
     """Return the caches of the last generation; None where nothing was generated."""
-    if not trace.round_nodes:
+    if not trace.rounds:
         return None
-    step = trace.nodes[trace.round_nodes[-1]].step
-    rounds = [node for node in trace.round_nodes if trace.nodes[node].step == step]
-    # The caches are freed after the last kernel, when the result is returned.
-    last = max(node.index for node in trace.nodes[rounds[-1] :] if node.step == step)
-    ends = [trace.nodes[node].event for node in (*rounds[1:], last)]
+    step = trace.nodes[trace.rounds[-1].node].step
+    ends = [each.end for each in trace.rounds if trace.nodes[each.node].step == step]
     return Kept(tuple(_nbytes_at(trace, ends)))
 
 

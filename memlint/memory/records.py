@@ -181,6 +181,15 @@ class Collective(NamedTuple):
     """True if its communicator and the first one share buffers."""
 
 
+class Round(NamedTuple):
+    """The calls of a model that give one token of a generation, in a prefill or after it."""
+
+    node: int
+    """Index of the first Node."""
+    end: int
+    """Position in the events at which the last call has returned, before a token is chosen."""
+
+
 class World(NamedTuple):
     """The process group that a program joined."""
 
@@ -242,8 +251,8 @@ class Trace:
     """Values of `Node.op` that draw random numbers."""
     without_overload: frozenset[str] = frozenset()
     """Values of `Node.op` that are no overload of a PyTorch operator."""
-    round_nodes: tuple[int, ...] = ()
-    """The first Node of each round of calls in generations: of the prefill, then of each token after the first."""
+    rounds: tuple[Round, ...] = ()
+    """The rounds of all generations: the prefill of one, then one for each token after the first."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """Return the Buffers that tensors lie in, each once; host tensors lie in none."""

@@ -26,7 +26,7 @@ from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
-from memlint.memory.records import Assumption, Phase
+from memlint.memory.records import Assumption
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied

@@ -190,7 +190,7 @@ def _reached(run: ScriptRun) -> str:
     """Return the point in the script at which it ended, in words."""
     if run.num_steps:
         return f"after {format_count(run.num_steps, 'whole step')}"
-    is_generating = run.happened == "built" and bool(run.trace.round_nodes)
+    is_generating = run.happened == "built" and bool(run.trace.rounds)
     return "in its first generation" if is_generating else "before its first whole step"
 
 

@@ -38,6 +38,7 @@ from memlint.memory.records import (
     Geometry,
     Node,
     Phase,
+    Round,
     Streams,
     Trace,
 )
@@ -121,6 +122,8 @@ class Recorder:
         self.rounds: Rounds | None = None
         """Rounds of the generation that runs; None without one."""
         self.round_nodes: list[int] = []
+        self.round_ends: list[int] = []
+        """First Node of each round, and position in the events at which its last call returned."""
 
     # --- while the program runs
 
@@ -164,8 +167,11 @@ class Recorder:
         modules, identity = self.attribution.modules, _identity(module)
         if self.rounds is not None and self.rounds.begins(identity):
             self.round_nodes.append(len(self.calls))
+            self.round_ends.append(len(self.ledger.events))
             if self.rounds.number:
                 self.attribution.section = Phase.DECODE
+        if self.rounds is not None:
+            self.roles.note_caches(passed_caches({}, kwargs))
         modules.append(identity)
         try:
             result = call(module, *args, **kwargs)
@@ -174,6 +180,7 @@ class Recorder:
         if self.rounds is not None:
             self.roles.note_caches(passed_caches(result, kwargs))
             self.roles.note_caches(kept_caches(module))
+            self.round_ends[-1] = len(self.ledger.events)
         return result
 
     @contextlib.contextmanager
@@ -258,7 +265,7 @@ class Recorder:
             trained=tuple(map(frozenset, self.roles.trained.values())),
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
-            round_nodes=tuple(self.round_nodes),
+            rounds=tuple(map(Round, self.round_nodes, self.round_ends)),
             reads_allocator=simulated().reads_allocator,
             **facts_of({node.op for node in nodes}),
         )

@@ -15,7 +15,9 @@ import torch
 
 _PASSED = re.compile(r"past|cache|^(state|mems|rnn_state)$")
 """Names of the arguments and results in which models of transformers pass what they keep of earlier tokens."""
-_KEPT = re.compile(r"cache_?(k|v|kv|keys?|values?)s?$|^(k|v|kv|keys?|values?)_?caches?$|(^|_)(kv|key_value)_?(cache|states?)s?$")
+_KEPT = re.compile(
+    r"cache_?(k|v|kv|keys?|values?)s?$|^(k|v|kv|keys?|values?)_?caches?$|(^|_)(kv|key_value)_?(cache|states?)s?$"
+)
 """Names of attributes in which models keep keys and values themselves."""
 _DEPTH = 5
 """Depth of objects and containers to which a cache is searched: layers, their states, parts of quantized ones."""

@@ -17,7 +17,16 @@ from memlint.base.signatures import signature_of
 from memlint.memory.records import Assumption
 from memlint.targets.workload import GENERATED, SEQUENCE, InputSpec, Workload
 
-_NUM_NEW = ("max_new_tokens", "new_tokens", "num_new_tokens", "max_tokens", "num_tokens", "n_tokens", "steps", "max_gen_len")
+_NUM_NEW = (
+    "max_new_tokens",
+    "new_tokens",
+    "num_new_tokens",
+    "max_tokens",
+    "num_tokens",
+    "n_tokens",
+    "steps",
+    "max_gen_len",
+)
 """Names of parameters that take the number of tokens to generate."""
 _LENGTHS = ("max_length", "max_len", "max_seq_len", "seq_len", "total_len")
 """Names of parameters that take the length with the prompt."""
@@ -48,7 +57,9 @@ def with_lengths(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
     return replace(workload, **changed), notes
 
 
-def inputs_of_generate(workload: Workload, specs: tuple[InputSpec, ...], model: torch.nn.Module) -> tuple[InputSpec, ...]:
+def inputs_of_generate(
+    workload: Workload, specs: tuple[InputSpec, ...], model: torch.nn.Module
+) -> tuple[InputSpec, ...]:
     """Of the inputs of a forward those that `generate` takes, with the prompt in place of the text."""
     own = [spec for spec in specs if not (is_of_transformers(model) and spec.name in _OF_FORWARD)]
     prompt = "prompt"
@@ -70,14 +81,21 @@ def generate(model: Any, inputs: Mapping[str, Any], workload: Workload) -> objec
     if not callable(own):
         raise WorkloadError(f"{type(model).__name__} has no method generate", _DECLARE)
     if is_of_transformers(model):
-        options = {"do_sample": False, "max_new_tokens": num_new, "num_beams": num_beams, "use_cache": workload.cache != "none"}
+        options = {
+            "do_sample": False,
+            "max_new_tokens": num_new,
+            "num_beams": num_beams,
+            "use_cache": workload.cache != "none",
+        }
         if workload.cache not in ("", "none"):
             options["cache_implementation"] = workload.cache
         positional = [inputs[name] for name in sorted(name for name in inputs if name.isdigit())]
         named = {name: value for name, value in inputs.items() if not name.isdigit()}
         return own(*positional, **named, **options)
     if num_beams > 1 or workload.cache:
-        raise WorkloadError(f"{type(model).__name__} generates in a way of its own, without beams or a choice of cache", _DECLARE)
+        raise WorkloadError(
+            f"{type(model).__name__} generates in a way of its own, without beams or a choice of cache", _DECLARE
+        )
     return _by_names(own, inputs, sizes)
 
 
