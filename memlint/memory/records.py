@@ -186,6 +186,8 @@ class Round(NamedTuple):
 
     node: int
     """Index of the first Node."""
+    start: int
+    """Position in the events at which it begins."""
     end: int
     """Position in the events at which the last call has returned, before a token is chosen."""
 

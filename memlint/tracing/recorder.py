@@ -98,6 +98,10 @@ class Recorded:
         return module
 
 
+class EnoughRounds(BaseException):  # noqa: N818 -- control flow
+    """A generation has taken as many rounds as were asked for."""
+
+
 class Recorder:
     """An observer of kernels. It does as little as it can while the program runs; `finish` makes the records."""
 
@@ -121,9 +125,9 @@ class Recorder:
         """Ids of Buffers that only reference cycles keep alive after the last step."""
         self.rounds: Rounds | None = None
         """Rounds of the generation that runs; None without one."""
-        self.round_nodes: list[int] = []
-        self.round_ends: list[int] = []
-        """First Node of each round, and position in the events at which its last call returned."""
+        self.round_places: list[Round] = []
+        self.most_rounds: int | None = None
+        """Number of rounds after which a generation is ended; None to let it end by itself."""
 
     # --- while the program runs
 
@@ -166,8 +170,10 @@ class Recorder:
         """Run `call`, the outermost call of a module, and return its result."""
         modules, identity = self.attribution.modules, _identity(module)
         if self.rounds is not None and self.rounds.begins(identity):
-            self.round_nodes.append(len(self.calls))
-            self.round_ends.append(len(self.ledger.events))
+            position = len(self.ledger.events)
+            self.round_places.append(Round(len(self.calls), position, position))
+            if self.rounds.number == self.most_rounds:
+                raise EnoughRounds
             if self.rounds.number:
                 self.attribution.section = Phase.DECODE
         if self.rounds is not None:
@@ -180,7 +186,7 @@ class Recorder:
         if self.rounds is not None:
             self.roles.note_caches(passed_caches(result, kwargs))
             self.roles.note_caches(kept_caches(module))
-            self.round_ends[-1] = len(self.ledger.events)
+            self.round_places[-1] = self.round_places[-1]._replace(end=len(self.ledger.events))
         return result
 
     @contextlib.contextmanager
@@ -193,6 +199,8 @@ class Recorder:
         before, self.attribution.section = self.attribution.section, Phase.PREFILL
         try:
             yield
+        except EnoughRounds:
+            self.round_places.pop()
         finally:
             self.rounds, self.attribution.section = None, before
 
@@ -265,7 +273,7 @@ class Recorder:
             trained=tuple(map(frozenset, self.roles.trained.values())),
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
-            rounds=tuple(map(Round, self.round_nodes, self.round_ends)),
+            rounds=tuple(self.round_places),
             reads_allocator=simulated().reads_allocator,
             **facts_of({node.op for node in nodes}),
         )
@@ -428,17 +436,19 @@ def trace_program(
     allocator: AllocatorSettings | None = None,
     *,
     num_steps: int = 2,
+    most_rounds: int | None = None,
     after_step: Callable[[int], None] | None = None,
 ) -> Recorded:
     """Set `program` up and run `num_steps` steps of it on a simulated `device`.
 
     `allocator` are the settings behind the program's readings of `torch.cuda.memory_reserved()`. Raises what the
-    program raises.
+    program raises. A generation ends after `most_rounds`.
     """
 
     def run() -> Recorded:
         with without_collector() as collect_after_imports, virtual_device_of(program, device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
+            recorder.most_rounds = most_rounds
             with observed(recorder):
                 program.setup()
                 collect_after_imports()
