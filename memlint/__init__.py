@@ -150,7 +150,7 @@ def trace(
     batch: int | None = None,
     dimensions: Mapping[str, int] | None = None,
     dtype: str | torch.dtype | None = None,
-    mode: Literal["train", "inference"] | None = None,
+    mode: Literal["train", "inference", "generate"] | None = None,
     optimizer: str | None = None,
     gpu: str | None = None,
 ) -> GraphModule:

@@ -26,7 +26,7 @@ from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
-from memlint.memory.records import Assumption, Phase
+from memlint.memory.records import Assumption
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
@@ -117,7 +117,7 @@ def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
     """Return True if the script took no step, and can be left where it is."""
     if recorder.num_steps or recorder.open_calls or graph_task() != -1 or recorder.attribution.modules:
         return False
-    if recorder.attribution.section is Phase.GENERATION or recorder.has_generated:
+    if recorder.rounds is not None or recorder.has_generated:
         return False
     if recorder.progress()[1]:  # PyTorch allows no backward in a copy of a process that has done one
         return False

@@ -232,7 +232,7 @@ class ScriptRecorder(Recorder):
         return self._had_backward and not self.made and all(parameter.grad is None for parameter in parameters)
 
     def _enter(self, phase: Phase) -> None:
-        if self.attribution.section not in (Phase.GENERATION, Phase.SAVING):
+        if self.attribution.section not in (Phase.PREFILL, Phase.DECODE, Phase.SAVING):
             self.attribution.section = phase
 
     def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:

@@ -193,7 +193,7 @@ def _reached(run: ScriptRun) -> str:
     """Return the point in the script at which it ended, in words."""
     if run.num_steps:
         return f"after {format_count(run.num_steps, 'whole step')}"
-    is_generating = run.happened == "built" and any(node.phase is Phase.GENERATION for node in run.trace.nodes)
+    is_generating = run.happened == "built" and bool(run.trace.rounds)
     return "in its first generation" if is_generating else "before its first whole step"
 
 
