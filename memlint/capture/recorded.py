@@ -26,7 +26,9 @@ RELEASES: Final = (SEGMENT_FREE, SEGMENT_UNMAP)
 _MOST_LINES: Final = 2**31
 """Python 3.13 gives 2**64 - 1 for a line that it does not know."""
 _OPERATOR: Final = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
-_STANDARD: Final = re.compile(r"[/\\](?:lib|Lib)[/\\](?:python\d(?:\.\d+)?[/\\])?(?!.*(?:site|dist)-packages)[^/\\]*\.py$")
+_STANDARD: Final = re.compile(
+    r"[/\\](?:lib|Lib)[/\\](?:python\d(?:\.\d+)?[/\\])?(?!.*(?:site|dist)-packages)[^/\\]*\.py$"
+)
 _LIBRARIES: Final = (
     *("getNewWorkspace", "getCurrentCUDABlasHandle", "setWorkspaceForHandle", "run_conv_plan", "CUDABlasLt"),
     *("getCUDABlasLtWorkspace", "cudnn::", "parseChosenWorkspaceSize"),

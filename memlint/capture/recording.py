@@ -159,9 +159,7 @@ def capture_of(recording: Recording, target: str, gpu: str) -> Capture:
             born[number] = position
         else:
             died[~number] = position
-    buffers = tuple(
-        opened[old]._replace(id=new, born=born[new], died=died[new]) for new, old in enumerate(new_order)
-    )
+    buffers = tuple(opened[old]._replace(id=new, born=born[new], died=died[new]) for new, old in enumerate(new_order))
     own = {numbers[old]: stream for old, stream in streams_of.items()}
     streams = {stream: place + 1 for place, stream in enumerate(dict.fromkeys(own[number] for number in sorted(own)))}
     trace = Trace(

@@ -166,5 +166,3 @@ def _blocks(segment: Mapping[str, Any], taker: _Taker) -> Iterator[RecordedBlock
         category = _CATEGORIES.get(block.get("category", ""), Category.OTHER)
         yield RecordedBlock(address, nbytes, requested, state, taker.site(frames), category)
         address += nbytes
-
-

@@ -11,7 +11,7 @@ from memlint.capture.recorded import Recording, Site
 from memlint.explain.recordings.failure import Failure, failure_of
 from memlint.explain.recordings.kinds import Kinds, kinds
 from memlint.explain.recordings.lifetimes import BEFORE, Course, Lifetimes, course, lifetimes
-from memlint.explain.recordings.model import Explanation, FailedRequest, GrowingLine, Growing, Line, Moment, Settings
+from memlint.explain.recordings.model import Explanation, FailedRequest, Growing, GrowingLine, Line, Moment, Settings
 from memlint.explain.recordings.replay import Program
 from memlint.explain.recordings.settings import Trial, trials
 from memlint.explain.recordings.steps import Growth, Steps, find_steps, growth

@@ -64,9 +64,7 @@ def failure_of(program: Program, course: Course) -> Failure | None:
     recording = program.recording
     events, position = recording.events, course.failures[-1]
     reserved = _reserved_at(recording, position)
-    replayed = program.replay(
-        AllocatorSettings.parse(recording.settings), as_recorded=True, until=position
-    )
+    replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True, until=position)
     allocated = min(replayed.at_end[0], reserved)
     request, stream = events.sizes[position], events.streams[position]
     is_small = request <= SMALL_SIZE

@@ -69,7 +69,12 @@ class Program:
             return self._replayed(settings, capacity, empties_cache, as_recorded, until)
 
     def _replayed(
-        self, settings: AllocatorSettings, capacity: int | None, empties_cache: bool, as_recorded: bool, until: int | None
+        self,
+        settings: AllocatorSettings,
+        capacity: int | None,
+        empties_cache: bool,
+        as_recorded: bool,
+        until: int | None,
     ) -> Replayed:
         events = self.recording.events
         ends = end_of_life(self.recording)
@@ -149,9 +154,7 @@ class _RecordedDriver(Driver):
         super().__init__(None)
         events = recording.events
         self.recorded = deque(
-            address
-            for action, address in zip(events.actions, events.addresses, strict=True)
-            if action == SEGMENT_ALLOC
+            address for action, address in zip(events.actions, events.addresses, strict=True) if action == SEGMENT_ALLOC
         )
 
     def reserve_addresses(self, nbytes: int, stream: int) -> int:

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.explain.recordings.model import Explanation, Explanations, FailedRequest, GrowingLine, Line, Moment, Settings
+from memlint.explain.recordings.model import (
+    Explanation,
+    Explanations,
+    FailedRequest,
+    GrowingLine,
+    Line,
+    Moment,
+    Settings,
+)
 from memlint.report.escaping import inert, one_line
 from memlint.report.phrases import place_text
 from memlint.report.text_style import TextStyle, cut, table
@@ -88,7 +96,9 @@ def _moment(moment: Moment, style: TextStyle) -> Iterator[str]:
         (format_nbytes(line.nbytes), str(line.num), cut(_place(line), max(style.width - 44, 30)), _main_category(line))
         for line in style.first_rows(moment.lines)
     ]
-    yield from (f"    {row}" for row in table([("bytes", "number", "line", ""), *rows], ("right", "right", *["left"] * 2)))
+    yield from (
+        f"    {row}" for row in table([("bytes", "number", "line", ""), *rows], ("right", "right", *["left"] * 2))
+    )
     yield from style.rest(moment.num_lines - len(rows), "more lines")
 
 
@@ -120,7 +130,9 @@ def _settings(rows: Sequence[Settings], style: TextStyle) -> Iterator[str]:
         )
         for row in rows
     ]
-    yield from (cut(f"    {row}", style.width) if style.is_terminal else f"    {row}" for row in table(shown, ["left"] * 4))
+    yield from (
+        cut(f"    {row}", style.width) if style.is_terminal else f"    {row}" for row in table(shown, ["left"] * 4)
+    )
 
 
 def _outcome(row: Settings) -> str:
