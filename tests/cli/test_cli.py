@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import memlint.commands.check.answers
+import memlint.worker.task
 import memlint.commands.check.command
 from memlint import cli, config
 from memlint.base.version import install_command
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from memlint.report.model import Report
 
 FAKED = """
-import functools, sys, fake_asking, memlint.cli, memlint.cli.printing
+import functools, sys, fake_asking, memlint.cli, memlint.cli.printing, memlint.worker.task
 from memlint.commands.check import answers
 answers.analyse = fake_asking.ask_for_result
-answers.Task = functools.partial(answers.Task, child="fake_analyse")
+memlint.worker.task.Task = answers.Task = functools.partial(answers.Task, child="fake_analyse")
 """
 FITS = {**REPORT.workloads[0].model_dump(mode="json"), "budget": None}
 OVER = REPORT.workloads[0].model_dump(mode="json")
@@ -85,7 +86,9 @@ def project(tmp_path, monkeypatch, copied_pythons):
         monkeypatch.delenv(name, raising=False)
     answers = memlint.commands.check.answers
     monkeypatch.setattr(answers, "analyse", importlib.import_module("fake_asking").ask_for_result)
-    monkeypatch.setattr(answers, "Task", functools.partial(answers.Task, child="fake_analyse"))
+    faked = functools.partial(answers.Task, child="fake_analyse")
+    monkeypatch.setattr(answers, "Task", faked)
+    monkeypatch.setattr(memlint.worker.task, "Task", faked)  # for a child that is started early
     monkeypatch.chdir(directory)
     return Project(directory)
 
