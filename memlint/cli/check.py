@@ -12,6 +12,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
+from memlint.cli import completion
 from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
 from memlint.cli.printing import ReportOutput, print_errors, print_outputs, progress, write
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
@@ -55,7 +56,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 
 
 @click.command(cls=_Check)
-@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@click.argument("paths", nargs=-1, metavar="[PATHS]...", shell_complete=completion.targets)
 @workload_options()
 @click.option("--plan", is_flag=True, help="Find changes that bring each workload below its budget, or into the GPU.")
 @CHECK_OPTIONS

@@ -7,12 +7,13 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
-from memlint.cli.options import FOLDER, NO_LOCAL_RULES, registry_here
+from memlint.cli import completion
+from memlint.cli.options import FOLDER, NO_LOCAL_RULES, format_option, registry_here
 from memlint.cli.printing import print_error
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=completion.rules)
 @click.option("--all", "every", is_flag=True, help="List all rules.")
 @NO_LOCAL_RULES
 def rule(code: str | None, every: bool, no_exec: bool) -> None:
@@ -28,7 +29,7 @@ def rule(code: str | None, every: bool, no_exec: bool) -> None:
 
 
 @click.command()
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+@format_option("text", "json")
 @NO_LOCAL_RULES
 def rules(output_format: str, no_exec: bool) -> None:
     """List the installed rules, and those of the project."""

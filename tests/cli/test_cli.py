@@ -20,8 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 import memlint.commands.check.answers
-import memlint.worker.task
 import memlint.commands.check.command
+import memlint.commands.early
 from memlint import cli, config
 from memlint.base.version import install_command
 from memlint.cli import check, options, run
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from memlint.report.model import Report
 
 FAKED = """
-import functools, sys, fake_asking, memlint.cli, memlint.cli.printing, memlint.worker.task
+import functools, sys, fake_asking, memlint.cli, memlint.cli.printing
+from memlint.commands import early
 from memlint.commands.check import answers
 answers.analyse = fake_asking.ask_for_result
-memlint.worker.task.Task = answers.Task = functools.partial(answers.Task, child="fake_analyse")
+answers.Task = early.Task = functools.partial(answers.Task, child="fake_analyse")
 """
 FITS = {**REPORT.workloads[0].model_dump(mode="json"), "budget": None}
 OVER = REPORT.workloads[0].model_dump(mode="json")
@@ -86,9 +87,8 @@ def project(tmp_path, monkeypatch, copied_pythons):
         monkeypatch.delenv(name, raising=False)
     answers = memlint.commands.check.answers
     monkeypatch.setattr(answers, "analyse", importlib.import_module("fake_asking").ask_for_result)
-    faked = functools.partial(answers.Task, child="fake_analyse")
-    monkeypatch.setattr(answers, "Task", faked)
-    monkeypatch.setattr(memlint.worker.task, "Task", faked)  # for a child that is started early
+    for module in (answers, memlint.commands.early):
+        monkeypatch.setattr(module, "Task", functools.partial(module.Task, child="fake_analyse"))
     monkeypatch.chdir(directory)
     return Project(directory)
 
