@@ -30,6 +30,7 @@ from memlint.memory.records import (
     Geometry,
     Node,
     Phase,
+    Round,
     Streams,
     Trace,
     World,
@@ -50,7 +51,7 @@ _NONE: Final = -1
 """For a place, a number or a text that is missing."""
 _OF_WORKLOAD: Final = (
     *("name", "target", "path", "qualname", "mode", "batch", "dtype", "optimizer", "gpu", "torch", "context"),
-    *("allocator", "compile", "strategy", "world_size", "rank", "origin"),
+    *("allocator", "compile", "strategy", "world_size", "rank", "origin", "cache"),
 )
 _OF_TRACE: Final = ("num_steps", "torch", "device", "reads_allocator")
 _OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "memlint")
@@ -224,6 +225,7 @@ class _Encoder:
             "switches": trace.switches,
             "seeded": sorted(trace.seeded),
             "without_overload": sorted(trace.without_overload),
+            "rounds": trace.rounds,
         }
 
     def _script(self, script: ScriptFacts) -> dict[str, Any]:
@@ -410,6 +412,7 @@ class _Decoder:
             switches=tuple((path, switch) for path, switch in header["switches"]),
             seeded=frozenset(header["seeded"]),
             without_overload=frozenset(header["without_overload"]),
+            rounds=tuple(Round(*each) for each in header.get("rounds", ())),
             **{name: header[name] for name in _OF_TRACE},
         )
 

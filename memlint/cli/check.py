@@ -13,7 +13,7 @@ import click
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
 from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
-from memlint.cli.printing import print_errors, print_outputs, progress, write, write_report
+from memlint.cli.printing import ReportOutput, print_errors, print_outputs, progress, write
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _FLAGS = (
     "allow_dynamics",
     "timeline",
     "graph",
+    "quick",
 )
 _CHECK_OPTIONS = (*_FLAGS, "baseline", "statistics")
 """Parameters that go into CheckOptions alone; those beside them that have no name below go into Settings."""
@@ -106,7 +107,7 @@ def check(
     instead = num_instead > 0
     options = CheckOptions(
         thorough=verbose,
-        sweep=not (instead or quiet or (settings["affected"] and not settings["sweep"])),
+        sweep=not (instead or quiet or settings["quick"] or (settings["affected"] and not settings["sweep"])),
         **{name: settings.pop(name) for name in _CHECK_OPTIONS},
     )
     refuse(options, num_instead, unfixed=unsafe_fixes and not (fix or diff), written=write_baseline is not None)
@@ -119,8 +120,10 @@ def check(
             write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
-    with progress("planning" if options.plan else "analysing") as show:
-        checked = command.check(paths, settings, options, show)
+    verbosity, no_exec = verbose - (quiet or options.quick), not options.execute
+    output = ReportOutput(output_format, output_file, color, verbosity=verbosity, no_exec=no_exec)
+    with progress("planning" if options.plan else "analysing", None if instead else output) as show:
+        checked = command.check(paths, settings, options, show, show.part)
     report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
         print_outputs(checked.outputs)
@@ -131,9 +134,7 @@ def check(
     elif write_baseline is not None:
         write_baseline_of(report, write_baseline)
     else:
-        last = "" if quiet or options.baseline is not None else _correctable(checked)
-        no_exec = not options.execute
-        write_report(report, output_format, output_file, color, verbosity=verbose - quiet, last=last, no_exec=no_exec)
+        output.rest(report, "" if quiet or options.baseline is not None else _correctable(checked))
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)
@@ -147,6 +148,8 @@ def refuse(options: CheckOptions, num_instead: int, *, unfixed: bool = False, wr
         raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
     if unfixed:
         raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
+    if options.quick and (options.plan or options.statistics or num_instead):
+        raise UsageError("--quick leaves out rules, plans and tables, and other options ask for them", "Leave one out.")
     if options.allow_dynamics and not options.plan:
         raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
     if options.baseline is not None and written:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from memlint.base.errors import UsageError
-from memlint.base.units import DTYPES, Compile, Mode, dtype_named
+from memlint.base.units import DTYPES, Cache, Compile, Mode, dtype_named
 from memlint.report.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -91,6 +91,18 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
         ),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
+        click.option("--prompt", type=click.IntRange(min=1), metavar="N", help=f"{of}Tokens of a prompt, to generate."),
+        click.option("--new-tokens", type=click.IntRange(min=1), metavar="N", help=f"{of}Tokens to generate after it."),
+        click.option("--num-beams", type=click.IntRange(min=1), metavar="N", help=f"{of}Beams of the generation."),
+        cache_option(of),
+    )
+
+
+def cache_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The cache of a generation."""
+    kinds = tuple(filter(None, get_args(Cache)))
+    return click.option(
+        "--cache", "kv_cache", type=click.Choice(kinds), help=f"{of}Cache of the generation; else the model's own."
     )
 
 
@@ -147,6 +159,7 @@ CHECK_OPTIONS = all_of(
     click.option(
         "--alloc-conf", metavar="CONF", default="", help="The allocator's settings, as in PYTORCH_ALLOC_CONF."
     ),
+    click.option("--quick", is_flag=True, help="The verdict alone: run no rules, and make no tables."),
     click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training."),
     click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma."),
     click.option("--extend-select", **CODES, help="Rules to run beside those configured."),

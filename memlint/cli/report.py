@@ -11,7 +11,7 @@ import click
 from memlint.base.errors import UsageError
 from memlint.base.writing import write_file
 from memlint.cli.options import FILE, SECONDS, workload_options
-from memlint.cli.printing import print_errors, progress, write_report
+from memlint.cli.printing import print_errors, progress, text_style_of, write_report
 from memlint.report.escaping import one_line
 from memlint.report.exports import EXPORTS, GRAPH, GRAPH_ENDINGS, SUFFIXES, export
 from memlint.report.formats import FORMATS
@@ -61,7 +61,7 @@ def report(
         gathered = gather(sources, options, extent, sys.stdin.buffer.read, show)
     shown = of_workload(gathered.report, workload) if workload is not None else gathered.report
     if file is None or form not in SUFFIXES:
-        write_report(shown, form, file, "auto", verbosity=0, no_exec=True)
+        write_report(shown, form, file, text_style_of("auto", file, verbosity=0), no_exec=True)
     else:
         _write_picture(shown, form, file)
         click.echo(f"Wrote {file}{_devices(shown) if form == 'memviz' else ''}", err=True)

@@ -17,16 +17,18 @@ from memlint.cli.options import (
     rank_of,
     torch_option,
 )
-from memlint.cli.printing import print_errors, print_outputs, progress, write_report
+from memlint.cli.printing import ReportOutput, print_errors, print_outputs, progress
 from memlint.report.formats import WITH_ERRORS
 
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
-_CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
+_CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "quick", "allow_dynamics", "baseline", "statistics")
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
 _OF_FILES = "They are for files: memlint check."
 REFUSED = {
-    **dict.fromkeys(("--batch", "--dim", "--mode", "--optimizer"), _OF_SCRIPT),
+    **dict.fromkeys(
+        ("--batch", "--dim", "--mode", "--optimizer", "--prompt", "--new-tokens", "--num-beams", "--cache"), _OF_SCRIPT
+    ),
     "--dtype": f"{_OF_SCRIPT} What bfloat16 or autocast would save, --plan and the rules say.",
     "--strategy": "What the script does with its ranks counts: --ranks N --rank K.",
     **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),
@@ -124,8 +126,9 @@ def run(
     if fields["rank"] >= (fields["ranks"] or 1):
         raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
     program = Script(**{**fields, **started})
-    with progress("planning" if check_options.plan else "running") as show:
-        checked = command.run(program, options, check_options, show)
+    output = ReportOutput(output_format, output_file, color, verbosity=verbose - (quiet or check_options.quick))
+    with progress("planning" if check_options.plan else "running", None if num_instead else output) as show:
+        checked = command.run(program, options, check_options, show, show.part)
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed
         print_outputs(checked.outputs)
@@ -134,7 +137,7 @@ def run(
     elif write_baseline is not None:
         write_baseline_of(report, write_baseline)
     else:
-        write_report(report, output_format, output_file, color, verbosity=verbose - quiet)
+        output.rest(report)
     if num_instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)

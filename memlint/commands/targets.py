@@ -103,7 +103,7 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
 
 _OF_TRACE = (
     *("batch", "dimensions", "dtype", "mode", "optimizer", "torch", "context", "compile"),
-    *("strategy", "world_size", "rank"),
+    *("strategy", "world_size", "rank", "prompt", "new_tokens", "num_beams", "kv_cache"),
 )
 """Settings that decide what a program does, and not how it is looked at."""
 
@@ -113,7 +113,7 @@ def of_capture(argument: str, file: Path, settings: Settings, root: Path, option
     fixed = _OF_TRACE if is_recording(file.name) else (*_OF_TRACE, "gpu")
     changed = next((name for name in fixed if options.get(name) not in (None, (), {})), None)
     if changed is not None:
-        option = {"dimensions": "dim", "world_size": "ranks"}.get(changed, changed)
+        option = {"dimensions": "dim", "world_size": "ranks", "new_tokens": "new-tokens"}.get(changed, changed)
         raise UsageError(f"--{option} cannot change what {argument} has captured", "Give it to memlint capture.")
     request = Request(target=argument, path=str(file.resolve()), root=str(root), settings=settings)
     return Targets(settings, root, (), (request,))

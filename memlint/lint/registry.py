@@ -104,8 +104,7 @@ class _Loading:
                 raise RuleError(f"{loaded!r} is not a module")
             else:
                 self._add(_defined_in(loaded), broken)
-                for item in pkgutil.iter_modules(getattr(loaded, "__path__", ())):
-                    self._add_module(f"{loaded.__name__}.{item.name}", broken)
+                self._add_modules_in(loaded, broken)
 
     def path(self, path: Path) -> None:
         """Load one file, or the files directly in a folder, which may import one another as `from .name import ...`."""
@@ -126,6 +125,14 @@ class _Loading:
             yield
         except (Exception, SystemExit) as error:
             self.problems.append(broken(error, rule))
+
+    def _add_modules_in(self, package: ModuleType, broken: Callable[..., Finding]) -> None:
+        """Load the modules of a plugin's package, and of the packages in it but for private ones and tests."""
+        for item in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            name = f"{package.__name__}.{item.name}"
+            self._add_module(name, broken)
+            if item.ispkg and name in sys.modules and not item.name.startswith((*_HELPERS, "tests")):
+                self._add_modules_in(sys.modules[name], broken)
 
     def _add_module(self, name: str, broken: Callable[..., Finding]) -> None:
         with self._reported(broken):

@@ -21,9 +21,12 @@ class Phase(StrEnum):
     OPTIMIZER = "optimizer"
     EVALUATION = "evaluation"
     """Outermost calls of a model without gradients, in a script."""
-    GENERATION = "generation"
+    PREFILL = "prefill"
+    """Of a generation everything up to the second call of the model: it reads the prompt and gives the first token."""
     SAVING = "saving"
     OTHER = "other"
+    DECODE = "decode"
+    """The rest of a generation: each call of the model gives one more token."""
 
 
 class Category(StrEnum):
@@ -40,6 +43,8 @@ class Category(StrEnum):
     """Operands of collectives, and parameters copied out of them, if no other category applies."""
     WORKSPACE = "workspace"
     OTHER = "other"
+    KV_CACHE = "kv_cache"
+    """Keys, values and states that a generation keeps of the tokens so far, and copies of them while they grow."""
 
 
 class Frame(NamedTuple):
@@ -176,6 +181,17 @@ class Collective(NamedTuple):
     """True if its communicator and the first one share buffers."""
 
 
+class Round(NamedTuple):
+    """The calls of a model that give one token of a generation, in a prefill or after it."""
+
+    node: int
+    """Index of the first Node."""
+    start: int
+    """Position in the events at which it begins."""
+    end: int
+    """Position in the events at which the last call has returned, before a token is chosen."""
+
+
 class World(NamedTuple):
     """The process group that a program joined."""
 
@@ -237,6 +253,8 @@ class Trace:
     """Values of `Node.op` that draw random numbers."""
     without_overload: frozenset[str] = frozenset()
     """Values of `Node.op` that are no overload of a PyTorch operator."""
+    rounds: tuple[Round, ...] = ()
+    """The rounds of all generations: the prefill of one, then one for each token after the first."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """Return the Buffers that tensors lie in, each once; host tensors lie in none."""

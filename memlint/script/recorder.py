@@ -207,6 +207,7 @@ class ScriptRecorder(Recorder):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
             self.has_called_on_host = self.has_called_on_host or bool(parameters)
+            self.construction.note_call_on_host(module, args, kwargs)
             return False
         self.has_called = True
         self.construction.note_call(module, args, kwargs)
@@ -231,7 +232,7 @@ class ScriptRecorder(Recorder):
         return self._had_backward and not self.made and all(parameter.grad is None for parameter in parameters)
 
     def _enter(self, phase: Phase) -> None:
-        if self.attribution.section not in (Phase.GENERATION, Phase.SAVING):
+        if self.attribution.section not in (Phase.PREFILL, Phase.DECODE, Phase.SAVING):
             self.attribution.section = phase
 
     def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:

@@ -44,7 +44,7 @@ def begin(
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Run as `main` does; in a copy of another process, with its `watch`, call `ready` within the limits."""
-    run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready)
+    run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready, preload=preload)
 
 
 def _serve(request: Request) -> NoReturn:

@@ -183,14 +183,17 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if run.happened not in ("nothing", "built"):
         return None
     taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
-    return f"{taken} no model was called on the GPU{without}", elsewhere or _ON_GPU, ()
+    message = f"{taken} no model was called on the GPU{without}"
+    if not run.num_steps and (caught := placeholders.last_use()) is not None:
+        return f"{message}; before, it caught: {caught.message}", caught.hint, ()
+    return message, elsewhere or _ON_GPU, ()
 
 
 def _reached(run: ScriptRun) -> str:
     """Return the point in the script at which it ended, in words."""
     if run.num_steps:
         return f"after {format_count(run.num_steps, 'whole step')}"
-    is_generating = run.happened == "built" and any(node.phase is Phase.GENERATION for node in run.trace.nodes)
+    is_generating = run.happened == "built" and bool(run.trace.rounds)
     return "in its first generation" if is_generating else "before its first whole step"
 
 

@@ -31,7 +31,7 @@ from memlint.report.model import Place
 from memlint.session.holders import find_holders
 from memlint.session.long_run import run_longer
 from memlint.source.values import shown_arguments
-from memlint.targets.workload import DEFAULT_GPU, Workload
+from memlint.targets.workload import DEFAULT_GPU, GENERATED, Workload
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
@@ -256,13 +256,24 @@ def find_requested(request: Request) -> Discovery:
     user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
+    generated = {name: size for name in GENERATED if (size := getattr(settings, name)) is not None}
+    if settings.kv_cache is not None:
+        overrides["cache"] = settings.kv_cache
+    if generated:
+        overrides["dimensions"] = {**overrides.get("dimensions", {}), **generated}
     target = request.path or request.target
     if request.path and request.qualname:
         target += f"::{request.call or request.qualname}"
     with seldom_collected():  # modules of the target, and syntax trees of its project's files
         discovered = find_workloads(target, root, configured, overrides, request.asked)
     workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
-    return discovered._replace(workloads=workloads)
+    return discovered._replace(workloads=tuple(map(_of_one_text, workloads)))
+
+
+def _of_one_text(workload: Workload) -> Workload:
+    """A batch that nobody said is one text where a step is a generation."""
+    is_one = workload.mode == "generate" and "batch" in workload.assumed
+    return replace(workload, batch=1) if is_one else workload
 
 
 def without_code(workload: Workload) -> Workload:

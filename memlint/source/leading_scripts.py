@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from memlint.base import cache
 from memlint.source.files import Unreadable
+from memlint.source.model_makers import makers
 from memlint.source.options import Option, options_in, typed
 from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
@@ -41,6 +42,8 @@ _EVALUATES = re.compile(
 """Arguments with which a training script does not train."""
 _TRAINING = re.compile(r"\.backward\(|\.fit\(|\boptim\b|Trainer\(")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
+_WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
+"""Words of which a script that does something has one."""
 _READS_CONFIGS = frozenset(
     ("hydra", "omegaconf", "yaml", "lightning", "pytorch_lightning", "jsonargparse", "toml", "mmengine", "mmcv", "gin")
 )
@@ -69,7 +72,7 @@ class LeadingScripts:
     def __init__(self, file: Path, root: Path, *, keep: bool = True) -> None:
         """`file` and `root` are absolute; with `keep` what is found is kept for the next time."""
         self.file, self.root, self._keep = file, root, keep
-        self._files = ProjectFiles(root, file)
+        self._files = ProjectFiles(root, file, keeps_index=keep)
         self._project = Project(root, cache=keep)
         self._defaults: dict[Path, dict[str, Option]] = {}
 
@@ -78,12 +81,20 @@ class LeadingScripts:
         """The commands, the likeliest first."""
         if not self._keep:
             return tuple(islice(self._found(), _MOST))
-        key = cache.key_of(*self._state())
-        commands = cache.read(self.root, _KIND, str(self.file), key, _decoded)
+        commands = self.kept
         if commands is None:
             commands = tuple(islice(self._found(), _MOST))
-            cache.write(self.root, _KIND, str(self.file), key, {"commands": list(map(_encoded, commands))})
+            cache.write(self.root, _KIND, str(self.file), self._key, {"commands": list(map(_encoded, commands))})
         return commands
+
+    @cached_property
+    def kept(self) -> tuple[LeadingScript, ...] | None:
+        """The commands that were found before in the project as it is now; None if nothing is kept of that."""
+        return cache.read(self.root, _KIND, str(self.file), self._key, _decoded)
+
+    @cached_property
+    def _key(self) -> str:
+        return cache.key_of(*self._state())
 
     def _state(self) -> Iterator[str]:
         """Yield what tells the files of the project, as they are now, from those of another time."""
@@ -114,6 +125,8 @@ class LeadingScripts:
         for path in self._files.paths:
             if path.suffix != ".py" or path in known:
                 continue
+            if not self._files.may_mention(path, _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS):
+                continue
             text = self._files.text(path)
             trains = (_TRAINS_ITSELF if path == self.file else _TRAINING).search(text) is not None
             if trains or (path != self.file and "__main__" in text and _OTHERWISE.fullmatch(path.stem)):
@@ -126,10 +139,11 @@ class LeadingScripts:
         return next(readme, self.root)
 
     def _order(self, command: TypedCommand) -> tuple[object, ...]:
-        is_own = command.script == self.file
+        is_own = command.script == self.file and _TRAINS_ITSELF.search(self._files.text(self.file)) is not None
+        is_trial = command.script == self.file and not is_own
         steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
         return (
-            not is_own and _evaluates(command),
+            is_trial or (not is_own and _evaluates(command)),
             not is_own,
             self._is_of_another_part(command.script),
             self._num_unknown(command),
@@ -174,12 +188,15 @@ class LeadingScripts:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """The names that stand for the file: its own and those of its classes."""
+        """The names that stand for the file: its own, and those of its classes and of the functions that give one."""
+        return frozenset({self.file.stem, *self._classes, *makers(self._tree, self._classes)})
+
+    @cached_property
+    def _tree(self) -> ast.Module:
         try:
-            tree = Source.from_text(self._files.text(self.file), str(self.file)).tree
+            return Source.from_text(self._files.text(self.file), str(self.file)).tree
         except Unreadable:
-            return frozenset({self.file.stem})
-        return frozenset({self.file.stem, *(each.name for each in tree.body if isinstance(each, ast.ClassDef))})
+            return ast.Module([], [])
 
     def _leads(self, script: Path) -> bool | None:
         """Return True if the script's imports lead to the file, None if nobody can say without running it."""
@@ -215,7 +232,7 @@ class LeadingScripts:
 
     @cached_property
     def _classes(self) -> frozenset[str]:
-        return self._names - {self.file.stem}
+        return frozenset(each.name for each in self._tree.body if isinstance(each, ast.ClassDef))
 
     def _completed(self, command: TypedCommand) -> TypedCommand:
         """Return the command with a config of the project in place of what stands for one."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from memlint.source.calls import called
+from memlint.source.lexical import may_call_itself, may_hold_settings
 from memlint.source.options import WORDS, Option, options_in, typed
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, is_test, scopes
@@ -51,7 +52,7 @@ class Project:
             self._calls[function] = ()  # during the search itself
             self._calls[function] = tuple(
                 (scope, call)
-                for source in self.files.sources((function,))
+                for source in self.files.sources((function,), lambda _path, text: may_call_itself(text, function))
                 if source.path.endswith(".py") and not is_test(source)
                 for scope in scopes(source)
                 for call in scope.calls
@@ -76,12 +77,16 @@ class Project:
     @cached_property
     def _options(self) -> dict[str, dict[str, Option]]:
         """Settings by file, as documents or shell scripts that name the file type them."""
-        options = {source.path: options_in(source, self.root) for source in self.files.sources(WORDS)}
+        options = {source.path: options_in(source, self.root) for source in self._with_settings}
         return {
             path: typed(each, self._command_line(Path(path).name, self.files.near.stem))
             for path, each in options.items()
             if each
         }
+
+    @property
+    def _with_settings(self) -> Iterator[Source]:
+        return self.files.sources(WORDS, lambda _path, text: may_hold_settings(text))
 
     def options_of(self, source: Source) -> Mapping[str, Option]:
         """Return the settings in the file itself."""

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of
+from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of, may_train
 from memlint.source.calls import argument, called
 from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
@@ -49,7 +49,9 @@ _BATCH = re.compile(
 _GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|ims_per_batch)", re.IGNORECASE)
 """Names of the batch of all GPUs together, of which one is assumed."""
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
-_LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
+_LENGTH = re.compile(
+    r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx|l_max|(pred_)?horizon", re.IGNORECASE
+)
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
 _OPTIONS = (
@@ -90,7 +92,7 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
 def _scripts(target: Path, project: Project) -> Iterator[Source]:
     """Yield the training scripts that import the file, or a package it is in."""
     module = target.relative_to(project.root).with_suffix("").parts
-    for source in project.files.sources(module):
+    for source in project.files.sources(module, may_train):
         is_training = Path(source.path) != target and kind_of(source, project.root) is Where.TRAINING
         if is_training and any(_stands_for(name, module) for name in _imported(source)):
             yield source

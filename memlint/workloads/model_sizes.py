@@ -54,7 +54,8 @@ class ModelSizes:
         """`stated` are its arguments, and sizes from other sources for those that the model does not state."""
         self.model, self._stated = model, stated or {}
         parts = (size for module in list(model.modules())[1:] for size in _sizes_in(module))
-        self._sources = [*_sizes_in(model), stated or {}, *parts, *_defaults(model)]
+        self._own = list(_sizes_in(model))
+        self._sources = [*self._own, stated or {}, *parts, *_defaults(model)]
 
     @property
     def length(self) -> int | None:
@@ -64,10 +65,19 @@ class ModelSizes:
         """
         if self.points is not None:
             return self.points
-        if type(stated := self._stated.get("length")) is int and stated > 1:
+        if (stated := self.trained_length) is not None:
             return stated
         length = self._first_int(_LENGTHS, 2)
         return _table_length(self.model) if length is None else min(length, LONGEST)
+
+    @property
+    def trained_length(self) -> int | None:
+        """Length in the training loop or its settings, at most the model's own maximum; None if they state none."""
+        stated = self._stated.get("length")
+        if type(stated) is not int or stated <= 1:
+            return None
+        own = (source.get(name) for source in self._own for name in _LENGTHS)
+        return min([stated, *(each for each in own if type(each) is int and each > 1)])
 
     @property
     def image_size(self) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import torch
@@ -103,9 +103,8 @@ def infer_inputs(
     sizes = ModelSizes(model, stated)
     failure: NoInputsError | None = None
     if is_model(model):
-        proposals = candidates(model, train=train, length=length)
         try:
-            return _first_that_works(TrialModel(model, device), proposals, named=named, is_fixed=length is not None)
+            return _of_library(TrialModel(model, device), sizes, train=train, length=length, named=named)
         except NoInputsError as error:
             if length is None and (inferred := _as_part(model, train=train, device=device)) is not None:
                 return inferred
@@ -141,6 +140,20 @@ def infer_inputs(
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
         return Inferred(specs, (Assumption(f"inputs {inputs}, as in an example", place, found=True),), dimensions)
     return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions)
+
+
+def _of_library(stage: TrialModel, sizes: ModelSizes, *, train: bool, length: int | None, named: bool) -> Inferred:
+    """Find inputs of a Hugging Face model, with texts as long as in its training if nobody asks for a `length`."""
+    model = stage.model
+    proposals = candidates(model, train=train, length=length)
+    trained = sizes.trained_length if length is None and not is_multimodal(model) else None
+    if trained is not None:
+        proposals = chain(candidates(model, train=train, length=trained), proposals)
+    inferred = _first_that_works(stage, proposals, named=named, is_fixed=length is not None)
+    if trained is None or inferred.dimensions.get(SEQUENCE) != trained:
+        return inferred
+    note = Assumption(f"{SEQUENCE} {trained}: the settings of its training say so", None, found=True)
+    return replace(inferred, assumptions=(note, *inferred.assumptions))
 
 
 def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:

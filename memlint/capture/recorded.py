@@ -1,0 +1,213 @@
+"""Records of what the caching allocator of one GPU did, as it was recorded: events in columns, and the segments left.
+
+Sizes are bytes. The columns of ten million events take a quarter of a GiB.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from memlint.base.ownership import is_installed
+from memlint.memory.records import Category, Frame, Phase
+
+ACTIONS: Final = (
+    *("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap"),
+    *("oom", "snapshot", "other"),
+)
+"""Kinds of events as PyTorch names them (torch/csrc/cuda/memory_snapshot.cpp); `other` is any that is newer."""
+ALLOC, FREE_REQUESTED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM, SNAPSHOT, OTHER = range(10)
+
+GROWS: Final = (SEGMENT_ALLOC, SEGMENT_MAP)
+RELEASES: Final = (SEGMENT_FREE, SEGMENT_UNMAP)
+_MOST_LINES: Final = 2**31
+"""Python 3.13 gives 2**64 - 1 for a line that it does not know."""
+_OPERATOR: Final = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
+_STANDARD: Final = re.compile(
+    r"[/\\](?:lib|Lib)[/\\](?:python\d(?:\.\d+)?[/\\])?(?!.*(?:site|dist)-packages)[^/\\]*\.py$"
+)
+_LIBRARIES: Final = (
+    *("getNewWorkspace", "getCurrentCUDABlasHandle", "setWorkspaceForHandle", "run_conv_plan", "CUDABlasLt"),
+    *("getCUDABlasLtWorkspace", "cudnn::", "parseChosenWorkspaceSize"),
+)
+"""Parts of names of C++ functions that ask for workspaces: cuBLAS's, cuBLASLt's and cuDNN's, as recorded stacks of torch
+2.0 to 2.13 have them."""
+
+
+class Site(NamedTuple):
+    """The stack under which an event happened, as far as it matters."""
+
+    frame: Frame | None
+    """The innermost line outside PyTorch and Python."""
+    op: str = ""
+    """The innermost ATen operator; empty without C++ frames."""
+    phase: Phase = Phase.OTHER
+    """OTHER if the stack does not tell: it has no C++ frames, or no frames at all."""
+    makes_workspace: bool = False
+    accumulates: bool = False
+    """True inside of autograd's accumulation of a gradient."""
+    moves_module: bool = False
+    """True inside of `Module.to` or `Module.cuda`."""
+    empties_cache: bool = False
+    has_frames: bool = True
+
+
+@dataclass(slots=True)
+class Events:
+    """Columns of events in their order."""
+
+    actions: array[int] = field(default_factory=lambda: array("b"))
+    addresses: array[int] = field(default_factory=lambda: array("q"))
+    """Of `oom` the bytes that were free on the GPU."""
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    streams: array[int] = field(default_factory=lambda: array("q"))
+    sites: array[int] = field(default_factory=lambda: array("i"))
+    """Positions in Recording.sites, -1 for none."""
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def add(self, action: int, address: int, nbytes: int, stream: int, site: int) -> None:
+        """Append an event. Raises OverflowError for numbers of more than 64 bits."""
+        self.actions.append(action)
+        self.addresses.append(address)
+        self.sizes.append(nbytes)
+        self.streams.append(stream)
+        self.sites.append(site)
+
+    def part(self, start: int, end: int) -> Events:
+        """Copy the events between two positions."""
+        columns = (self.actions, self.addresses, self.sizes, self.streams, self.sites)
+        return Events(*(column[start:end] for column in columns))
+
+
+class RecordedBlock(NamedTuple):
+    """A block of a segment."""
+
+    address: int
+    nbytes: int
+    requested: int
+    """Bytes that were asked for; 0 if it is free."""
+    state: str
+    """`active_allocated`, `active_pending_free`: freed while another stream may still use it, or `inactive`."""
+    site: int
+    """Position in Recording.sites; -1 if it is not recorded."""
+    category: Category = Category.OTHER
+
+    @property
+    def is_free(self) -> bool:
+        """True if the allocator may hand it out."""
+        return self.state == "inactive"
+
+
+class RecordedSegment(NamedTuple):
+    """Memory that the allocator has from the driver."""
+
+    address: int
+    nbytes: int
+    stream: int
+    is_small: bool
+    is_expandable: bool
+    is_private: bool
+    """True if it belongs to the pool of a CUDA graph or to another that the program made."""
+    blocks: tuple[RecordedBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The contents of a file about one GPU."""
+
+    device: int
+    events: Events
+    sites: tuple[Site, ...]
+    segments: tuple[RecordedSegment, ...]
+    """Those at the end."""
+    settings: str
+    """`PYTORCH_ALLOC_CONF`."""
+    knows_settings: bool
+    torch: str = ""
+    starts_empty: bool = False
+    """True if it is known that nothing was allocated before."""
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    """Most bytes by measure, if the file has them."""
+    categories: Mapping[int, Category] = field(default_factory=dict)
+    """By position of an allocation, if the file has them."""
+    num_recorded: int = 1
+    """Number of GPUs in the file that recorded something."""
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of segments at the end."""
+        return sum(segment.nbytes for segment in self.segments)
+
+    def site(self, number: int) -> Site | None:
+        """Return a site by its position; None for -1."""
+        return None if number < 0 else self.sites[number]
+
+    def change_of_reserved(self, position: int) -> int:
+        """Return the bytes by which an event changes what is reserved."""
+        action = self.events.actions[position]
+        if action in GROWS:
+            return self.events.sizes[position]
+        return -self.events.sizes[position] if action in RELEASES else 0
+
+    def most_reserved(self) -> int:
+        """Return the most bytes of segments at any time, found from the end back."""
+        reserved = most = self.reserved
+        for position in range(len(self.events) - 1, -1, -1):
+            reserved -= self.change_of_reserved(position)
+            most = max(most, reserved)
+        return most
+
+
+def site_of(frames: Sequence[Mapping[str, Any]]) -> Site:
+    """Read a stack as a snapshot has it, innermost first: C++ frames and Python's, or either, or none."""
+    lines: list[Frame] = []
+    op = ""
+    accumulates = moves = works = empties = in_backward = in_optimizer = False
+    has_native = False
+    for each in frames:
+        file, name = str(each.get("filename", "")), str(each.get("name", ""))
+        if file.endswith(".py"):
+            path = file.replace("\\", "/")
+            if "/torch/" not in path:
+                line = int(each.get("line", 0))
+                lines.append(Frame(file, line if line < _MOST_LINES else 0, name))
+            elif "/torch/optim/" in path:
+                in_optimizer = in_optimizer or name != "zero_grad"
+            elif path.endswith("/nn/modules/module.py") and name in ("_apply", "cuda", "to", "to_empty"):
+                moves = True
+            elif path.endswith("/cuda/memory.py") and name == "empty_cache":
+                empties = True
+            continue
+        has_native = True
+        if not op and (match := _OPERATOR.search(name)):
+            op = match[1]
+        if "torch::autograd::Engine::" in name:
+            in_backward = True
+        elif "AccumulateGrad" in name:
+            accumulates = True
+        elif "emptyCache" in name:
+            empties = True
+        elif not works and any(part in name for part in _LIBRARIES):
+            works = True
+    phase = Phase.OTHER
+    if in_optimizer:
+        phase = Phase.OPTIMIZER
+    elif in_backward:
+        phase = Phase.BACKWARD
+    elif has_native and lines:
+        phase = Phase.FORWARD
+    return Site(_innermost(lines), op, phase, works, accumulates, moves, empties, bool(frames))
+
+
+def _innermost(lines: Sequence[Frame]) -> Frame | None:
+    """The innermost line outside Python itself, with that of the project that led to it."""
+    outside = [line for line in lines if not _STANDARD.search(line.path)] or list(lines)
+    own = next((line for line in outside if not is_installed(line.path)), None)
+    if own is None or outside[0] == own:
+        return outside[0] if outside else None
+    return outside[0]._replace(caller=own)
