@@ -35,13 +35,14 @@ class Expectation:
 
         A workload of a report with several is named behind `::`. Raises MemlintError if there is none.
         """
-        if not isinstance(estimate, str) and hasattr(estimate, "trace"):
+        from memlint.capture.capture import Capture  # noqa: PLC0415 -- only if an estimate is given
+        from memlint.capture.files import open_file  # noqa: PLC0415
+
+        if isinstance(estimate, Capture):
             return cls(_of_capture(estimate))
         file, _, name = str(estimate).partition("::")
         if file.endswith(".json"):
             return cls(_of_report(Path(file), name))
-        from memlint.capture.files import open_file  # noqa: PLC0415 -- only if an estimate is given
-
         return cls(_of_capture(open_file(file, None)))
 
     def left_by(self, step: int, peaks: dict[str, int]) -> Iterator[str]:
