@@ -218,6 +218,13 @@ def op(
         declare(name, shapes, saves, workspace, backward_workspace)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic `%%memlint`, which estimates a cell that trains: `%load_ext memlint`."""
+    from memlint.api.magic import register  # noqa: PLC0415 -- it needs IPython
+
+    register(shell)
+
+
 def __dir__() -> list[str]:
     """Give what is public, and none of what this module imports."""
     return sorted(__all__)

@@ -49,20 +49,17 @@ def parse_target(text: str, base: Path) -> Target:
     hint = "Write path.py, path.py::Name or the path of a config.json."
     if not path.exists():
         raise TargetError(f"{place} does not exist", hint)
-    refuse_notebook(path, "check")
+    refuse_notebook(path)
     if path.is_dir() or path.suffix not in {".py", ".json"}:
         raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
     return Target(text, path, "", qualname, arguments)
 
 
-def refuse_notebook(path: Path, command: str) -> None:
-    """Raise TargetError for a notebook, which is JSON and not a program, with advice on converting it for `command`."""
+def refuse_notebook(path: Path) -> None:
+    """Raise TargetError for a notebook, which is JSON and not a program, with the command that runs its cells."""
     if path.suffix == ".ipynb":
-        script = path.with_suffix(".py").name
-        raise TargetError(
-            f"{path.name} is a notebook, not a Python file",
-            f"Type jupyter nbconvert --to script {path.name}, then memlint {command} {script}.",
-        )
+        hint = f"Type memlint check {path.name}, which runs its cells in order."
+        raise TargetError(f"{path.name} is a notebook, not a Python file", hint)
 
 
 def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:

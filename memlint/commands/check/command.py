@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint import config
+from memlint.base.errors import UsageError
 from memlint.base.version import __version__
 from memlint.commands.check.answers import Output, answers_of_workers
+from memlint.commands.check.notebooks import by_cell, is_notebook, notebook_folder
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
@@ -50,7 +52,12 @@ def check(
     seconds it has taken so far. Raises MemlintError for configuration and for an only argument that make no sense; what
     goes wrong with one target of several stands in the Report.
     """
-    return check_resolved(check_targets(arguments, settings, options), arguments, options, on_wait)
+    if options.init and any(map(is_notebook, arguments)):
+        raise UsageError(
+            "a model in a notebook cannot be declared", "Move it into a Python file, and import it from there."
+        )
+    with notebook_folder(arguments) as folder:
+        return check_resolved(check_targets(arguments, settings, options, folder), arguments, options, on_wait)
 
 
 def check_resolved(
@@ -72,7 +79,8 @@ def check_resolved(
     source = source_findings(chosen, cache=options.cache)
     answers = answers_of_workers(chosen, (*resolved.failures, *source.failures), options, on_wait)
     settled = settle(arguments, chosen, source, answers, baseline, cache=options.cache)
-    files = tuple(file for target in resolved.targets for file in target.files)
+    programs = {written.file for written in resolved.notebooks}
+    files = tuple(file for target in resolved.targets for file in target.files if file not in programs)
     report = Report(
         tool=f"memlint {__version__}",
         torch=answers.torch,
@@ -84,9 +92,9 @@ def check_resolved(
         statistics=_statistics(settled.findings, chosen) if options.statistics else None,
     )
     return Checked(
-        report=Report.model_validate(relative(report.model_dump(), Path.cwd(), files)),
+        report=Report.model_validate(relative(by_cell(report.model_dump(), resolved.notebooks), Path.cwd(), files)),
         files=files,
-        correctable=source.correctable,
+        correctable=source.correctable if not programs else Counter(),
         declarations=answers.declarations,
         outputs=answers.outputs,
     )
