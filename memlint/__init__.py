@@ -250,6 +250,13 @@ def watch(
     return Watch(folder, estimate, steps, max_entries)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic `%%memlint`, which estimates a cell that trains: `%load_ext memlint`."""
+    from memlint.api.magic import register  # noqa: PLC0415 -- it needs IPython
+
+    register(shell)
+
+
 def __dir__() -> list[str]:
     """Give what is public, and none of what this module imports."""
     return sorted(__all__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,10 +21,12 @@ from memlint.report.from_trace import timeline_of
 from memlint.report.model import Report
 from memlint.session.handed_over import importable, workload_of
 from memlint.session.target import Target
-from memlint.targets.declare import Declaration
 from memlint.worker.protocol import Request
 from memlint.worker.session import FileSession
 from memlint.workloads.discover import Discovery
+
+if TYPE_CHECKING:
+    from memlint.targets.declare import Declaration
 
 
 def estimate(model: Any, sample_input: Any, optimizer: Any, loss: Any, options: Mapping[str, Any]) -> Result:

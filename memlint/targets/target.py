@@ -54,7 +54,7 @@ def parse_target(text: str, base: Path) -> Target:
         return Target(text, None, "transformers", kind, values)
     if not path.exists():
         raise TargetError(f"{place} does not exist", hint)
-    refuse_notebook(path, "check")
+    refuse_notebook(path)
     if path.is_dir() or path.suffix not in {".py", ".json"}:
         raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
     return Target(text, path, "", qualname, arguments)
@@ -65,14 +65,11 @@ def is_known_model(text: str) -> bool:
     return text.count("/") == 1 and not Path(text).exists() and known_config(text) is not None
 
 
-def refuse_notebook(path: Path, command: str) -> None:
-    """Raise TargetError for a notebook, which is JSON and not a program, with advice on converting it for `command`."""
+def refuse_notebook(path: Path) -> None:
+    """Raise TargetError for a notebook, which is JSON and not a program, with the command that runs its cells."""
     if path.suffix == ".ipynb":
-        script = path.with_suffix(".py").name
-        raise TargetError(
-            f"{path.name} is a notebook, not a Python file",
-            f"Type jupyter nbconvert --to script {path.name}, then memlint {command} {script}.",
-        )
+        hint = f"Type memlint check {path.name}, which runs its cells in order."
+        raise TargetError(f"{path.name} is a notebook, not a Python file", hint)
 
 
 def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:
