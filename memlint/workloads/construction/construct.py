@@ -154,11 +154,17 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
                 free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
                 inferred = _inferred(workload, built, place, workload.dimensions if free else None)
                 dimensions = {**inferred.dimensions, **workload.dimensions}
-                workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions)
+                built_by = _with_unstated(workload.built_by, inferred.unstated)
+                workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions, built_by=built_by)
                 assumptions = inferred.assumptions
     named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
     refuse_untaken(workload, declared, [name for name in workload.dimensions if name in taking or name in named])
     return workload, assumptions
+
+
+def _with_unstated(built_by: str, unstated: str) -> str:
+    """Return the part of the headline that says who builds a model, with the size of its inputs that nothing states."""
+    return f"{f'{built_by}; ' if built_by else ''}{unstated}: nothing states their size" if unstated else built_by
 
 
 def settings_of(workload: Workload) -> Iterator[Assumption]:
