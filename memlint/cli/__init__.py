@@ -18,7 +18,7 @@ import click
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.garbage import collect_seldom
 from memlint.base.version import __version__
-from memlint.cli import capture, check, comment, diff, report, rules, run, sweep, validate
+from memlint.cli import capture, check, comment, diff, explain, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
 from memlint.lint.own_rules import watch_own_rules
 
@@ -108,6 +108,7 @@ for _command in (
     sweep.fit,
     diff.diff,
     report.report,
+    explain.explain,
     comment.comment,
     clean,
     rules.rule,

@@ -1,1 +1,1 @@
-"""Explanations of runs on real GPUs: of recordings, and of messages about memory that ran out."""
+"""A run that failed: its message, its recording, and a watch beside the next run."""

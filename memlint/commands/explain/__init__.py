@@ -1,1 +1,1 @@
-"""`memlint explain`: from files of a run to what they explain."""
+"""`memlint explain`: a recording, or the message of a run that failed."""

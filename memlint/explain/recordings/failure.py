@@ -1,11 +1,9 @@
 """The request that a GPU could not serve, and the state of the allocator then."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
+from memlint.capture.lifetimes import Course
 from memlint.capture.recorded import Recording
-from memlint.explain.recordings.lifetimes import Course
 from memlint.explain.recordings.replay import Program
 from memlint.memory.allocator.rounding import SMALL_SIZE, segment_size
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -64,9 +62,7 @@ def failure_of(program: Program, course: Course) -> Failure | None:
     recording = program.recording
     events, position = recording.events, course.failures[-1]
     reserved = _reserved_at(recording, position)
-    replayed = program.replay(
-        AllocatorSettings.parse(recording.settings), as_recorded=True, until=position
-    )
+    replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True, until=position)
     allocated = min(replayed.at_end[0], reserved)
     request, stream = events.sizes[position], events.streams[position]
     is_small = request <= SMALL_SIZE

@@ -4,16 +4,14 @@ A step ends with the last event under `torch/optim` before something else is all
 the period with which the same allocations come again.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
+from memlint.capture.lifetimes import BEFORE, Lifetimes
 from memlint.capture.recorded import ALLOC, OOM, Recording
-from memlint.explain.recordings.lifetimes import BEFORE, Lifetimes
 from memlint.memory.records import Phase
 
 _MOST_SEARCHED: Final = 200_000
@@ -93,7 +91,7 @@ def _periods(alive: Lifetimes) -> list[int]:
         places[kind].append(place)
     distances: Counter[int] = Counter()
     for each in places.values():
-        if _LEAST_REPEATS <= len(each):
+        if len(each) >= _LEAST_REPEATS:
             distances.update({second - first for first, second in pairwise(each)})
     num = len(kinds)
     for period in sorted(distance for distance, _ in distances.most_common(50)):
@@ -156,8 +154,4 @@ def growth(alive: Lifetimes, steps: Steps) -> Growth | None:
     leftovers.sort(key=lambda each: -each.nbytes)
     if not leftovers or sum(each.per_step for each in leftovers) < _LEAST_GROWTH:
         return None
-    return Growth(
-        sum(each.per_step for each in leftovers), sum(each.nbytes for each in leftovers), tuple(leftovers)
-    )
-
-
+    return Growth(sum(each.per_step for each in leftovers), sum(each.nbytes for each in leftovers), tuple(leftovers))
