@@ -28,10 +28,11 @@ def explain_recordings(
     from memlint.explain.recordings.model import Explanations  # noqa: PLC0415
 
     devices = [device_named(name) for name in gpus]
-    explanations = []
-    for file in _files(sources):
-        for recording in _chosen(read_recordings(file), file, device):
-            explanations.append(explain(recording, str(file), settings, devices))
+    explanations = [
+        explain(recording, str(file), settings, devices)
+        for file in _files(sources)
+        for recording in _chosen(read_recordings(file), file, device)
+    ]
     return Explanations(tool=f"memlint {__version__}", explanations=explanations)
 
 

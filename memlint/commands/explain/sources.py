@@ -1,7 +1,5 @@
 """Sources of `memlint explain`: recordings by their first bytes, and text, which messages and logs are."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

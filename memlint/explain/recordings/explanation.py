@@ -1,16 +1,14 @@
 """From a Recording to its Explanation."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from memlint.base.units import format_nbytes
+from memlint.base.units import format_count, format_nbytes
+from memlint.capture.lifetimes import BEFORE, Course, Lifetimes, course, lifetimes
 from memlint.capture.recorded import Recording, Site
 from memlint.explain.recordings.failure import Failure, failure_of
 from memlint.explain.recordings.kinds import Kinds, kinds
-from memlint.explain.recordings.lifetimes import BEFORE, Course, Lifetimes, course, lifetimes
 from memlint.explain.recordings.model import Explanation, FailedRequest, Growing, GrowingLine, Line, Moment, Settings
 from memlint.explain.recordings.replay import Program
 from memlint.explain.recordings.settings import Trial, trials
@@ -97,7 +95,7 @@ def _verdict(
 
 
 def _without_history(recording: Recording, moment: Moment, top: Line | None) -> Verdict:
-    """Judge a snapshot that holds segments alone: a failure is no part of it, but it tells what cannot have been one."""
+    """Judge a snapshot that holds segments alone: it tells what cannot have been the cause of a failure."""
     free = sum(block.nbytes for segment in recording.segments for block in segment.blocks if block.is_free)
     sentence = (
         f"it has no history, so no failure is in it: {format_nbytes(moment.nbytes)} were alive when it was taken, and "
@@ -257,7 +255,10 @@ def _notes(
         yield "categories and phases are inferred from stacks, sizes and lifetimes"
     if any(segment.is_private for segment in recording.segments):
         yield "pools of CUDA graphs are in it; in replays all blocks are of the common pools"
+    if program.released:
+        times = format_count(len(program.released), "time")
+        yield f"the GPU was full: {times}, cached segments were released to serve a request"
     if not told.tells_phases and len(recording.events) > 1:
-        yield "its stacks do not tell phases: record with stacks='all' for activations, gradients and states"
+        yield "no backward and no optimizer is in it, or its stacks do not show them (record with stacks='all')"
     if steps.evidence == "period":
         yield "steps are periods of equal allocations: no optimizer of PyTorch is in its stacks"

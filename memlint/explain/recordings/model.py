@@ -1,7 +1,5 @@
 """The document that `memlint explain` writes: versioned, every size in bytes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from memlint.explain.recordings.verdict import Cause
@@ -18,7 +16,7 @@ class Line(Located):
     """What it is, where no line is recorded: `backward mm`, `before the recording`."""
     op: str = ""
     """The ATen operator that made most of it, if C++ frames are recorded."""
-    categories: dict[CategoryName, int] = {}
+    categories: dict[CategoryName, int]
 
 
 class Moment(Record):
