@@ -98,7 +98,7 @@ class Recorded:
         return module
 
 
-class EnoughRounds(BaseException):  # noqa: N818 -- control flow
+class EnoughRounds(BaseException):
     """A generation has taken as many rounds as were asked for."""
 
 
