@@ -71,9 +71,12 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
 
 
 def around(target: Target, number: int) -> Sweeps:
-    """Sweeps of a Workload around its own batch size, with its dtype and with another; none on the host."""
+    """Sweeps of a Workload around its own batch size, with its dtype and with another.
+
+    There are none on the host, and none of a long generation, each of whose sizes takes two traces.
+    """
     own = target.traced(number)
-    growing = [_around(own)] if own.device.is_cuda else []
+    growing = [_around(own)] if own.device.is_cuda and own.trace.whole is None else []
     return Sweeps(
         torch=torch.__version__,
         sweeps=gathered(growing, lambda sweeps: Sweeps(torch=torch.__version__, sweeps=sweeps)),
