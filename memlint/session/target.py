@@ -68,7 +68,7 @@ def prepare(request: Request) -> None:
     if {request.settings.compile, *tables} <= {None, "off"}:
         lazy_imports.run_eagerly()
     else:
-        requests.install()
+        requests.install(request.settings.timeout / 2)  # what takes longer is left time to run eagerly
     installation.install(request.settings.op)
 
 
