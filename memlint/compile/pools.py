@@ -17,8 +17,9 @@ from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.private.compilation import cudagraph_results, cudagraph_selection
 from memlint.base.patching import Patch
 
-POOL = -1
-"""Number of the stream that stands for the pool; streams of programs count from 1."""
+POOL = 129
+"""Number of the stream that stands for the pool: those of programs are 1 to 128 (`cuda.facade.streams`)."""
+_TEXT = f"CUDA graphs hold what compiled code takes, in a pool of their own: stream {POOL} stands for it"
 
 
 def _in_pool(model: Callable[..., Any], static_input_idxs: Sequence[int] = (), **_: Any) -> Callable[..., Any]:
@@ -31,6 +32,7 @@ def _in_pool(model: Callable[..., Any], static_input_idxs: Sequence[int] = (), *
 
     def call(inputs: list[Any]) -> Any:
         sizes = tuple(each for each in inputs if isinstance(each, int))
+        state.assume_once(_TEXT)
         with _pool():
             if sizes in warmed_up:
                 inputs[:] = [

@@ -188,8 +188,8 @@ class Workload:
     """Sizes of named dimensions besides the batch; `complete` adds the dimensions of the target and the inputs."""
     allocator: str = ""
     """Value of the program's `PYTORCH_ALLOC_CONF`."""
-    compile: Compile = "off"
-    """`off`: `torch.compile` is left out; `auto`: it is simulated; `on`: also for a model that nobody compiles."""
+    compile: Compile = "auto"
+    """`auto`: `torch.compile` is simulated; `on`: also for a model that nobody compiles; `off`: it is left out."""
     strategy: str = ""
     """Distribution of the model over ranks, as in memlint.targets.strategy; empty: the target distributes itself."""
     world_size: int = 1
