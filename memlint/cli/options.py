@@ -154,7 +154,7 @@ def compile_option(of: str = "") -> Callable[[Callable[..., None]], Callable[...
     return click.option(
         "--compile",
         type=click.Choice(get_args(Compile)),
-        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: off]",
+        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: auto]",
     )
 
 

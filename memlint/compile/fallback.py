@@ -17,6 +17,12 @@ _MOST = 200
 """Letters of a reason."""
 
 
+def not_compiled_text(reason: str) -> str:
+    """Say that the step runs eagerly, for this reason."""
+    reason = reason if len(reason) <= _MOST else f"{reason[: _MOST - 3]}..."
+    return _TEXT.format(reason.replace(NAME, "cuda"))
+
+
 def not_compiled(error: BaseException) -> Assumption:
     """Return the assumption that the step runs eagerly, because of `error`."""
     links = list(chain(error))
@@ -26,9 +32,8 @@ def not_compiled(error: BaseException) -> Assumption:
         cause = inner
     first = next(iter(text_of(cause).strip().splitlines()), "")
     reason = f"{type(cause).__name__}: {first}" if first else type(cause).__name__
-    reason = reason if len(reason) <= _MOST else f"{reason[: _MOST - 3]}..."
     places = [place for link in links for place in _places(link)]
-    return Assumption(_TEXT.format(reason.replace(NAME, "cuda")), places[-1] if places else None)
+    return Assumption(not_compiled_text(reason), places[-1] if places else None)
 
 
 def _places(error: BaseException) -> Iterator[Frame]:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _UNCOMPILED = (
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory; "
-    "--compile auto simulates it"
+    "--compile auto, the default, simulates it"
 )
 _COMPILED = "torch.compile is simulated as torch {torch} compiles for this device, but for what is timed on it"
 _OVERRIDES = (
@@ -66,10 +66,10 @@ def prepare(request: Request) -> None:
     """Arm this process for the code of a target: what its libraries, decorators and errors then do."""
     torchvision_schemas.install()
     tables = [table.get("compile") for table in request.settings.workload]
-    if {request.settings.compile, *tables} <= {None, "off"}:
+    if request.settings.compile == "off" and {*tables} <= {None, "off"}:
         lazy_imports.run_eagerly()
     else:
-        requests.install()
+        requests.install(request.settings.timeout / 2)  # what takes longer is left time to run eagerly
     installation.install(request.settings.op)
 
 
@@ -332,7 +332,7 @@ def _traced(
     try:
         trace = trace_of(completed, at, settings)
     except MemlintError as error:
-        if not lazy_imports.Compilation.is_requested or completed.compile == "off":
+        if not lazy_imports.Compilation.is_simulated(completed.compile):
             raise
         reason = not_compiled(error)
     else:

@@ -1,4 +1,4 @@
-"""Code that a script compiles runs eagerly, or compiled if that is asked for; the report says which."""
+"""Code that a script compiles is compiled, or runs eagerly if that is asked for; the report says which."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize(("call", "is_left_out"), [("scaled", True), ("torch.exp", False)])
-def test_a_compiled_function_is_left_out_where_it_is_called(tmp_path: Path, call: str, is_left_out: bool) -> None:
+def test_a_compiled_function_is_left_out_where_it_is_called_if_that_is_asked_for(tmp_path: Path, call: str, is_left_out: bool) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("CALL", call))
-    command = [sys.executable, "-m", "memlint", "run", "--output-format", "json", "train.py"]
+    command = [sys.executable, "-m", "memlint", "run", "--compile", "off", "--output-format", "json", "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (workload,) = json.loads(done.stdout)["workloads"]
     assert workload["error"] is None
@@ -35,10 +35,10 @@ def test_a_compiled_function_is_left_out_where_it_is_called(tmp_path: Path, call
     assert any(text.startswith("torch.compile is left out") for text in texts) == is_left_out
 
 
-def test_a_compiled_function_is_compiled_if_that_is_asked_for(tmp_path: Path) -> None:
-    script = SCRIPT.replace("CALL", "scaled").replace("2 * x", "(2 * x).sin().cos()").replace('mode="max-autotune"', "")
+def test_a_compiled_function_is_compiled_by_default(tmp_path: Path) -> None:
+    script = SCRIPT.replace("CALL", "scaled").replace("2 * x", "(2 * x).sin().cos()")
     (tmp_path / "train.py").write_text(script)
-    options = ["--compile", "auto", "--output-format", "json", "--graph"]
+    options = ["--output-format", "json", "--graph"]
     command = [sys.executable, "-m", "memlint", "run", *options, "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (workload,) = json.loads(done.stdout)["workloads"]
