@@ -19,6 +19,8 @@ ACTIONS: Final = (
 """Kinds of events as PyTorch names them (torch/csrc/cuda/memory_snapshot.cpp); `other` is any that is newer."""
 ALLOC, FREE_REQUESTED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM, SNAPSHOT, OTHER = range(10)
 
+_GENERATED: Final = "/torchinductor_"
+"""Part of the paths of what torch.compile writes."""
 _MOVES: Final = ("_apply", "cuda", "to", "to_empty")
 """Methods of modules that put their parameters on the GPU."""
 GROWS: Final = (SEGMENT_ALLOC, SEGMENT_MAP)
@@ -177,7 +179,7 @@ def site_of(frames: Sequence[Mapping[str, Any]]) -> Site:
     for file, line, name in python:
         path = file.replace("\\", "/")
         _, is_torch, within = path.rpartition("/torch/")
-        if is_torch:
+        if is_torch or _GENERATED in path:
             in_torch.append((within, name))
         else:
             lines.append(Frame(file, line if line < _MOST_LINES else 0, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,12 @@ def explain(
 
     Exit status: 0 it is explained, 2 a source could not be read, or nothing in it is about memory.
     """
-    from memlint.commands.explain.sources import sorted_out  # noqa: PLC0415
+    from memlint.commands.explain.sources import sorted_out  # noqa: PLC0415 -- as all commands: --help is immediate
 
     given = sorted_out(sources)
-    if given.texts and form == "json" and (given.recordings or len(given.texts) > 1):
+    if given.logs and form == "json" and (given.recordings or len(given.logs) > 1):
         raise UsageError("several sources do not go into one JSON document", "Name one text, or recordings alone.")
-    if given.texts and not given.recordings and (settings or gpus or device is not None):
+    if given.logs and not given.recordings and (settings or gpus or device is not None):
         raise UsageError(
             "a message can not be replayed: it has no events",
             "Leave --alloc-conf, --gpu and --device out, or give what torch.cuda.memory._dump_snapshot wrote.",
@@ -67,7 +68,7 @@ def explain(
 def _explained(
     given: Sources, settings: tuple[str, ...], gpus: tuple[str, ...], device: int | None, form: str, style: TextStyle
 ) -> str:
-    from memlint.commands.explain.message import explain_text  # noqa: PLC0415
+    from memlint.commands.explain import message  # noqa: PLC0415
 
     parts = []
     if given.recordings:
@@ -82,5 +83,7 @@ def _explained(
                 parts.append(render_markdown(document))
             case _:
                 parts.append(style.fitted(render_text(document, style)))
-    parts += [explain_text(text, form) for _, text in given.texts]
+    for log in given.logs:
+        text = message.read_stream(sys.stdin.buffer) if log == "-" else message.read_log(Path(log))
+        parts.append(message.explain_text(text, form))
     return "\n".join(parts)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -298,12 +299,13 @@ def test_a_mistake_is_one_message(arguments, message):
     assert "Traceback" not in result.output
 
 
-def test_binary_data_is_neither_a_recording_nor_text(tmp_path):
-    file = tmp_path / "weights.bin"
-    file.write_bytes(b"\x7fELF\0\0\0")
+def test_a_checkpoint_is_neither_a_recording_nor_a_log(tmp_path):
+    file = tmp_path / "weights.pt"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
     result = invoked(file)
     assert result.exit_code == 2
-    assert "neither text nor a recording" in result.output
+    assert "neither a log nor a recording" in result.output
 
 
 def test_names_in_a_recording_obey_nobody(tmp_path):

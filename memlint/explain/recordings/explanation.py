@@ -21,6 +21,8 @@ from memlint.memory.records import Frame, Phase
 
 _MOST_LINES: Final = 100
 _BEFORE: Final = " before the recording"
+_MUCH_GROWTH: Final = 0.01
+"""Share of the peak from which on growth is said of a run that did not fail."""
 _MUCH_FREE: Final = 0.05
 """Share of what is reserved from which on free blocks may be why a request failed."""
 
@@ -89,7 +91,7 @@ def _verdict(
     if top is not None and moments[0].nbytes:
         held = f"; {top.path}:{top.line} holds {100 * top.nbytes / moments[0].nbytes:.0f} % of it"
     sentence = f"no request failed in it: {format_nbytes(run.nbytes_at_peak)} were alive {when}{held}"
-    if grows is not None:
+    if grows is not None and grows.nbytes > _MUCH_GROWTH * run.nbytes_at_peak:
         sentence += f"; each step leaves {format_nbytes(grows.per_step)} more alive"
     return Verdict("none", sentence, "")
 
@@ -168,27 +170,23 @@ def _moment(kind: Any, recording: Recording, alive: Lifetimes, told: Kinds, posi
         if alive.born[number] == BEFORE:
             from_before += nbytes
     in_order = sorted(lines, key=lambda place: (-lines[place].total(), place))
+    shares: dict[str, Any] = {"categories": categories, "streams": streams, "pools": pools}
+    if told.tells_phases:
+        shares["phases"] = phases
     return Moment(
         kind=kind,
         nbytes=categories.total(),
         from_before=from_before,
-        lines=[
-            Line(
-                **_located(sites[place]),
-                nbytes=lines[place].total(),
-                num=nums[place],
-                label=place.strip() if place.startswith(" ") else "",
-                op=ops[place].most_common(1)[0][0] if ops[place] else "",
-                categories=dict(lines[place].most_common()),
-            )
-            for place in in_order[:_MOST_LINES]
-        ],
+        lines=[_line(place, sites[place], lines[place], nums[place], ops[place]) for place in in_order[:_MOST_LINES]],
         num_lines=len(in_order),
-        categories=dict(categories.most_common()),
-        phases=dict(phases.most_common()) if told.tells_phases else {},
-        streams=dict(streams.most_common()),
-        pools=dict(pools.most_common()),
+        **{name: dict(share.most_common()) for name, share in shares.items()},
     )
+
+
+def _line(place: str, site: Site | None, nbytes: Counter[str], num: int, ops: Counter[str]) -> Line:
+    fields: dict[str, Any] = _located(site) | {"categories": dict(nbytes.most_common())}
+    op = ops.most_common(1)[0][0] if ops else ""
+    return Line(**fields, nbytes=nbytes.total(), num=num, label=place.strip() if place.startswith(" ") else "", op=op)
 
 
 def _failed(recording: Recording, failure: Failure, num_failures: int) -> FailedRequest:

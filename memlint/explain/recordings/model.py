@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from memlint.explain.recordings.verdict import Cause
 from memlint.report.model import CategoryName, Located, PhaseName, Record
 
@@ -31,8 +33,8 @@ class Moment(Record):
     """Most bytes first; may be cut, see `num_lines`."""
     num_lines: int
     categories: dict[CategoryName, int]
-    phases: dict[PhaseName, int]
-    """By the phase in which it was made."""
+    phases: dict[PhaseName, int] = Field(default_factory=dict)
+    """By the phase in which it was made; empty if stacks do not tell."""
     streams: dict[int, int]
     pools: dict[Literal["small", "large"], int]
 
