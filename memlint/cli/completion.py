@@ -54,9 +54,9 @@ def dtypes(_context: click.Context, parameter: click.Parameter, incomplete: str)
 
 def rules(_context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete codes of the installed rules; those of the project are code, which is not run for that."""
-    from memlint.cli.options import registry_here  # noqa: PLC0415
+    from memlint.lint.registry import load_rules  # noqa: PLC0415
 
-    return _of(parameter, {rule.code: rule.summary for rule in registry_here(no_exec=True).rules}, incomplete)
+    return _of(parameter, {rule.code: rule.summary for rule in load_rules().rules}, incomplete)
 
 
 def _of(parameter: click.Parameter, names: dict[str, str], incomplete: str) -> list[CompletionItem]:
