@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
@@ -12,9 +12,6 @@ from memlint.base.errors import UsageError
 from memlint.base.units import DTYPES, Cache, Compile, Mode, dtype_named
 from memlint.cli import completion
 from memlint.report.formats import FORMATS
-
-if TYPE_CHECKING:
-    from memlint.lint.registry import Registry
 
 MODES = get_args(Mode)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -192,11 +189,3 @@ CHECK_OPTIONS = all_of(
     click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline."),
 )
 """Add the options of `check` and `run`: the rules, the form of the report, and what is done with findings instead."""
-
-
-def registry_here(no_exec: bool) -> Registry:
-    """The installed rules, and those of the project around the current directory if its code may be run."""
-    from memlint.config import find_settings  # noqa: PLC0415
-    from memlint.lint.registry import project_rules  # noqa: PLC0415
-
-    return project_rules(*find_settings(Path()), execute=not no_exec)
