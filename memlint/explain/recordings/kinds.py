@@ -135,8 +135,8 @@ class _Teller:
 
     def _outlives_optimizer(self, number: int) -> bool:
         died = self.died[number]
-        return (
-            died > self._end_of_step(self.alive.born[number]) or (died == self.num_events and not self._is_last(number))
+        return died > self._end_of_step(self.alive.born[number]) or (
+            died == self.num_events and not self._is_last(number)
         )
 
     def _is_last(self, number: int) -> bool:
