@@ -65,11 +65,12 @@ def of_notebook(
         notebook = read_notebook(place, typed)
     except Unreadable as error:
         raise TargetError(f"{typed} {error.reason}", "Open it in Jupyter and save it again.") from error
+    source = _source(notebook, typed)
     written = write_program(notebook, typed, place.stem, folder)
     file = written.file
     if force_exclude and is_excluded(place, root, settings.exclude):
         return Targets(settings, root, (), (), excluded=(place,)), written
-    if not qualname and _trains(file):
+    if not qualname and training_at_import(source) is not None:
         script = script_of(written, place.stem, place.resolve().parent)
         return Targets(settings, root, (file,), (script_request(script, settings, root),)), written
     # No script imports a notebook, and nothing else of the project says what its models take.
@@ -92,11 +93,13 @@ def script_of(written: Written, name: str, folder: Path) -> Script:
     return Script(name=name, path=str(written.file), folder=str(folder), typed=(written.typed,))
 
 
-def _trains(file: Path) -> bool:
+def _source(notebook: Notebook, typed: str) -> Source:
+    """Parse the program. Raises TargetError that names the cell."""
     try:
-        return training_at_import(Source.read(file)) is not None
-    except Unreadable:  # which is said when it is checked
-        return False
+        return Source.from_text(notebook.text, typed)
+    except Unreadable as error:
+        name, line = notebook.place(error.line) or (typed, 1)
+        raise TargetError(f"{name}:{line} {error.reason}", "Correct the cell.") from error
 
 
 def by_cell(value: Any, written: Sequence[Written]) -> Any:
