@@ -55,6 +55,7 @@ def plan(
     model: ServedModel, options: ServeOptions, device: Device, profile: Callable[[ProfileOrder], Profile]
 ) -> Served:
     """Return what SGLang will log. Raises UsageError and WorkloadError for what it refuses, or what is not modelled."""
+    options.require_support(device)
     if options.pipeline_parallel > 1:
         raise UsageError("stages of a pipeline are not modelled for SGLang", "Leave --pp out.")
     if any(layer.attention == "state" for layer in model.layers):

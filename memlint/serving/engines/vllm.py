@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from memlint.base.errors import UsageError
+from memlint.base.units import format_nbytes
 from memlint.memory.devices import Device
 from memlint.report.model import Interval
 from memlint.serving.cache import Layout, Lengths, layout_of
@@ -76,6 +77,7 @@ def plan(
     model: ServedModel, options: ServeOptions, device: Device, profile: Callable[[ProfileOrder], Profile]
 ) -> Served:
     """Return what vLLM will log. Raises UsageError and WorkloadError for what it refuses at once."""
+    options.require_support(device)
     rules = _rules_of(options.version)
     options = _with_defaults(options, model, device, rules)
     _require_divisible(model, options)
@@ -310,16 +312,12 @@ def _start(
         return "does not start", "the weights alone are larger than what the engine may take of the GPU"
     if requested > device.total_nbytes - device.context_low:
         return "does not start", "the GPU has less free than the utilization asks for"
+    nbytes = format_nbytes(needed * layout.nbytes_of_block)
+    need = f"one request of {options.max_model_len:,} tokens needs {nbytes} of cache"
     if num_blocks.high < needed:
-        return "does not start", (
-            f"one request of {options.max_model_len} tokens needs {needed} blocks of {layout.nbytes_of_block} bytes, "
-            "more than there is memory for"
-        )
+        return "does not start", f"{need}, and {format_nbytes(stage.cache.estimate)} are left"
     if num_blocks.low < needed:
-        return (
-            "may start",
-            f"one request of {options.max_model_len} tokens needs {needed} blocks, which may be too many",
-        )
+        return "may start", f"{need}, and {format_nbytes(stage.cache.low)} may be all that is left"
     return "starts", ""
 
 
