@@ -151,8 +151,9 @@ def _cache_layers(text: Any) -> list[CacheLayer]:
             f"layers of kind {', '.join(unknown)} are not known: what an engine keeps for them is not modelled",
             f"Known kinds: {', '.join((*_ATTENTIONS, _BOTH))}.",
         )
-    attentions = (("full", "state") if kind == _BOTH else (_ATTENTIONS[kind],) for kind in kinds[:number])
-    return [_cache_layer(text, attention) for both in attentions for attention in both]
+    both: tuple[Attention, ...] = ("full", "state")
+    attentions = (both if kind == _BOTH else (_ATTENTIONS[kind],) for kind in kinds[:number])
+    return [_cache_layer(text, attention) for each in attentions for attention in each]
 
 
 def _cache_layer(text: Any, attention: Attention) -> CacheLayer:
@@ -184,14 +185,15 @@ def _states(text: Any) -> tuple[State, ...]:
             is_float32=getattr(text, "mamba_ssm_dtype", None) == "float32",
         )
         return State(cut=2 * keys + values, rest=text.linear_conv_kernel_dim - 1), recurrent
-    heads = getattr(text, "mamba_n_heads", None) or getattr(text, "mamba_num_heads", None)
-    state = getattr(text, "mamba_d_state", None) or getattr(text, "ssm_state_size", None)
-    kernel = getattr(text, "mamba_d_conv", None) or getattr(text, "conv_kernel", None)
+    heads = _first(text, "mamba_n_heads", "mamba_num_heads")
+    state = _first(text, "mamba_d_state", "ssm_state_size", "state_size")
+    kernel = _first(text, "mamba_d_conv", "conv_kernel")
     if heads and state and kernel:  # Mamba 2
-        groups = getattr(text, "mamba_n_groups", None) or getattr(text, "n_groups", 1)
-        head = getattr(text, "mamba_d_head", None) or text.mamba_head_dim
+        head = _first(text, "mamba_d_head", "mamba_head_dim")
+        groups = _first(text, "mamba_n_groups", "n_groups") or 1  # each rank has one at least
         return (
-            State(cut=heads * head + 2 * groups * state, rest=kernel - 1),
+            State(cut=heads * head, rest=kernel - 1),
+            State(cut=groups, rest=2 * state * (kernel - 1)),
             State(cut=heads, rest=head * state),
         )
     if state and kernel:  # Mamba 1
@@ -203,6 +205,11 @@ def _states(text: Any) -> tuple[State, ...]:
     raise WorkloadError(
         f"the states of {type(text).__name__}'s layers are not known", "Only Mamba, gated delta nets and convolutions."
     )
+
+
+def _first(text: Any, *names: str) -> int:
+    """Return the first size that a config has under one of these names; 0 without any."""
+    return next((int(value) for name in names if isinstance(value := getattr(text, name, None), int)), 0)
 
 
 def _encoder(config: Any) -> Encoder | None:
