@@ -85,7 +85,6 @@ class ServedModel(Record):
     encoder: Encoder | None = None
     quantization: str = ""
     """Method of the config's `quantization_config`."""
-    assumptions: tuple[str, ...] = ()
 
 
 class ProfileOrder(Record):
@@ -100,7 +99,9 @@ class ProfileOrder(Record):
     is_last_stage: bool
     """False for a stage of a pipeline that gives its hidden states to the next: it samples nothing."""
     is_compiled: bool
-    """True if the layers run as compiled pieces between attentions."""
+    """True if the layers are compiled."""
+    quantizes_inputs: bool
+    """True if the inputs of matrices are made 8 bits wide."""
     keeps_workspace: bool
     """True if the buffer of fused experts is kept until the sampler has run."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from memlint.base.errors import UsageError
 from memlint.report.model import Record
+
+if TYPE_CHECKING:
+    from memlint.memory.devices import Device
 
 GIB: Final = 2**30
 FLOATS: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -41,6 +44,18 @@ class ServeOptions(Record):
                 f"--kv-cache-dtype {name} is not known", f"Choose one of: auto, {', '.join(_CACHE_DTYPES)}."
             )
         return _CACHE_DTYPES[name]
+
+    def runs_on(self, device: Device) -> bool:
+        """Return True if the GPU computes in the dtype: bfloat16 needs compute capability 8 in all engines."""
+        return device.is_cuda and (self.dtype != "bfloat16" or device.capability >= (8, 0))
+
+    def require_support(self, device: Device) -> None:
+        """Raise UsageError if the GPU does not compute in the dtype."""
+        if not self.runs_on(device):
+            raise UsageError(
+                f"{device.title} does not compute in {self.dtype}, so that the engine refuses to start",
+                "Give --dtype float16." if device.is_cuda else "Give a GPU.",
+            )
 
     @property
     def itemsize(self) -> int:

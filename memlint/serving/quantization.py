@@ -20,13 +20,14 @@ class Method(NamedTuple):
     zero_bits: int = 0
     """Bits of a zero point beside each scale."""
     only_experts: bool = False
+    quantizes_inputs: bool = False
 
 
 _METHODS = {
-    "fp8": Method(8, 0, 4),
-    "int8": Method(8, 0, 4),
-    "w8a8": Method(8, 0, 4),
-    "compressed-tensors": Method(8, 0, 4),
+    "fp8": Method(8, 0, 4, quantizes_inputs=True),
+    "int8": Method(8, 0, 4, quantizes_inputs=True),
+    "w8a8": Method(8, 0, 4, quantizes_inputs=True),
+    "compressed-tensors": Method(8, 0, 4, quantizes_inputs=True),
     "gptq": Method(4, 128, 2, 4),
     "gptq_marlin": Method(4, 128, 2),
     "w4a16": Method(4, 128, 2),

@@ -125,6 +125,7 @@ OTHER_PARAMETERS = {
     "pythia-410m": 405_334_016,
     "pythia-6.9b": 6_857_302_016,
     "pythia-70m": 70_426_624,
+    "qwen1.5-moe-a2.7b": 14_315_784_192,
     "qwen2-72b": 72_706_203_648,
     "qwen2-7b": 7_615_616_512,
     "qwen2.5-14b": 14_770_033_664,
@@ -158,7 +159,7 @@ HEADS = {
         (
             *("GPT2Config", "GPTNeoConfig", "GPTNeoXConfig", "GPTJConfig", "GemmaConfig", "LlamaConfig"),
             *("MistralConfig", "MixtralConfig", "OPTConfig", "PhiConfig", "Phi3Config", "Qwen2Config", "Qwen3Config"),
-            *("Gemma2Config", "Gemma3TextConfig", "GptOssConfig", "Qwen3MoeConfig"),
+            *("Gemma2Config", "Gemma3TextConfig", "GptOssConfig", "Qwen2MoeConfig", "Qwen3MoeConfig"),
             *("DeepseekV2Config", "DeepseekV3Config"),
         ),
         "AutoModelForCausalLM",

@@ -44,13 +44,13 @@ def test_a_plan_says_each_part_and_what_was_assumed():
 
 
 def test_a_model_that_does_not_start_has_changes_with_which_it_does():
-    big = SMALL.replace("4096)", "4000000)")
-    serving = serve(big, tp="1", gpu="t4", version="0.19.0")
+    big = SMALL.replace("4096)", "40000000)")
+    serving = serve(big, tp="1", gpu="l4", version="0.19.0")
     served = serving.served[0]
     assert served.start == "does not start"
     assert serving.status == 1
     lengths = [each.option for each in served.remedies if each.option.startswith("--max-model-len")]
-    again = serve(big, tp="1", gpu="t4", version="0.19.0", max_model_len=int(lengths[0].split()[1]))
+    again = serve(big, tp="1", gpu="l4", version="0.19.0", max_model_len=int(lengths[0].split()[1]))
     assert again.served[0].start == "starts"
 
 

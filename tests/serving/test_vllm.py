@@ -181,9 +181,15 @@ def test_a_version_that_was_not_read_is_refused():
         planned((0, 6, 0))
 
 
+@pytest.mark.parametrize("gpu", ["t4", "v100-32gb", "cpu"])
+def test_a_gpu_that_does_not_compute_in_the_dtype_is_refused(gpu):
+    with pytest.raises(UsageError, match="bfloat16"):
+        planned(device=device_named(gpu))
+
+
 @pytest.mark.parametrize("gpu", [name for name, device in CATALOGUE.items() if device.is_cuda])
 def test_bounds_hold_the_likely_value_on_every_gpu(gpu):
-    served, _ = planned((0, 33, 0), device=device_named(gpu), activations=GIB)
+    served, _ = planned((0, 33, 0), device=device_named(gpu), activations=GIB, dtype="float16")
     for name in ("weights", "activations", "buffers", "non_torch", "cuda_graphs", "cache"):
         interval = getattr(served.stage, name)
         assert interval.low <= interval.estimate <= interval.high

@@ -80,19 +80,14 @@ def choices(
 
     Cheapest is the lowest price where there are any, else the least memory. The cheapest of all comes first.
     """
-    gpus = sorted(
-        (each for each in devices if each.is_cuda), key=lambda each: (prices.get(each.name, 0.0), _size(each))
-    )
+    able = [each for each in devices if options.runs_on(each)]
+    gpus = sorted(able, key=lambda each: (prices.get(each.name, 0.0), each.total_nbytes))
     made = [
         choice
         for number in ranks
         if (choice := _choice(options.model_copy(update={"tensor_parallel": number}), users, gpus, prices, plan))
     ]
     return sorted(made, key=lambda each: (each.price or 0.0, each.num_gpus * each.gpu_nbytes))
-
-
-def _size(device: Device) -> int:
-    return device.total_nbytes
 
 
 def _choice(

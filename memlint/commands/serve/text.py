@@ -142,10 +142,11 @@ def _title(served: Served, *, with_ranks: bool = True) -> str:
     options = served.options
     version = ".".join(map(str, options.version))
     count = f"{served.num_gpus} x " if with_ranks and served.num_gpus > 1 else ""
+    cache = options.dtype if options.kv_cache_dtype == "auto" else options.kv_cache_dtype
     quantized = f", {options.quantization}" if options.quantization else ""
     return (
         f"{served.model} on {options.engine} {version}, {count}{served.gpu_title} "
-        f"({format_nbytes(served.gpu_nbytes)}): {options.dtype}{quantized}, cache {options.kv_cache_dtype}, "
+        f"({format_nbytes(served.gpu_nbytes)}): {options.dtype}{quantized}, cache {cache}, "
         f"share {options.utilization:g}, {options.max_num_batched_tokens} batched tokens"
     )
 

@@ -55,6 +55,7 @@ def plan(
     model: ServedModel, options: ServeOptions, device: Device, profile: Callable[[ProfileOrder], Profile]
 ) -> Served:
     """Return what SGLang will log. Raises UsageError and WorkloadError for what it refuses, or what is not modelled."""
+    options.require_support(device)
     if options.pipeline_parallel > 1:
         raise UsageError("stages of a pipeline are not modelled for SGLang", "Leave --pp out.")
     if any(layer.attention == "state" for layer in model.layers):
@@ -80,6 +81,7 @@ def plan(
         sampler="masks",
         is_last_stage=True,
         is_compiled=False,
+        quantizes_inputs=method is not None and method.quantizes_inputs,
         keeps_workspace=False,
     )
     # What is free before loading times the share, less what loading takes: mem_cache/kv_cache_configurator.py.
@@ -123,7 +125,6 @@ def plan(
         start=start,
         reason=reason,
         assumptions=(
-            *model.assumptions,
             "the engine is alone on its GPUs, and starts with its own defaults",
             "no log of SGLang was compared: what is free before loading is the GPU less a CUDA context",
             "activations and CUDA graphs have to fit into the rest of the GPU, which SGLang does not check",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from memlint.base.errors import UsageError
+from memlint.base.units import format_nbytes
 from memlint.memory.devices import Device
 from memlint.report.model import Interval
 from memlint.serving.cache import Layout, Lengths, layout_of
@@ -34,6 +35,8 @@ _GRAPHS_BASE, _GRAPHS_OF_LAYER = 0.376, 0.0167
 """GiB of all graphs at 51 sizes, and of each layer: line through two models of the fitted logs."""
 _GRAPHS_LOW, _GRAPHS_HIGH = 0.5, 2.3
 """Smallest and largest ratio to that line of what vLLM measured or estimated in the fitted logs, rounded apart."""
+_COMPARED, _NOT_COMPARED = (0.97, 1.05), (0.9, 1.25)
+"""Bounds of activations: as far as logs of 0.19 are off, and wider for versions of which no log was compared."""
 
 
 class _Rules(NamedTuple):
@@ -74,6 +77,7 @@ def plan(
     model: ServedModel, options: ServeOptions, device: Device, profile: Callable[[ProfileOrder], Profile]
 ) -> Served:
     """Return what vLLM will log. Raises UsageError and WorkloadError for what it refuses at once."""
+    options.require_support(device)
     rules = _rules_of(options.version)
     options = _with_defaults(options, model, device, rules)
     _require_divisible(model, options)
@@ -81,7 +85,7 @@ def plan(
     lengths = Lengths(options.max_model_len or 0, options.max_num_batched_tokens or 0)
     layouts, stages, blocks = [], [], []
     for layers, is_first, is_last in _stages(model.num_layers, options.pipeline_parallel):
-        layout = _layout(model.layers[layers.start : layers.stop], options, rules)
+        layout = _layout(_kept(model, layers), options, rules)
         stage = _stage(model, options, device, profile, rules, requested, (layers, is_first, is_last))
         size = layout.nbytes_of_block
         layouts.append(layout)
@@ -114,7 +118,7 @@ def plan(
         concurrency=Ratio(**{name: copies * value for name, value in concurrency.model_dump().items()}),
         start=start,
         reason=reason,
-        assumptions=(*model.assumptions, *_assumptions(model, options, device, rules)),
+        assumptions=tuple(_assumptions(model, options, device, rules)),
     )
 
 
@@ -123,7 +127,12 @@ def longest_length(served: Served, model: ServedModel) -> int:
     options, rules = served.options, _rules_of(served.options.version)
     lengths = Lengths(options.max_model_len or 0, options.max_num_batched_tokens or 0)
     layers = list(_stages(model.num_layers, options.pipeline_parallel))[served.tightest][0]
-    return _layout(model.layers[layers.start : layers.stop], options, rules).longest(served.num_blocks.low, lengths)
+    return _layout(_kept(model, layers), options, rules).longest(served.num_blocks.low, lengths)
+
+
+def _kept(model: ServedModel, layers: range) -> tuple[CacheLayer, ...]:
+    """What the layers of a stage keep."""
+    return model.layers if len(layers) == model.num_layers else model.layers[layers.start : layers.stop]
 
 
 def _rules_of(version: tuple[int, ...]) -> _Rules:
@@ -161,6 +170,8 @@ def _require_divisible(model: ServedModel, options: ServeOptions) -> None:
             "refuses to start",
             f"Give --tp a divisor of {model.num_heads}.",
         )
+    if options.pipeline_parallel > 1 and len(model.layers) != model.num_layers:
+        raise UsageError("stages are not modelled where layers share caches or keep two things", "Leave --pp out.")
     if options.pipeline_parallel > model.num_layers:
         raise UsageError(
             f"{model.num_layers} layers make no {options.pipeline_parallel} stages", "Give a smaller --pp."
@@ -213,12 +224,14 @@ def _stage(
         sampler=rules.sampler,
         is_last_stage=is_last,
         is_compiled=not options.enforce_eager,
+        quantizes_inputs=method is not None and method.quantizes_inputs,
         keeps_workspace=rules.keeps_workspace and options.quantization != "mxfp4",
     )
     activations = profile(order).nbytes + (_of_encoder(model, options) if is_first else 0)
+    least, most = _COMPARED if options.version[:2] == (0, 19) else _NOT_COMPARED
     stage = Stage(
         weights=weights,
-        activations=exact(activations),
+        activations=between(least * activations, activations, most * activations),
         buffers=_counters(model, options, rules) if is_last else exact(0),
         non_torch=_non_torch(options),
         cuda_graphs=_graphs(len(layers), options),
@@ -299,16 +312,12 @@ def _start(
         return "does not start", "the weights alone are larger than what the engine may take of the GPU"
     if requested > device.total_nbytes - device.context_low:
         return "does not start", "the GPU has less free than the utilization asks for"
+    nbytes = format_nbytes(needed * layout.nbytes_of_block)
+    need = f"one request of {options.max_model_len:,} tokens needs {nbytes} of cache"
     if num_blocks.high < needed:
-        return "does not start", (
-            f"one request of {options.max_model_len} tokens needs {needed} blocks of {layout.nbytes_of_block} bytes, "
-            "more than there is memory for"
-        )
+        return "does not start", f"{need}, and {format_nbytes(stage.cache.estimate)} are left"
     if num_blocks.low < needed:
-        return (
-            "may start",
-            f"one request of {options.max_model_len} tokens needs {needed} blocks, which may be too many",
-        )
+        return "may start", f"{need}, and {format_nbytes(stage.cache.low)} may be all that is left"
     return "starts", ""
 
 

@@ -29,6 +29,8 @@ _ATTENTIONS: Mapping[str, Attention] = {
     "conv": "state",
 }
 """Kinds of layers by their name in `layer_types` of configs of transformers."""
+_BOTH = "hybrid"
+"""A layer with attention and a state side by side."""
 _IMAGE_CHANNELS = 3
 _TILES = 17
 """Parts of the largest image, and the whole of it, of models that shuffle pixels: max_patches of Llama 4's processor.
@@ -49,9 +51,6 @@ def describe(config: Any, name: str, dtype: str) -> ServedModel:
     with reported(f"{name} cannot be built from its config"), torch.device("meta"):
         model = model_class(config, transformers)(config)
     heads, kv_heads = heads_of(text)
-    settings = getattr(config, "quantization_config", None) or {}
-    method = settings.get("quant_method", "") if isinstance(settings, Mapping) else settings.quant_method
-    layers, notes = _cache_layers(text)
     return ServedModel(
         name=name,
         torch=torch.__version__,
@@ -64,11 +63,22 @@ def describe(config: Any, name: str, dtype: str) -> ServedModel:
         num_kv_heads=kv_heads,
         num_layers=text.num_hidden_layers,
         parameters=tuple(_parameters(model)),
-        layers=tuple(layers),
+        layers=tuple(_cache_layers(text)),
         encoder=_encoder(config),
-        quantization=str(getattr(method, "value", method)),
-        assumptions=tuple(notes),
+        quantization=_quantization(config),
     )
+
+
+def _quantization(config: Any) -> str:
+    """Method of a checkpoint, as `--quantization` names it; compressed tensors by their bits."""
+    settings = getattr(config, "quantization_config", None) or {}
+    fields = settings if isinstance(settings, Mapping) else settings.to_dict()
+    method = str(getattr(fields.get("quant_method", ""), "value", fields.get("quant_method", "")))
+    if method != "compressed-tensors":
+        return method
+    groups = fields.get("config_groups") or {}
+    bits = {(each.get("weights") or {}).get("num_bits") for each in groups.values() if isinstance(each, Mapping)}
+    return "w4a16" if bits == {4} else "w8a8"
 
 
 def _parameters(model: Any) -> Iterator[Parameter]:
@@ -125,23 +135,25 @@ def _num_positions(text: Any, kind: Mapping[str, Any]) -> float:
 # --- what layers keep
 
 
-def _cache_layers(text: Any) -> tuple[list[CacheLayer], list[str]]:
-    """Return what each layer keeps, and what was assumed."""
+def _cache_layers(text: Any) -> list[CacheLayer]:
+    """Return what each layer keeps; a layer that keeps two things is two of them."""
     number = text.num_hidden_layers - int(getattr(text, "num_kv_shared_layers", 0) or 0)
     if getattr(text, "kv_lora_rank", None):
         latent = text.kv_lora_rank + text.qk_rope_head_dim
-        return [CacheLayer(attention="latent", num_heads=1, head=latent)] * number, []
+        return [CacheLayer(attention="latent", num_heads=1, head=latent)] * number
     kinds = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None)
     if kinds is None:
         uses = getattr(text, "use_sliding_window", True) is not False and getattr(text, "sliding_window", None)
         kinds = ["sliding_attention" if uses else "full_attention"] * number
-    unknown = sorted({*kinds} - {*_ATTENTIONS})
+    unknown = sorted({*kinds} - {*_ATTENTIONS, _BOTH})
     if unknown:
         raise WorkloadError(
             f"layers of kind {', '.join(unknown)} are not known: what an engine keeps for them is not modelled",
-            f"Known kinds: {', '.join(_ATTENTIONS)}.",
+            f"Known kinds: {', '.join((*_ATTENTIONS, _BOTH))}.",
         )
-    return [_cache_layer(text, _ATTENTIONS[kind]) for kind in kinds[:number]], []
+    both: tuple[Attention, ...] = ("full", "state")
+    attentions = (both if kind == _BOTH else (_ATTENTIONS[kind],) for kind in kinds[:number])
+    return [_cache_layer(text, attention) for each in attentions for attention in each]
 
 
 def _cache_layer(text: Any, attention: Attention) -> CacheLayer:
@@ -173,14 +185,15 @@ def _states(text: Any) -> tuple[State, ...]:
             is_float32=getattr(text, "mamba_ssm_dtype", None) == "float32",
         )
         return State(cut=2 * keys + values, rest=text.linear_conv_kernel_dim - 1), recurrent
-    heads = getattr(text, "mamba_n_heads", None) or getattr(text, "mamba_num_heads", None)
-    state = getattr(text, "mamba_d_state", None) or getattr(text, "ssm_state_size", None)
-    kernel = getattr(text, "mamba_d_conv", None) or getattr(text, "conv_kernel", None)
+    heads = _first(text, "mamba_n_heads", "mamba_num_heads")
+    state = _first(text, "mamba_d_state", "ssm_state_size", "state_size")
+    kernel = _first(text, "mamba_d_conv", "conv_kernel")
     if heads and state and kernel:  # Mamba 2
-        groups = getattr(text, "mamba_n_groups", None) or getattr(text, "n_groups", 1)
-        head = getattr(text, "mamba_d_head", None) or text.mamba_head_dim
+        head = _first(text, "mamba_d_head", "mamba_head_dim")
+        groups = _first(text, "mamba_n_groups", "n_groups") or 1  # each rank has one at least
         return (
-            State(cut=heads * head + 2 * groups * state, rest=kernel - 1),
+            State(cut=heads * head, rest=kernel - 1),
+            State(cut=groups, rest=2 * state * (kernel - 1)),
             State(cut=heads, rest=head * state),
         )
     if state and kernel:  # Mamba 1
@@ -192,6 +205,11 @@ def _states(text: Any) -> tuple[State, ...]:
     raise WorkloadError(
         f"the states of {type(text).__name__}'s layers are not known", "Only Mamba, gated delta nets and convolutions."
     )
+
+
+def _first(text: Any, *names: str) -> int:
+    """Return the first size that a config has under one of these names; 0 without any."""
+    return next((int(value) for name in names if isinstance(value := getattr(text, name, None), int)), 0)
 
 
 def _encoder(config: Any) -> Encoder | None:

@@ -1,9 +1,10 @@
 """The profile run of an engine: a step on as many tokens as it will ever batch, and the sampler, without any cache.
 
 The layers are the model's own. The engine computes no attention here, since there is no cache yet; its output is
-allocated all the same. Where layers are compiled, they run as pieces between attentions, and the queries, keys, values
-and output of the attention before a piece live as long as the piece (vLLM 0.19, compilation/backends.py: the
-arguments of a piece belong to its caller). Experts run as one fused kernel with a buffer for their rows (vLLM 0.19,
+allocated all the same. A stage of a pipeline that passes its hidden states and their residual on has both beside its
+layers (fitted to a log of vLLM 0.19). Queries, keys, values and output of an attention live on where the model is in
+float32 (fitted to another). Where matrices have 8 bits, so have their inputs, of which the widest lives beside what it
+was made from. Experts run as one fused kernel with a buffer for their rows (vLLM 0.19,
 model_executor/layers/fused_moe/fused_moe.py; SGLang 0.5, srt/layers/moe/fused_moe_triton).
 """
 
@@ -98,9 +99,9 @@ class _ProfileRun:
         order = self.order
         tokens = torch.zeros(1, order.num_tokens, dtype=torch.int64, device="cuda")
         positions = torch.arange(order.num_tokens, device="cuda")[None]
-        held = self._empty(order.num_tokens, self._width_of_attention) if order.is_compiled else None
+        beside = self._empty(order.num_tokens, self._width_beside) if self._width_beside else None
         hidden = self._decoder(input_ids=tokens, position_ids=positions, use_cache=False)[0][0]
-        del held
+        del beside
         if not order.is_last_stage:
             return
         rows = min(order.num_sequences, order.num_tokens)
@@ -108,10 +109,16 @@ class _ProfileRun:
         _sample(self._logits(sampled), order.sampler, self._num_multiprocessors)
 
     @property
-    def _width_of_attention(self) -> int:
-        """Queries, keys, values and output of an attention, for one token."""
-        heads, kv_heads = heads_of(self._config)
-        return 2 * (heads + kv_heads) * head_of(self._config)
+    def _width_beside(self) -> int:
+        """Values of a token that live while the layers run, and are not theirs."""
+        config, order = self._config, self.order
+        width = 0 if order.is_last_stage else 2 * int(config.hidden_size)
+        if order.dtype == "float32":
+            heads, kv_heads = heads_of(config)
+            width += 2 * (heads + kv_heads) * head_of(config)
+        if order.quantizes_inputs:
+            width += -(-int(getattr(config, "intermediate_size", 0) or 0) // self._dtype.itemsize)
+        return width
 
     @property
     def _num_multiprocessors(self) -> int:
@@ -189,8 +196,9 @@ def _is_fused_experts(module: Any) -> bool:
 class _FusedExperts:
     """Experts as one kernel, with one buffer for the rows of their products, and an output that ranks then add.
 
-    Rows of gate and up and of the output share their part of the buffer. vLLM 0.19 keeps the largest buffer
-    (v1/worker/workspace.py), except for experts in mxfp4, whose kernels have none.
+    Rows of gate and up and of the output share their part of the buffer. The operator declares that it writes its
+    input, so that compiled code copies it (vLLM 0.19, fused_moe/runner/default_moe_runner.py). vLLM 0.19 keeps the
+    largest buffer (v1/worker/workspace.py), except for experts in mxfp4, whose kernels have none.
     """
 
     def __init__(self, module: Any, order: ProfileOrder, kept: dict[int, torch.Tensor]) -> None:
@@ -204,6 +212,7 @@ class _FusedExperts:
         times = min((each.shape[1] for each in of_tokens if each.dim() == 2), default=times)
         width, size = self._down.shape[1:].numel() // hidden.shape[-1], hidden.shape[-1]
         number = len(rows) * times * (max(width, size) + max(2 * width, size))
+        copied = torch.empty_like(hidden) if self._order.is_compiled else None
         buffer = self._kept.get(number)
         if buffer is None:
             buffer = rows.new_empty(number)
@@ -211,7 +220,7 @@ class _FusedExperts:
                 self._kept[number] = buffer
         output = torch.empty_like(hidden)
         added = torch.empty_like(hidden) if self._order.tensor_parallel > 1 else output
-        del buffer
+        del buffer, copied
         return added
 
 
