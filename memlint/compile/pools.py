@@ -16,10 +16,9 @@ from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.private.compilation import cudagraph_results, cudagraph_selection
 from memlint.base.patching import Patch
+from memlint.memory.records import CUDA_GRAPHS
 
-POOL = 129
-"""Number of the stream that stands for the pool: those of programs are 1 to 128 (`cuda.facade.streams`)."""
-_TEXT = f"CUDA graphs hold what compiled code takes, in a pool of their own: stream {POOL} stands for it"
+_TEXT = f"CUDA graphs hold what compiled code takes, in a pool of their own: stream {CUDA_GRAPHS} stands for it"
 
 
 def _in_pool(model: Callable[..., Any], static_input_idxs: Sequence[int] = (), **_: Any) -> Callable[..., Any]:
@@ -56,7 +55,7 @@ def patches() -> list[Patch]:
 @contextmanager
 def _pool() -> Iterator[None]:
     ledger = state.current.ledger
-    outer, ledger.stream = ledger.stream, POOL
+    outer, ledger.stream = ledger.stream, CUDA_GRAPHS
     try:
         yield
     finally:
@@ -68,7 +67,7 @@ def _moves(each: Any) -> bool:
     if not isinstance(each, torch.Tensor) or not is_virtual(each):
         return False
     entry = entry_of(each)
-    return not entry.host and state.current.ledger.streams.get(entry.number) != POOL
+    return not entry.host and state.current.ledger.streams.get(entry.number) != CUDA_GRAPHS
 
 
 def _copy(each: torch.Tensor) -> torch.Tensor:

@@ -10,17 +10,19 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator import state
 from memlint.accelerator.lazy_imports import compile_really
 from memlint.accelerator.private.compilation import (
     COMPILE_FRAME,
     COMPILE_GRAPH,
     COMPILE_INNER,
+    LOG_BREAK,
     LOWER_NODE,
     CudaInterface,
     Failures,
     HookTypes,
     Lowering,
+    Refusals,
+    Translator,
     compilation,
     convert_frame,
     dynamo_config,
@@ -32,6 +34,7 @@ from memlint.accelerator.private.compilation import (
     interface_of,
     interfaces,
     is_left_out,
+    log_break,
     lower_node,
     reset,
     skip_package,
@@ -40,10 +43,10 @@ from memlint.accelerator.private.compilation import (
 from memlint.base.patching import Patch, patched
 from memlint.compile import autotuning, fakes, graphs, kernels, origins, pools
 from memlint.compile.facade import Facade
-from memlint.compile.fallback import not_compiled
+from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
 from memlint.cuda.facade import placement
-from memlint.cuda.simulated import Simulated
+from memlint.cuda.simulated import Simulated, simulated
 
 _SETTINGS: dict[str, Any] = {
     "fx_graph_cache": False,
@@ -79,11 +82,18 @@ class Compilation:
 
         Of a module of PyTorch's own, such as Sequential, Dynamo would leave the forward out.
         """
+        eager = function
         with self._facade.away():
             if module is not None and is_left_out(module.forward):
                 function = in_frame_of_its_own(function)
-            made: Callable[..., Any] = compile_really(function, **options)
-        return made
+            try:
+                made: Callable[..., Any] = compile_really(function, **options)
+            except Exception as error:
+                if not self._in_parts:
+                    raise
+                simulated().uncompiled.setdefault(not_compiled(error))
+                return eager
+        return _or_eager(made, eager) if self._in_parts else made
 
     def patches(self) -> list[Patch]:
         """Patches of entry points: owner, name, replacement."""
@@ -102,7 +112,7 @@ class Compilation:
                     return frame(*args, **kwargs)
                 except Failures as error:
                     if in_parts:
-                        state.assume_once(not_compiled(error).text)
+                        simulated().uncompiled.setdefault(not_compiled(error))
                     raise
 
         def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -122,7 +132,13 @@ class Compilation:
             self._check_time()
             return lower_node(lowering, node)
 
+        def note_break(translator: Any, options: Any, reason: str = "", exc: Any = None, **others: Any) -> None:
+            if exc is not None and not exc.logged and (stack := getattr(exc, "real_stack", None)):
+                simulated().uncompiled.setdefault(graph_break(reason, stack))
+            log_break(translator, options, reason, exc, **others)
+
         return [
+            (Translator, LOG_BREAK, note_break),
             (convert_frame, COMPILE_FRAME, compile_frame),
             (compilation, COMPILE_GRAPH, compile_graph),
             (compilation, COMPILE_INNER, compile_inner),
@@ -165,6 +181,23 @@ class Compilation:
             ]
 
         return dataclasses.replace(hooks, guard_filter_fn=keep)
+
+
+def _or_eager(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls `eager` from then on that `compiled`, which may leave no part of it to Python, is refused."""
+    is_refused = False
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_refused
+        if not is_refused:
+            try:
+                return compiled(*args, **kwargs)
+            except Refusals as error:
+                is_refused = True
+                simulated().uncompiled.setdefault(not_compiled(error))
+        return eager(*args, **kwargs)
+
+    return run
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:

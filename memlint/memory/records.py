@@ -215,6 +215,8 @@ class Streams(NamedTuple):
 
 
 ONE_STREAM = Streams({}, {})
+CUDA_GRAPHS = 129
+"""Number of the stream that stands for the pool of CUDA graphs; those of programs are 1 to 128."""
 
 
 @dataclass(frozen=True, slots=True)

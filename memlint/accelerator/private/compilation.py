@@ -11,7 +11,7 @@ import torch
 from torch._C import _dynamo as compiled_dynamo
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo import convert_frame as _convert_frame
-from torch._dynamo import device_interface, exc, external_utils, trace_rules, utils
+from torch._dynamo import device_interface, exc, external_utils, symbolic_convert, trace_rules, utils
 from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
 from torch._functorch import config as _functorch_config
@@ -34,12 +34,20 @@ COMPILE_FRAME = "_compile"
 """Name of the function of `convert_frame` that compiles one frame."""
 convert_frame: Any = _convert_frame
 """The module that compiles frames."""
+Translator: Any = symbolic_convert.InstructionTranslatorBase
+"""Goes through the bytecode of one frame."""
+LOG_BREAK = "log_graph_break"
+"""Name of its function that says where a graph ends before its frame does."""
+log_break: Callable[..., None] = symbolic_convert.InstructionTranslatorBase.log_graph_break
+"""The function of that name."""
 compile_metrics: Any = utils
 """The module that says after each compilation how long it took, and with which Triton."""
 dynamo_config: Any = _dynamo_config
 """Settings of TorchDynamo."""
 Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
 """The exception of a compilation that fails; code that it does not support is no failure, and runs eagerly."""
+Refusals = exc.TorchDynamoException
+"""The exception for code that is not compiled, where none may be left to Python (`fullgraph=True`)."""
 HookTypes = Hooks
 """Functions that Dynamo calls on the way, among them the filter of guards."""
 reset: Callable[[], None] = forget
