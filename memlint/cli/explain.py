@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from memlint.base.errors import UsageError
+from memlint.base.writing import write_file
 from memlint.cli.options import COLOR, FILE
 from memlint.cli.printing import text_style_of, write
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="This GPU of a snapshot alone.")
 @click.option(
-    "--output-format", "--format", "form", type=click.Choice(("text", "json", "markdown")), default="text",
+    "--output-format", "--format", "form", type=click.Choice(("text", "json", "markdown", "html")), default="text",
     show_default=True,
 )  # fmt: skip
 @click.option("-o", "--output-file", type=FILE, help="Write it there.")
@@ -61,8 +62,27 @@ def explain(
             "a message can not be replayed: it has no events",
             "Leave --alloc-conf, --gpu and --device out, or give what torch.cuda.memory._dump_snapshot wrote.",
         )
+    if form == "html":
+        _write_page(given, settings, gpus, device, output_file)
+        return
     style = text_style_of(color, output_file, verbosity=int(verbose))
     write(_explained(given, settings, gpus, device, form, style), output_file, color=style.color)
+
+
+def _write_page(
+    given: Sources, settings: tuple[str, ...], gpus: tuple[str, ...], device: int | None, output_file: Path | None
+) -> None:
+    from memlint.commands.explain.page import report_of_recordings  # noqa: PLC0415
+    from memlint.report.page.render import render_page  # noqa: PLC0415
+
+    if given.logs or settings or output_file is None:
+        raise UsageError(
+            "a page is made of recordings, without --alloc-conf, and written to a file",
+            "Write memlint explain snapshot.pickle --output-format html -o snapshot.html.",
+        )
+    page = render_page(report_of_recordings(given.recordings, gpus, device))
+    write_file(output_file, page.encode(), "Name another file with -o.")
+    click.echo(f"Wrote {output_file}", err=True)
 
 
 def _explained(

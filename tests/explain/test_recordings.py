@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import zipfile
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from click.testing import CliRunner
 from memlint.base.errors import TargetError, UsageError
 from memlint.capture.recording import read_recordings
 from memlint.cli import main
+from memlint.commands.explain.page import report_of_recordings
 from memlint.commands.explain.recordings import explain_recordings
+from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
 from memlint.explain.recordings.replay import Program
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -121,7 +124,7 @@ def test_calls_of_empty_cache_can_be_left_out():
     program = Program(recording)
     assert len(program.emptied) == 28
     assert not program.released
-    explanation = explain(recording, "history")
+    explanation = explain(Evidence.of(recording), "history")
     without = next(each for each in explanation.other_settings if each.name == "without empty_cache()")
     assert not without.is_exact
     assert without.reserved <= explanation.reserved
@@ -323,3 +326,21 @@ def test_names_in_a_recording_obey_nobody(tmp_path):
 def test_settings_that_cannot_be_read_are_named():
     with pytest.raises(UsageError, match="no allocator setting"):
         explained(OOM, settings=("nonsense:1",))
+
+
+def test_the_page_marks_the_moment_of_the_failure(tmp_path):
+    page = tmp_path / "oom.html"
+    result = invoked(OOM, "--output-format", "html", "-o", page)
+    assert result.exit_code == 0, result.output
+    text = page.read_text(encoding="utf-8")
+    assert "too much alive: 78.3 GiB were in use" in text
+    assert text.count('class="failure"') == 1
+    timeline = report_of_recordings([OOM]).workloads[0].timeline
+    live = list(accumulate(timeline.nbytes[e] if e >= 0 else -timeline.nbytes[~e] for e in timeline.events))
+    assert [live[position] for position in timeline.failures] == [explained(OOM).failure.requested]
+
+
+def test_a_page_needs_a_file_and_a_recording():
+    result = invoked(OOM, "--output-format", "html")
+    assert result.exit_code == 2
+    assert "-o snapshot.html" in result.output

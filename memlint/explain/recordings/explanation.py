@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.capture.lifetimes import BEFORE, Course, Lifetimes, course, lifetimes
+from memlint.capture.lifetimes import BEFORE, Course, Lifetimes
 from memlint.capture.recorded import Recording, Site
-from memlint.explain.recordings.failure import Failure, failure_of
-from memlint.explain.recordings.kinds import Kinds, kinds
+from memlint.explain.recordings.evidence import Evidence
+from memlint.explain.recordings.failure import Failure
+from memlint.explain.recordings.kinds import Kinds
 from memlint.explain.recordings.model import Explanation, FailedRequest, Growing, GrowingLine, Line, Moment, Settings
 from memlint.explain.recordings.replay import Program
 from memlint.explain.recordings.settings import Trial, trials
-from memlint.explain.recordings.steps import Growth, Steps, find_steps, growth
+from memlint.explain.recordings.steps import Growth, Steps
 from memlint.explain.recordings.verdict import Verdict, verdict_of
 from memlint.memory.allocator.rounding import SMALL_SIZE
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -28,20 +29,14 @@ _MUCH_FREE: Final = 0.05
 
 
 def explain(
-    recording: Recording, source: str, settings: Sequence[str] = (), devices: Sequence[Device] = ()
+    evidence: Evidence, source: str, settings: Sequence[str] = (), devices: Sequence[Device] = ()
 ) -> Explanation:
     """Explain what held the memory of a GPU, and why it failed if it did.
 
     `source` names the file; `settings` and `devices` are further ones to try, the first device being the one that
     recorded it. Raises UsageError for settings that cannot be read.
     """
-    alive = lifetimes(recording)
-    run = course(recording, alive)
-    program = Program(recording)
-    steps = find_steps(recording, alive)
-    told = kinds(recording, alive, steps, run.failures[-1] if run.failures else None)
-    grows = growth(alive, steps)
-    failure = failure_of(program, run)
+    recording, alive, run, program, steps, told, grows, failure = evidence
     replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True)
     moments = list(_moments(recording, alive, told, run, failure))
     reserved = recording.peaks.get("reserved") or recording.most_reserved() or replayed.reserved
