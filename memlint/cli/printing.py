@@ -160,10 +160,13 @@ class Status:
 
     def part(self, part: Part) -> None:
         """Take up a Phase, or hand on what is known of the Report."""
-        if isinstance(part, tuple):
+        from memlint.capture.capture import Capture  # noqa: PLC0415
+        from memlint.commands.parts import Phase  # noqa: PLC0415
+
+        if isinstance(part, Phase):
             self._phase = part.text
             self(self._target, time.monotonic() - self._begin)
-        elif self._output is not None:
+        elif self._output is not None and not isinstance(part, Capture):
             self._output.part(part)
 
 

@@ -154,6 +154,7 @@ class _Conversation:
         if record.verdict is not None:
             record = record.model_copy(update={"fitting": fitting_of(analysis, self._settings.gpu_prices)})
         self._add(record)
+        self._on_part(capture)
         self._on_part(record)
         if self._look.quick:
             return

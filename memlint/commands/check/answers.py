@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.base.version import install_command
+from memlint.capture.capture import Capture
 from memlint.capture.files import is_capture
 from memlint.commands.analyse.analyse import analyse, look_at_file
 from memlint.commands.analyse.look import Look
@@ -147,7 +148,7 @@ def _shown(requests: Sequence[tuple[Request, ChosenRules]], failures: Sequence[W
 
     def pass_on(part: Part) -> None:
         match part:
-            case Workload(error=None) | Phase():
+            case Workload(error=None) | Phase() | Capture():
                 on_part(part)
             case RunFinding() if only is not None and part.confidence != "heuristic" and part.code != BrokenRule.code:
                 for each in only.unignored(unsuppressed([part])):

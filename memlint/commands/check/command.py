@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from memlint import config
 from memlint.base.errors import UsageError
 from memlint.base.version import __version__
+from memlint.capture.capture import Capture
 from memlint.commands.check.answers import Output, answers_of_workers
 from memlint.commands.check.notebooks import by_cell, is_notebook, notebook_folder
 from memlint.commands.check.settled import settle
@@ -143,7 +144,7 @@ def _final_of(on_part: OnPart, files: Sequence[Path], options: CheckOptions) -> 
 
     def pass_on(part: Part) -> None:
         match part:
-            case Phase():
+            case Phase() | Capture():
                 on_part(part)
             case Workload():
                 on_part(Workload.model_validate(relative(part.model_dump(), Path.cwd(), files)))
