@@ -33,9 +33,8 @@ _CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "quick", "allow_dyn
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
 _OF_FILES = "They are for files: memlint check."
 REFUSED = {
-    **dict.fromkeys(
-        ("--batch", "--dim", "--mode", "--optimizer", "--prompt", "--new-tokens", "--num-beams", "--cache"), _OF_SCRIPT
-    ),
+    **dict.fromkeys(("--batch", "--dim", "--mode", "--optimizer"), _OF_SCRIPT),
+    **dict.fromkeys(("--prompt", "--new-tokens", "--num-beams", "--cache"), _OF_SCRIPT),
     "--dtype": f"{_OF_SCRIPT} What bfloat16 or autocast would save, --plan and the rules say.",
     "--strategy": "What the script does with its ranks counts: --ranks N --rank K.",
     **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),

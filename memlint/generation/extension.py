@@ -11,8 +11,9 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from memlint.cuda.session import virtual_device
 from memlint.generation.pieces import BEGIN, Pieces
 from memlint.generation.rounds import Birth, Rounds
 from memlint.generation.shown import shown
-from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.records import Doubt, Trace, Whole
 from memlint.scaling.polynomials import NUM_SIZES, Grid
 from memlint.scaling.recorded_calls import recorded
@@ -29,6 +29,9 @@ from memlint.scaling.scaled import Lives, NotScalableError, Scaled
 from memlint.targets.workload import BATCH, InputSpec, Workload
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.workload_errors import workload_errors
+
+if TYPE_CHECKING:
+    from memlint.memory.allocator.settings import AllocatorSettings
 
 MOST_ROUNDS = 32
 """New tokens up to which every round is traced."""
@@ -82,12 +85,15 @@ class Extension:
             if len(first) != needed:
                 raise NotExtendableError(f"it ends after {len(first)} tokens")
             for period in periods:
-                numbers = range(BEGIN, BEGIN + NUM_SIZES * period)
-                if all(first.origins(number) == first.origins(BEGIN + (number - BEGIN) % period) for number in numbers):
+                with suppress(NotScalableError):
                     return self._learned(first, period)
         raise NotExtendableError("the first tokens are not decoded alike")
 
     def _learned(self, first: Rounds, period: int) -> Pieces:
+        """Learn from rounds that are alike after a period. Raises NotScalableError where they are not."""
+        numbers = range(BEGIN, BEGIN + NUM_SIZES * period)
+        if any(first.origins(number) != first.origins(BEGIN + (number - BEGIN) % period) for number in numbers):
+            raise NotScalableError("they find other storages open")
         with virtual_device(self.workload.device):
             return Pieces(
                 first,
@@ -156,13 +162,15 @@ class _Assembly:
         self.doubts = [Doubt(names[each.buffer], each.low, each.high) for each in doubts]
         self._opened = len(names)
         self._bases: dict[int, int] = {}
-        self._before = {first.births[buffer]: number for buffer, number in names.items()}
+        self._left: dict[int, np.ndarray] = {}
+        """What each round has left open, in the order in which it opened."""
+        self._before = {first.births[b]: number for b, number in names.items() if b in first.births}
         learned = first.bounds[BEGIN + NUM_SIZES * pieces.period]
         closed = {~event for event in first.trace.events[:learned] if event < 0}
         self._lasting: defaultdict[Any, list[int]] = defaultdict(list)
         """What is open after all rounds that were learned, by where it opens."""
         for buffer, number in names.items():
-            if buffer not in closed:
+            if buffer not in closed:  # which outlives its round
                 self._lasting[_place(first, buffer)].append(number)
 
     def add(self, number: int, lives: Lives, origins: Sequence[Birth]) -> None:
@@ -173,6 +181,9 @@ class _Assembly:
         if [self._size(number) for number in carried] != list(lives.sizes[:count]):
             raise NotExtendableError("a token's round finds other storages than the one before has left")
         own = lives.events[count:]
+        is_left = np.ones(len(names), bool)
+        is_left[~own[own < 0]] = is_left[:count] = False
+        self._left[number] = names[is_left]
         named = names[np.where(own >= 0, own, ~own)]
         self.events.append(np.where(own >= 0, named, ~named))
         doubts = (each for each in lives.doubts if each.buffer >= count)
@@ -210,11 +221,9 @@ class _Assembly:
         self._opened += len(sizes)
 
     def _number(self, number: int, place: int) -> int:
-        if number in self._bases:
-            return self._bases[number] + place
         try:
-            return self._before[Birth(number, place)]
-        except KeyError:
+            return int(self._left[number][place]) if number in self._left else self._before[Birth(number, place)]
+        except (KeyError, IndexError):
             raise NotExtendableError("the end frees what nothing here has opened") from None
 
     def _size(self, storage: int) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from memlint.generation.rounds import Birth, Rounds
 from memlint.scaling.scaled import Lives, Sample, Scaled, lives_of
+
+if TYPE_CHECKING:
+    from memlint.generation.rounds import Birth, Rounds
 
 BEGIN = 3
 """The first round that is learned from: in those before it what the prefill has left is freed."""

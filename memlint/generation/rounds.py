@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.memory.records import Doubt, Storages, Trace
-from memlint.scaling.recorded_calls import RecordedCall
 from memlint.scaling.scaled import Sample
+
+if TYPE_CHECKING:
+    from memlint.scaling.recorded_calls import RecordedCall
 
 _WORKSPACES = frozenset(("cublas", "cublaslt"))
 SETUP = -2
@@ -16,11 +19,11 @@ SETUP = -2
 
 
 class Birth(NamedTuple):
-    """Where a storage opens."""
+    """Where a storage opens that outlives its round."""
 
     round: int
     place: int
-    """How many open before it in the same round."""
+    """How many of the same round open before it and outlive the round as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +35,7 @@ class Rounds:
     bounds: tuple[int, ...]
     """Positions in the events: the beginning of each round, and the end of the last."""
     births: dict[int, Birth]
-    """For each storage where it opens."""
+    """For each storage that outlives the round in which it opens, where that is."""
 
     @classmethod
     def of(cls, trace: Trace, calls: Sequence[RecordedCall]) -> Rounds:
@@ -41,8 +44,10 @@ class Rounds:
         bounds = (*(each.start for each in trace.rounds), len(trace.events))
         births: dict[int, Birth] = {}
         edges = [0, start, *bounds]
-        for number, (first, end) in enumerate(zip(edges, edges[1:], strict=False), start=SETUP):
-            opened = [event for event in trace.events[first:end] if event >= 0]
+        for number, (first, end) in enumerate(pairwise(edges), start=SETUP):
+            opened = dict.fromkeys(event for event in trace.events[first:end] if event >= 0)
+            for event in trace.events[first:end]:
+                opened.pop(~event, None)
             births |= {buffer: Birth(number, place) for place, buffer in enumerate(opened)}
         return cls(trace, calls, bounds, births)
 
@@ -53,7 +58,10 @@ class Rounds:
     def carried(self, number: int) -> list[int]:
         """Return the storages that a round closes and has not opened, oldest first."""
         events = self.trace.events[self.bounds[number] : self.bounds[number + 1]]
-        return sorted((~e for e in events if e < 0 and self.births[~e].round < number), key=self.births.__getitem__)
+        births = self.births
+        return sorted(
+            (~e for e in events if e < 0 and ~e in births and births[~e].round < number), key=births.__getitem__
+        )
 
     def origins(self, number: int) -> tuple[Birth, ...]:
         """Return where the carried storages of a round open, with rounds counted backwards from it."""

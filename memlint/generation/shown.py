@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from memlint.generation.pieces import BEGIN, Pieces
-from memlint.memory.records import Buffer, Geometry, Node, Trace
 from memlint.scaling.polynomials import NUM_SIZES
+
+if TYPE_CHECKING:
+    from memlint.memory.records import Buffer, Geometry, Node, Trace
 
 
 def shown(pieces: Pieces, num_rounds: int) -> Trace:
@@ -20,9 +23,11 @@ def shown(pieces: Pieces, num_rounds: int) -> Trace:
     for own in range(end - 2 * period if period > 1 else BEGIN + 1, end):
         lives = pieces.at(own + left_out)
         steps = left_out // period
-        sizes = lives.sizes[len(first.carried(own)) :].tolist()
-        for buffer, before, nbytes in zip(first.opened(own), first.opened(own - period), sizes, strict=True):
-            buffers[buffer] = _resized(buffers[buffer], trace.buffers[before], nbytes, steps)
+        sizes, opened = lives.sizes[len(first.carried(own)) :].tolist(), first.opened(own)
+        for place, (buffer, before) in enumerate(zip(opened, first.opened(own - period), strict=False)):
+            then, now = trace.buffers[before], buffers[buffer]
+            further = now.nbytes + (now.nbytes - then.nbytes) * steps
+            buffers[buffer] = _resized(now, then, sizes[place] if len(sizes) == len(opened) else further, steps)
         now, then = _nodes(trace, own), _nodes(trace, own - period)
         if [node.op for node in now] == [node.op for node in then]:
             nodes[now[0].index : now[-1].index + 1] = map(_moved, now, then, [steps] * len(now))

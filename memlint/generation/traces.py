@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memlint.generation.extension import MOST_ROUNDS, Extension, NotExtendableError
-from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.records import Assumption, Trace
-from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 
+if TYPE_CHECKING:
+    from memlint.memory.allocator.settings import AllocatorSettings
+    from memlint.targets.workload import Workload
+
 _EXTENDED = (
-    "of {new_tokens:,} tokens the first and the last are traced and the others follow from them; a trace of the last ones "
-    "agrees"
+    "of {new_tokens:,} tokens the first and the last are traced; all others follow from the first, as the last do"
 )
 
 

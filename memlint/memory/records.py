@@ -221,8 +221,7 @@ CUDA_GRAPHS = 129
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """All storages of a program of which a Trace shows a part: what lies between its first and last rounds is left out.
-    """
+    """All storages of a generation of which a Trace shows the first and the last rounds alone."""
 
     sizes: array[int]
     """Bytes of each storage."""

@@ -54,7 +54,7 @@ def kept_caches(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     """Yield the tensors in which the modules of a model keep keys and values: buffers and attributes."""
     for each in module.modules():
         is_cache = "cache" in type(each).__name__.lower()
-        for name, value in (*vars(each).items(), *each._buffers.items()):
+        for name, value in (*vars(each).items(), *each.named_buffers(recurse=False)):
             if is_cache and isinstance(value, torch.Tensor):
                 yield value
             elif not name.startswith("_") and value is not None and _KEPT.search(name):

@@ -103,5 +103,6 @@ def test_the_peak_and_the_cache_of_a_real_generation_are_predicted(case):
     trace = trace_program(completed_program(case.workload), device_named("cpu")).trace
     assert abs(max(live(Timeline.of(trace))) - real.peak_nbytes) <= 64
     kept = kept_tokens(trace)
-    assert kept is not None and kept.nbytes == cache.nbytes
+    assert kept is not None
+    assert kept.nbytes == cache.nbytes
     assert len(kept.after_rounds) == case.new_tokens

@@ -159,7 +159,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
                     inferred = _inferred(workload, built, place, workload.dimensions if free else None)
                 inputs, dimensions = inferred.inputs, {**inferred.dimensions, **workload.dimensions}
                 if workload.mode == "generate":
-                    inputs = inputs_of_generate(workload, inputs, built.model)
+                    inputs = inputs_of_generate(inputs, built.model)
                     dimensions.pop(SEQUENCE, None)
                 built_by = _with_unstated(workload.built_by, inferred.unstated)
                 workload = replace(workload, inputs=inputs, dimensions=dimensions, built_by=built_by)

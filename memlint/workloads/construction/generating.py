@@ -16,6 +16,7 @@ from memlint.base.errors import UsageError, WorkloadError
 from memlint.base.signatures import signature_of
 from memlint.memory.records import Assumption
 from memlint.targets.workload import GENERATED, SEQUENCE, InputSpec, Workload
+from memlint.workloads.huggingface.texts import ordinary
 
 _NUM_NEW = (
     "max_new_tokens",
@@ -57,14 +58,16 @@ def with_lengths(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
     return replace(workload, **changed), notes
 
 
-def inputs_of_generate(
-    workload: Workload, specs: tuple[InputSpec, ...], model: torch.nn.Module
-) -> tuple[InputSpec, ...]:
+def inputs_of_generate(specs: tuple[InputSpec, ...], model: torch.nn.Module) -> tuple[InputSpec, ...]:
     """Of the inputs of a forward those that `generate` takes, with the prompt in place of the text."""
-    own = [spec for spec in specs if not (is_of_transformers(model) and spec.name in _OF_FORWARD)]
+    if is_of_transformers(model):
+        config: Any = model.config
+        # A token for padding in a prompt would have `generate` make a mask.
+        specs = tuple(ordinary(config, spec) if spec.name == "input_ids" else spec for spec in specs)
+        specs = tuple(spec for spec in specs if spec.name not in _OF_FORWARD)
     prompt = "prompt"
     return tuple(
-        replace(spec, shape=tuple(prompt if size == SEQUENCE else size for size in spec.shape)) for spec in own
+        replace(spec, shape=tuple(prompt if size == SEQUENCE else size for size in spec.shape)) for spec in specs
     )
 
 
