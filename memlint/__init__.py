@@ -78,7 +78,7 @@ def run(
 
     `command` is what one types after `memlint run`, as text or as words; the rest is as there.
 
-    >>> step = memlint.run("tests/integration/scripts/siamese.py --batch-size 4")
+    >>> step = memlint.run("fixtures/scripts/train_lm.py --batch 2")
     >>> step.workload.script.happened, step.workload.script.steps
     ('trained', 2)
 
@@ -248,6 +248,13 @@ def watch(
     from memlint.explain.watch.watch import Watch  # noqa: PLC0415
 
     return Watch(folder, estimate, steps, max_entries)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic `%%memlint`, which estimates a cell that trains: `%load_ext memlint`."""
+    from memlint.api.magic import register  # noqa: PLC0415 -- it needs IPython
+
+    register(shell)
 
 
 def __dir__() -> list[str]:

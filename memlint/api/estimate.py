@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,10 +23,15 @@ from memlint.report.from_trace import timeline_of
 from memlint.report.model import Report
 from memlint.session.handed_over import importable, workload_of
 from memlint.session.target import Target
-from memlint.targets.declare import Declaration
 from memlint.worker.protocol import Request
 from memlint.worker.session import FileSession
 from memlint.workloads.discover import Discovery
+
+if TYPE_CHECKING:
+    from memlint.targets.declare import Declaration
+
+_CELL = re.compile(r"[^\s\"]*ipykernel_\d+[/\\\\]+\d+\.py")
+"""The file that stands for a cell in the frames of ipykernel."""
 
 
 def estimate(model: Any, sample_input: Any, optimizer: Any, loss: Any, options: Mapping[str, Any]) -> Result:
@@ -59,8 +66,16 @@ def _report(build: Callable[..., Declaration], options: Mapping[str, Any]) -> Re
         "timeline": timeline_of(analysis.timeline, analysis.trace.nodes),
         "fitting": fitting_of(analysis, {}),
     }
-    return Report(
+    record = Report(
         tool=f"memlint {__version__}",
         torch=torch.__version__,
-        workloads=[described(analysis, None).model_copy(update=shown)],
+        workloads=[described(analysis, None).model_copy(update={**shown, "origin": ""})],
     )
+    return Report.model_validate_json(_CELL.sub(_cell_name, record.model_dump_json()))
+
+
+def _cell_name(path: re.Match[str]) -> str:
+    """`In[3]` for the file that stands for a cell, where this is a notebook's process."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    named = shell.compile.format_code_name(path[0]) if shell is not None else None
+    return path[0] if named is None else str(named[1])

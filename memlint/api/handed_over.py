@@ -12,6 +12,9 @@ import torch
 from memlint.base.errors import UsageError
 from memlint.targets.declare import Declaration
 
+_LARGE = 2**20
+"""Bytes from which on a tensor that is made on the host has no memory there while a step is simulated."""
+
 
 def batch_of(inputs: Any) -> int | None:
     """Give the first size of the first tensor in the inputs; None without one."""
@@ -22,8 +25,8 @@ def builder(model: Any, inputs: Any, optimizer: Any, loss: Any) -> Callable[...,
     """Make the function that builds model, inputs and optimizer at a batch; each time it has a model of its own.
 
     `model` is a module, or a function or class that makes one. Of the inputs, tensors whose first size is that of the
-    first tensor are made as long as the batch, by repeating what is in them. Raises UsageError for an optimizer that
-    is none.
+    first tensor are made as long as the batch, small ones by repeating what is in them. Raises UsageError for an
+    optimizer that is none.
     """
     make = _factory(optimizer, model)
     own = batch_of(inputs)
@@ -53,6 +56,8 @@ def _resized(value: Any, own: int, batch: int) -> Any:
     if isinstance(value, torch.Tensor):
         if not value.ndim or value.shape[0] != own:
             return value
+        if value.element_size() * value.numel() * batch > own * _LARGE:
+            return torch.zeros((batch, *value.shape[1:]), dtype=value.dtype)
         return value.repeat(-(-batch // own), *(1,) * (value.ndim - 1))[:batch]
     if isinstance(value, Mapping):
         return {name: _resized(each, own, batch) for name, each in value.items()}

@@ -1,11 +1,10 @@
 """Histories that `memlint validate` wrote, as Recordings; fixtures/histories describes the fields."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
+from memlint.capture.plain_pickle import Source
 from memlint.capture.recorded import ACTIONS, ALLOC, FREE, Events, RecordedBlock, RecordedSegment, Recording, Site
 from memlint.memory.records import Phase
 from memlint.targets.workload import TORCH
@@ -15,7 +14,7 @@ _NUMBERS: Final = {name: number for number, name in enumerate(ACTIONS)} | {"free
 _PHASES: Final = {each.value: each for each in Phase}
 
 
-def read_history(file: BinaryIO) -> Recording:
+def read_history(file: Source) -> Recording:
     """Read a history. Raises ValueError, KeyError, TypeError or IndexError for what is none."""
     text = file.read(_MOST_NBYTES + 1)
     if len(text) > _MOST_NBYTES:

@@ -6,12 +6,10 @@ class or a function. It follows no object into another, so that depth and cycles
 are events: each goes to an EventTaker as soon as it is whole, and EVENT stands in its place.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, BinaryIO, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 MOST_NBYTES: Final = 2**31
 """Bytes of a pickle, after decompression."""
@@ -55,6 +53,13 @@ EVENT: Final = _Event()
 _MARK: Final = object()
 
 
+class Source(Protocol):
+    """A file, compressed or not."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most `size` bytes; none at the end."""
+
+
 class EventTaker(Protocol):
     """Receives the events of a pickle in their order."""
 
@@ -68,13 +73,13 @@ class EventTaker(Protocol):
         """
 
 
-def read_plain(file: BinaryIO, events: EventTaker) -> Any:
+def read_plain(file: Source, events: EventTaker) -> Any:
     """Read the object of a pickle. Raises PlainPickleError, and OSError of the file."""
     return _Reader(file, events).read()
 
 
 class _Reader:
-    def __init__(self, file: BinaryIO, events: EventTaker) -> None:
+    def __init__(self, file: Source, events: EventTaker) -> None:
         self.file = file
         self.events = events
         self.data = b""

@@ -3,13 +3,11 @@
 Sizes are bytes. The columns of ten million events take a quarter of a GiB.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from memlint.base.ownership import is_installed
 from memlint.memory.records import Category, Frame, Phase
@@ -21,6 +19,10 @@ ACTIONS: Final = (
 """Kinds of events as PyTorch names them (torch/csrc/cuda/memory_snapshot.cpp); `other` is any that is newer."""
 ALLOC, FREE_REQUESTED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM, SNAPSHOT, OTHER = range(10)
 
+_GENERATED: Final = "/torchinductor_"
+"""Part of the paths of what torch.compile writes."""
+_MOVES: Final = ("_apply", "cuda", "to", "to_empty")
+"""Methods of modules that put their parameters on the GPU."""
 GROWS: Final = (SEGMENT_ALLOC, SEGMENT_MAP)
 RELEASES: Final = (SEGMENT_FREE, SEGMENT_UNMAP)
 _MOST_LINES: Final = 2**31
@@ -33,8 +35,11 @@ _LIBRARIES: Final = (
     *("getNewWorkspace", "getCurrentCUDABlasHandle", "setWorkspaceForHandle", "run_conv_plan", "CUDABlasLt"),
     *("getCUDABlasLtWorkspace", "cudnn::", "parseChosenWorkspaceSize"),
 )
-"""Parts of names of C++ functions that ask for workspaces: cuBLAS's, cuBLASLt's and cuDNN's, as recorded stacks of torch
-2.0 to 2.13 have them."""
+"""Parts of names of C++ functions that ask for workspaces: cuBLAS's, cuBLASLt's and cuDNN's, as recorded stacks of
+torch 2.0 to 2.13 have them."""
+
+
+Column: TypeAlias = "array[int]"
 
 
 class Site(NamedTuple):
@@ -59,12 +64,12 @@ class Site(NamedTuple):
 class Events:
     """Columns of events in their order."""
 
-    actions: array[int] = field(default_factory=lambda: array("b"))
-    addresses: array[int] = field(default_factory=lambda: array("q"))
+    actions: Column = field(default_factory=lambda: array("b"))
+    addresses: Column = field(default_factory=lambda: array("q"))
     """Of `oom` the bytes that were free on the GPU."""
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    streams: array[int] = field(default_factory=lambda: array("q"))
-    sites: array[int] = field(default_factory=lambda: array("i"))
+    sizes: Column = field(default_factory=lambda: array("q"))
+    streams: Column = field(default_factory=lambda: array("q"))
+    sites: Column = field(default_factory=lambda: array("i"))
     """Positions in Recording.sites, -1 for none."""
 
     def __len__(self) -> int:
@@ -78,7 +83,7 @@ class Events:
         self.streams.append(stream)
         self.sites.append(site)
 
-    def part(self, start: int, end: int) -> Events:
+    def part(self, start: int, end: int) -> "Events":
         """Copy the events between two positions."""
         columns = (self.actions, self.addresses, self.sizes, self.streams, self.sites)
         return Events(*(column[start:end] for column in columns))
@@ -165,43 +170,37 @@ class Recording:
 
 def site_of(frames: Sequence[Mapping[str, Any]]) -> Site:
     """Read a stack as a snapshot has it, innermost first: C++ frames and Python's, or either, or none."""
-    lines: list[Frame] = []
-    op = ""
-    accumulates = moves = works = empties = in_backward = in_optimizer = False
-    has_native = False
+    python: list[tuple[str, int, str]] = []
+    native: list[tuple[str, int, str]] = []
     for each in frames:
-        file, name = str(each.get("filename", "")), str(each.get("name", ""))
-        if file.endswith(".py"):
-            path = file.replace("\\", "/")
-            if "/torch/" not in path:
-                line = int(each.get("line", 0))
-                lines.append(Frame(file, line if line < _MOST_LINES else 0, name))
-            elif "/torch/optim/" in path:
-                in_optimizer = in_optimizer or name != "zero_grad"
-            elif path.endswith("/nn/modules/module.py") and name in ("_apply", "cuda", "to", "to_empty"):
-                moves = True
-            elif path.endswith("/cuda/memory.py") and name == "empty_cache":
-                empties = True
-            continue
-        has_native = True
-        if not op and (match := _OPERATOR.search(name)):
-            op = match[1]
-        if "torch::autograd::Engine::" in name:
-            in_backward = True
-        elif "AccumulateGrad" in name:
-            accumulates = True
-        elif "emptyCache" in name:
-            empties = True
-        elif not works and any(part in name for part in _LIBRARIES):
-            works = True
-    phase = Phase.OTHER
-    if in_optimizer:
+        file = str(each.get("filename", ""))
+        (python if file.endswith(".py") else native).append((file, int(each.get("line", 0)), str(each.get("name", ""))))
+    lines, in_torch = [], []
+    for file, line, name in python:
+        path = file.replace("\\", "/")
+        _, is_torch, within = path.rpartition("/torch/")
+        if is_torch or _GENERATED in path:
+            in_torch.append((within, name))
+        else:
+            lines.append(Frame(file, line if line < _MOST_LINES else 0, name))
+    names = [name for _, _, name in native]
+    operators = (_OPERATOR.search(name) for name in names)
+    if any(within.startswith("optim/") and name != "zero_grad" for within, name in in_torch):
         phase = Phase.OPTIMIZER
-    elif in_backward:
+    elif any("torch::autograd::Engine::" in name for name in names):
         phase = Phase.BACKWARD
-    elif has_native and lines:
-        phase = Phase.FORWARD
-    return Site(_innermost(lines), op, phase, works, accumulates, moves, empties, bool(frames))
+    else:
+        phase = Phase.FORWARD if native and lines else Phase.OTHER
+    return Site(
+        frame=_innermost(lines),
+        op=next((match[1] for match in operators if match), ""),
+        phase=phase,
+        makes_workspace=any(part in name for name in names for part in _LIBRARIES),
+        accumulates=any("AccumulateGrad" in name for name in names),
+        moves_module=any(within == "nn/modules/module.py" and name in _MOVES for within, name in in_torch),
+        empties_cache=("cuda/memory.py", "empty_cache") in in_torch or any("emptyCache" in name for name in names),
+        has_frames=bool(frames),
+    )
 
 
 def _innermost(lines: Sequence[Frame]) -> Frame | None:

@@ -3,14 +3,12 @@
 Read as Recordings, which say everything of each GPU, or as a Capture, which is looked at as any other.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from memlint.base.errors import TargetError
 from memlint.base.garbage import uncollected
@@ -18,7 +16,9 @@ from memlint.base.units import format_nbytes
 from memlint.base.version import installed_torch
 from memlint.capture.capture import Capture
 from memlint.capture.histories import read_history
-from memlint.capture.recorded import ALLOC, FREE, FREE_REQUESTED, RecordedBlock, Recording
+from memlint.capture.lifetimes import BEFORE, Lifetimes, lifetimes
+from memlint.capture.plain_pickle import Source
+from memlint.capture.recorded import Recording
 from memlint.capture.snapshots import read_snapshot
 from memlint.memory.records import Assumption, Buffer, Category, Phase, Streams, Trace
 from memlint.targets.workload import DEFAULT_GPU, Workload
@@ -58,7 +58,7 @@ def read_recordings(file: str | Path) -> list[Recording]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
+def _opened(path: Path) -> Iterator[tuple[Source, bool]]:
     """Open a file, decompressed where it is compressed, and say whether it holds JSON."""
     with path.open("rb") as opened:
         is_compressed = opened.peek(2)[:2] == _GZIP
@@ -75,93 +75,36 @@ def open_recording(file: str | Path, gpu: str = DEFAULT_GPU, device: int | None 
     recording = next((each for each in recordings if each.device == device), None)
     if recording is None:
         recording = max(recordings, key=lambda each: len(each.events))
-    if not len(recording.events) and not any(not block.is_free for block in _blocks(recording)):
+    capture = capture_of(recording, str(file), gpu)
+    if not capture.trace.buffers:
         raise TargetError(f"{file} has no allocations", _HOW)
-    return capture_of(recording, str(file), gpu)
-
-
-def _blocks(recording: Recording) -> Iterator[RecordedBlock]:
-    return (block for segment in recording.segments for block in segment.blocks)
+    return capture
 
 
 def capture_of(recording: Recording, target: str, gpu: str) -> Capture:
-    """Make a Capture of the allocations of a Recording; `target` names its file."""
-    events, sites = recording.events, recording.sites
-    ends = FREE if FREE in events.actions else FREE_REQUESTED
-    opened: list[Buffer] = []
-    """With their numbers in order of opening."""
-    alive: dict[int, int] = {}
-    order: list[int] = []
-    before: list[int] = []
-    streams_of: dict[int, int] = {}
+    """Make a Capture of the allocations of a Recording; `target` names its file.
 
-    def open_buffer(nbytes: int, stream: int, site: int, category: Category, *, has_begun: bool) -> int:
-        number = len(opened)
-        at = sites[site] if site >= 0 else None
-        if stream:
-            streams_of[number] = stream
-        opened.append(
-            Buffer(
-                id=number,
-                nbytes=nbytes,
-                shape=(nbytes,),
-                dtype="uint8",
-                category=category,
-                op=at.op if at else "",
-                phase=at.phase if at else Phase.OTHER,
-                step=0 if has_begun else -1,
-                frame=at.frame if at else None,
-                module="",
-                name="",
-                node=-1,
-                last_used=-1,
-                born=-1,
-                died=None,
-                nonzeros=None,
-            )
-        )
-        return number
-
-    places: dict[int, int] = {}
-    for position, action in enumerate(events.actions):
-        if action != ALLOC and action != ends:
-            continue
-        address, nbytes, stream = events.addresses[position], events.sizes[position], events.streams[position]
-        if action == ALLOC:
-            category = recording.categories.get(position, Category.OTHER)
-            number = alive[address] = open_buffer(nbytes, stream, events.sites[position], category, has_begun=True)
-            order.append(number)
-            continue
-        found = alive.pop(address, None)
-        if found is None:  # it was there before the recording
-            found = open_buffer(nbytes, stream, -1, Category.OTHER, has_begun=False)
-            before.append(found)
-            places[found] = address
-        order.append(~found)
-    for segment in recording.segments:
-        for block in segment.blocks:
-            if not block.is_free and block.address not in alive:
-                number = open_buffer(block.requested, segment.stream, block.site, block.category, has_begun=False)
-                before.append(number)
-                places[number] = block.address
-    # What was there comes first, in the order of addresses: that in which it was taken is not recorded.
-    before.sort(key=lambda number: (streams_of.get(number, 0), places[number]))
-    is_before = set(before)
-    new_order = [*before, *(number for number in range(len(opened)) if number not in is_before)]
-    numbers = [0] * len(opened)
-    for new, old in enumerate(new_order):
-        numbers[old] = new
-    all_events = [*range(len(before)), *(numbers[each] if each >= 0 else ~numbers[~each] for each in order)]
-    born: list[int] = [0] * len(opened)
-    died: list[int | None] = [None] * len(opened)
-    for position, number in enumerate(all_events):
-        if number >= 0:
-            born[number] = position
+    What was there before comes first, in the order of addresses: that in which it was taken is not recorded.
+    """
+    alive = lifetimes(recording)
+    num_before = alive.num_before
+    in_order = sorted(
+        [
+            *((alive.born[number], number) for number in range(num_before, len(alive))),
+            *((died, ~number) for number, died in enumerate(alive.died) if died < alive.num_events),
+        ]
+    )
+    all_events = [*range(num_before), *(event for _, event in in_order)]
+    born = [0] * len(alive)
+    died: list[int | None] = [None] * len(alive)
+    for position, event in enumerate(all_events):
+        if event >= 0:
+            born[event] = position
         else:
-            died[~number] = position
-    buffers = tuple(opened[old]._replace(id=new, born=born[new], died=died[new]) for new, old in enumerate(new_order))
-    own = {numbers[old]: stream for old, stream in streams_of.items()}
-    streams = {stream: place + 1 for place, stream in enumerate(dict.fromkeys(own[number] for number in sorted(own)))}
+            died[~event] = position
+    buffers = tuple(_buffer(recording, alive, number, born[number], died[number]) for number in range(len(alive)))
+    own = {number: stream for number, stream in enumerate(alive.streams) if stream}
+    streams = {stream: place + 1 for place, stream in enumerate(dict.fromkeys(own.values()))}
     trace = Trace(
         nodes=(),
         buffers=buffers,
@@ -173,7 +116,7 @@ def capture_of(recording: Recording, target: str, gpu: str) -> Capture:
         modules=(),
         torch=recording.torch or ".".join(map(str, installed_torch())),
         device=gpu,
-        streams=Streams({number: streams[own[number]] for number in sorted(own)}, {}),
+        streams=Streams({number: streams[stream] for number, stream in own.items()}, {}),
     )
     workload = Workload(
         name=Path(target).name.partition(".")[0],
@@ -184,8 +127,31 @@ def capture_of(recording: Recording, target: str, gpu: str) -> Capture:
         allocator=recording.settings,
         origin="recording",
     )
-    assumptions = tuple(Assumption(text, None) for text in _notes(recording, gpu, starts_before=bool(before)))
+    assumptions = tuple(Assumption(text, None) for text in _notes(recording, gpu, starts_before=num_before > 0))
     return Capture(workload=workload, trace=trace, optimizer=None, assumptions=assumptions)
+
+
+def _buffer(recording: Recording, alive: Lifetimes, number: int, born: int, died: int | None) -> Buffer:
+    site = recording.site(alive.sites[number])
+    nbytes, since = alive.nbytes[number], alive.born[number]
+    return Buffer(
+        id=number,
+        nbytes=nbytes,
+        shape=(nbytes,),
+        dtype="uint8",
+        category=recording.categories.get(since, alive.categories.get(number, Category.OTHER)),
+        op=site.op if site else "",
+        phase=site.phase if site else Phase.OTHER,
+        step=-1 if since == BEFORE else 0,
+        frame=site.frame if site else None,
+        module="",
+        name="",
+        node=-1,
+        last_used=-1,
+        born=born,
+        died=died,
+        nonzeros=None,
+    )
 
 
 def _notes(recording: Recording, gpu: str, *, starts_before: bool) -> Iterator[str]:

@@ -1,11 +1,9 @@
 """Snapshots that `torch.cuda.memory._dump_snapshot` wrote, of PyTorch 1.13 to 2.13, as Recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
-from memlint.capture.plain_pickle import EVENT, Values, read_plain
+from memlint.capture.plain_pickle import EVENT, Source, Values, read_plain
 from memlint.capture.recorded import (
     ACTIONS,
     OOM,
@@ -56,7 +54,7 @@ class _Taker:
         self.events.add(action, place, event["size"], event.get("stream", 0), self.site(event.get("frames")))
 
     def taker(self, keys: tuple[str, ...], value: Callable[[bytes], Any]) -> Callable[[Values], None] | None:
-        """Return a function that appends an event with these keys, and decodes no value twice that is often the same."""
+        """Return a function that appends an event with these keys, and decodes frequent values once."""
         if not {"action", "addr", "size", "stream"} <= set(keys) or "category" in keys:
             return None
         at_action, at_address, at_size, at_stream = map(keys.index, ("action", "addr", "size", "stream"))
@@ -94,7 +92,7 @@ class _Taker:
         return take
 
 
-def read_snapshot(file: BinaryIO) -> list[Recording]:
+def read_snapshot(file: Source) -> list[Recording]:
     """Read the pickle of a snapshot, for each GPU that recorded something or has memory.
 
     Raises ValueError, KeyError or TypeError for what is no snapshot.
@@ -160,7 +158,7 @@ def _blocks(segment: Mapping[str, Any], taker: _Taker) -> Iterator[RecordedBlock
     for block in segment["blocks"]:
         nbytes, state = int(block["size"]), str(block["state"])
         # Up to torch 2.1 each block has a history, the newest first.
-        history = block.get("history") or ({},)
+        history: Sequence[Mapping[str, Any]] = block.get("history") or ({},)
         frames = block.get("frames", history[0].get("frames"))
         requested = 0 if state == "inactive" else int(block.get("requested_size", history[0].get("real_size", nbytes)))
         category = _CATEGORIES.get(block.get("category", ""), Category.OTHER)

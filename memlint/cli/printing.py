@@ -17,7 +17,6 @@ from unicodedata import east_asian_width
 import click
 
 from memlint.base.writing import write_file
-from memlint.cli.options import registry_here
 from memlint.report.escaping import inert, one_line, visible
 from memlint.report.formats import render
 
@@ -58,6 +57,8 @@ def write_report(
 
         write(style.fitted(render_text(_from_here(report), style) + last), file, color=style.color)
     else:
+        from memlint.lint.registry import registry_here  # noqa: PLC0415
+
         write(render(report, form, lambda: registry_here(no_exec).rules), file, color=False)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from memlint.base.errors import UsageError
+from memlint.cli import completion
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
 from memlint.cli.options import (
     CHECK_OPTIONS,
@@ -70,7 +71,7 @@ class _Run(click.Command):
 @click.option("--seq", type=click.IntRange(min=1), metavar="N", help="Words of each text of fake data.")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
-@click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
+@click.option("--gpu", metavar="NAME", shell_complete=completion.gpus, help="GPU to estimate for, such as a100-80gb.")
 @torch_option()
 @context_option()
 @compile_option()
@@ -84,7 +85,7 @@ class _Run(click.Command):
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")
-@click.argument("script")
+@click.argument("script", shell_complete=completion.targets)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
     script: str,

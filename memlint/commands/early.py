@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from memlint.capture.files import is_capture
 from memlint.commands.asking import has_known_scripts
 from memlint.worker.protocol import Request
+from memlint.worker.task import Task
 
 if TYPE_CHECKING:
     from memlint.worker.session import Session
@@ -29,7 +30,6 @@ def early_session(requests: Sequence[Request], *, cache: bool) -> Iterator[Sessi
         return
     from memlint.worker.supervise import new_session  # noqa: PLC0415 -- a look at a file does without
     from memlint.worker.supervisor_pool import store_of  # noqa: PLC0415
-    from memlint.worker.task import Task  # noqa: PLC0415
 
     task = Task(request, request.limits(), _nothing, cache)
     store = store_of(task)
@@ -42,7 +42,7 @@ def early_session(requests: Sequence[Request], *, cache: bool) -> Iterator[Sessi
 
 
 def _may_start(request: Request) -> bool:
-    if request.script is not None or is_capture(request.path or "") or (os.cpu_count() or 1) < 2:
+    if request.script is not None or not request.is_utf8 or is_capture(request.path or "") or (os.cpu_count() or 1) < 2:
         return False
     return importlib.util.find_spec("torch") is not None
 

@@ -19,7 +19,7 @@ from memlint.source.text import Source
 from memlint.targets.declare import FUNCTION
 from memlint.targets.script import Script
 from memlint.targets.script_tables import scripts_from_tables
-from memlint.targets.target import SEPARATOR, parse_target
+from memlint.targets.target import SEPARATOR, is_known_model, parse_target
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
 
@@ -71,7 +71,8 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
     place = Path(os.path.expanduser(argument.partition(SEPARATOR)[0]))  # noqa: PTH111 -- a file may be called ~x.py
     require_possible(place)
     whole_directory = place.is_dir() and SEPARATOR not in argument and not (place / "config.json").is_file()
-    if not place.exists() and place.suffix in {".py", ".json", ""} and SEPARATOR not in argument:
+    is_missing = not place.exists() and SEPARATOR not in argument and not is_known_model(argument)
+    if is_missing and place.suffix in {".py", ".json", ""}:
         raise TargetError(f"{place} does not exist", "Give a file, a directory, file.py::Name or a config.json.")
     start = place if place.is_dir() else place.parent
     settings, root = find_settings(start if start.is_dir() else Path())

@@ -24,7 +24,7 @@ from types import ModuleType
 
 from memlint.base.errors import RuleError, UsageError
 from memlint.base.patching import patched
-from memlint.config import Settings
+from memlint.config import Settings, find_settings
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule, Diagnostic
 from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.rule import FROM_CASES, HEADINGS, SAVING, Finding, Rule, Severity, SourceRule, TraceRule
@@ -87,6 +87,11 @@ def project_rules(settings: Settings, root: Path, *, execute: bool = True) -> Re
         return load_rules(left_out=bool(paths))
     with kept_in_bounds(settings.timeout):
         return load_rules(paths=paths)
+
+
+def registry_here(no_exec: bool) -> Registry:
+    """Load the installed rules, and those of the project around the current directory if its code may be run."""
+    return project_rules(*find_settings(Path()), execute=not no_exec)
 
 
 @dataclass(frozen=True, slots=True)

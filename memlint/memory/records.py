@@ -6,6 +6,7 @@ than the step it observes.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -214,6 +215,20 @@ class Streams(NamedTuple):
 
 
 ONE_STREAM = Streams({}, {})
+CUDA_GRAPHS = 129
+"""Number of the stream that stands for the pool of CUDA graphs; those of programs are 1 to 128."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All storages of a program of which a Trace shows a part: what lies between its first and last rounds is left out.
+    """
+
+    sizes: array[int]
+    """Bytes of each storage."""
+    events: array[int]
+    """Events as in Trace, with these storages."""
+    doubts: tuple[Doubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +270,8 @@ class Trace:
     """Values of `Node.op` that are no overload of a PyTorch operator."""
     rounds: tuple[Round, ...] = ()
     """The rounds of all generations: the prefill of one, then one for each token after the first."""
+    whole: Whole | None = None
+    """All storages, where the Trace leaves out rounds of a generation; None where it has everything."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """Return the Buffers that tensors lie in, each once; host tensors lie in none."""

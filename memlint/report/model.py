@@ -291,6 +291,8 @@ class Timeline(Buffers):
     the first segment as well."""
     peak: int
     """Position of the event after which most requested bytes are live; -1 if there are no events."""
+    failures: Several[NonNegativeInt] = Field(default=[], exclude_if=lambda positions: not positions)
+    """Positions of events after which a request failed, of a recording; left out where none did."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -311,6 +313,7 @@ class Timeline(Buffers):
             and (firsts[:1] == [0] or not (firsts or self.events))
             and max(firsts, default=-1) < max(len(self.events), 1)
             and (0 <= self.peak < len(self.events) or (self.peak == -1 and not self.events))
+            and max(self.failures, default=-1) < len(self.events)
         )
         if not is_whole:
             raise ValueError("positions in a timeline lie outside of its lists, or in no order")
@@ -627,6 +630,8 @@ class Workload(Record):
     """The plan, if one was asked for."""
     error: Error | None = None
     """Why there is no Estimate, or, of a script, why it is of less than was asked for."""
+    explanation: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
+    """Why a recorded run failed, or what held its memory, in a sentence; left out of all others."""
 
     @property
     def file(self) -> str:

@@ -372,7 +372,8 @@ class Construction:
 
     def _class(self, module: nn.Module) -> tuple[str, str, str, int, Frame | None, bytes | None, str]:
         kind, call = type(module), self._call(module)
-        name = kind.__module__, kind.__qualname__, self._file(kind), _num_parameters(module)
+        qualname = kind.__name__ if "<locals>" in kind.__qualname__ else kind.__qualname__  # of a decorator's class
+        name = kind.__module__, qualname, self._file(kind), _num_parameters(module)
         return (*name, None, None, kind.__name__) if call is None else (*name, call.frame, call.arguments, call.shown)
 
     def _modules(self) -> list[nn.Module]:

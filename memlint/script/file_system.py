@@ -177,7 +177,8 @@ class FileSystem:
                 raise
             names = self.overlay.names(place)
         else:
-            if not names and self.missing is not None and self.missing.fill(place, None):
+            is_empty = all(name.startswith(".") for name in names)  # but for what keeps a folder in git
+            if is_empty and self.missing is not None and self.missing.fill(place, None):
                 names = self.overlay.names(place)
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 

@@ -108,7 +108,8 @@ def take_own_step(
             program = plan.taken(tried, lambda: 1 if end.is_urgent else recorder.script.steps)
             plan.root.train(was_training)
         recorder.batch = plan.workload.batch
-        own = ("inputs", *(["loss"] if program.has_invented_loss else []), *plan.own)
+        inputs = f"inputs ({tried.unstated}, which nothing states)" if tried.unstated else "inputs"
+        own = (inputs, *(["loss"] if program.has_invented_loss else []), *plan.own)
         known = (*plan.assumptions, *tried.assumptions, *program.assumptions)
         return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, own, tuple(dict.fromkeys(known)))
 

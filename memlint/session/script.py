@@ -70,7 +70,7 @@ def run_request(request: Request) -> NoReturn:
     allocator = AllocatorSettings.parse(_allocator(script))
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
-    asked, compiles = (keep_in_copy, answer, fail, reason_to_end), settings.compile or "off"
+    asked, compiles = (keep_in_copy, answer, fail, reason_to_end), settings.compile or "auto"
     run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout, compiles=compiles)
 
 
@@ -104,7 +104,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     given = (*placeholders.assumptions(), *availability.assumptions(), *run.looked_for, *trace.assumptions)
     own = run.own_step.assumptions if run.own_step is not None else ()
     of_gpu = (*of_torch(workload, device), *of_context(device))
-    compiled = of_compilation(simulated=request.settings.compile in ("auto", "on"))
+    compiled = of_compilation(simulated=request.settings.compile != "off")
     known = (*own, *given, *of_gpu, *compiled, *without)
     return Capture(
         workload=workload,

@@ -180,7 +180,7 @@ def is_training(source: Source) -> bool:
 
 def may_train(path: Path, text: str) -> bool:
     """Return True if `is_training` may be True of a file with this text."""
-    return any(word in text for word in _OF_TRAINING) or _is_named_after_training(path)
+    return path.suffix == ".py" and (any(word in text for word in _OF_TRAINING) or _is_named_after_training(path))
 
 
 def _is_named_after_training(path: Path) -> bool:

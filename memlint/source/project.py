@@ -24,6 +24,7 @@ class Project:
 
     def __init__(self, files: ProjectFiles) -> None:
         self.files, self.root = files, files.root
+        self._of_files: dict[str, dict[str, Option]] = {}
         self._calls: dict[str, tuple[tuple[Scope, ast.Call], ...]] = {}
 
     def settings(self, source: Source, text: str) -> Settings:
@@ -77,12 +78,16 @@ class Project:
     @cached_property
     def _options(self) -> dict[str, dict[str, Option]]:
         """Settings by file, as documents or shell scripts that name the file type them."""
-        options = {source.path: options_in(source, self.root) for source in self._with_settings}
-        return {
-            path: typed(each, self._command_line(Path(path).name, self.files.near.stem))
-            for path, each in options.items()
-            if each
-        }
+        options = {source.path: self._options_in(source) for source in self._with_settings}
+        return {path: each for path, each in options.items() if each}
+
+    def _options_in(self, source: Source) -> dict[str, Option]:
+        if source.path not in self._of_files:
+            self._of_files[source.path] = {}  # while it is read, which may ask for others
+            options = options_in(source, self.root) if may_hold_settings(source.text) else {}
+            words = self._command_line(Path(source.path).name, self.files.near.stem) if options else ()
+            self._of_files[source.path] = typed(options, words)
+        return self._of_files[source.path]
 
     @property
     def _with_settings(self) -> Iterator[Source]:
@@ -90,7 +95,7 @@ class Project:
 
     def options_of(self, source: Source) -> Mapping[str, Option]:
         """Return the settings in the file itself."""
-        return self._options.get(source.path, {})
+        return self._options_in(source)
 
     def _command_line(self, script: str, word: str) -> tuple[str, ...]:
         """Return the words after `script` in a command line of a document or shell script, if `word` is among them."""

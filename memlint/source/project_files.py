@@ -14,7 +14,7 @@ from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
 from memlint.source.word_index import WordIndex
 
-_MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
+_MOST_FILES, _MOST_READ, MOST_NBYTES = 3000, 96, 2**19
 """Number of files that are looked at, number of files that are parsed, and the largest size of a file in bytes."""
 _MOST_CONFIGS = 24
 _CONFIGS = (".yaml", ".yml", ".json")
@@ -72,7 +72,7 @@ class ProjectFiles:
     @cached_property
     def _index(self) -> WordIndex:
         index = WordIndex.read(self.root)
-        return index.updated(sorted(self.paths), _MOST_NBYTES) if self.keeps_index else index
+        return index.updated(sorted(self.paths), MOST_NBYTES) if self.keeps_index else index
 
     @cached_property
     def _unindexed(self) -> frozenset[Path]:
@@ -229,7 +229,7 @@ class ProjectFiles:
         if path not in self._texts:
             self._texts[path] = ""
             with suppress(OSError, Unreadable):
-                if path.stat().st_size <= _MOST_NBYTES:
+                if path.stat().st_size <= MOST_NBYTES:
                     self._texts[path] = read_bytes(path).decode(errors="replace")
         return self._texts[path]
 

@@ -10,6 +10,7 @@ from memlint.source.project_files import ProjectFiles
 
 _DOCUMENTS = (".md", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|-m ")
+_OF_COMMANDS = (".py", "-m ", "cd ")
 _CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
@@ -24,7 +25,9 @@ _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
-_LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;]+)")
+_LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
+_MOST_OF_LOOP = 8
+"""Values of a loop's variable with which a command is read."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
 _PLACEHOLDER = re.compile(
@@ -72,21 +75,24 @@ def _commands(path: Path, files: ProjectFiles) -> Iterator[TypedCommand]:
     if not _MAY_RUN.search(text):
         return
     variables: dict[str, str] = {}
+    loops: dict[str, list[str]] = {}
     folder = path.parent
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
-            _assign(line, variables)
+            _assign(line, variables, loops)
+        if not any(each in line for each in _OF_COMMANDS):  # which is found much faster than the pattern
+            continue
         for step in _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line))):
             if not (_MAY_RUN.search(step) or step.startswith("cd ")):
                 continue
+            for words in _words_of_loop(step, variables, loops):
+                run = _script_in(words)
+                found = _found(run[1], folder, path, files) if run is not None else None
+                if run is not None and found is not None:
+                    yield TypedCommand(found[0], run[0], run[2], found[1], path, number)
             words = _words(step, variables)
             if words[:1] == ["cd"] and len(words) == 2:
                 folder = next((each for each in (folder / words[1], folder) if each.is_dir()), folder).resolve()
-                continue
-            run = _script_in(words)
-            found = _found(run[1], folder, path, files) if run is not None else None
-            if run is not None and found is not None:
-                yield TypedCommand(found[0], run[0], run[2], found[1], path, number)
 
 
 def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -103,13 +109,27 @@ def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
         number += 1 + logical.count("\1")
 
 
-def _assign(line: str, variables: dict[str, str]) -> None:
-    """Take over what a shell script's line gives a variable, unless that depends on what nobody knows."""
-    for pattern in (_ASSIGNED, _LOOPED):
-        if match := pattern.match(line):
-            value = _with_values(match[2].strip("\"'"), variables)
-            if "$" not in value and value:
-                variables[match[1]] = value
+def _assign(line: str, variables: dict[str, str], loops: dict[str, list[str]]) -> None:
+    """Take over what a shell script's line gives a variable, unless that depends on what nobody knows.
+
+    Of a loop's variable `variables` gets the first value and `loops` all.
+    """
+    if match := _ASSIGNED.match(line):
+        value = _with_values(match[2].strip("\"'"), variables)
+        if "$" not in value and value:
+            variables[match[1]] = value
+            loops.pop(match[1], None)
+    elif match := _LOOPED.match(line):
+        values = [each.strip("\"'") for each in _with_values(match[2], variables).split()]
+        if values and "$" not in "".join(values):
+            variables[match[1]], loops[match[1]] = values[0], values[:_MOST_OF_LOOP]
+
+
+def _words_of_loop(step: str, variables: dict[str, str], loops: dict[str, list[str]]) -> Iterator[list[str]]:
+    """Yield the words of a command: once for each value of the first variable of a loop that it has."""
+    name = next((match[1] or match[3] for match in _VARIABLE.finditer(step) if (match[1] or match[3]) in loops), None)
+    for value in [None] if name is None else loops[name]:
+        yield _words(step, variables if name is None or value is None else {**variables, name: value})
 
 
 def _with_values(text: str, variables: dict[str, str]) -> str:

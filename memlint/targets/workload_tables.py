@@ -178,7 +178,7 @@ def workload_table(workload: Workload, base: Path | None = None) -> dict[str, ob
         "optimizer": _relative(workload.optimizer, base),
         "inputs": None if inputs is None else {spec.name: _input_value(spec) for spec in inputs},
         "loss": None if loss is None else _relative(loss, base),
-        "compile": workload.compile if workload.compile != "off" else None,
+        "compile": workload.compile if workload.compile != "auto" else None,
         "world_size": workload.world_size if workload.world_size > 1 else None,
     }
     return {key: value for key, value in settings.items() if value is not None}

@@ -254,6 +254,7 @@ class Recorder:
             name = f"inductor.{origin.kernel}" if origin is not None and origin.kernel else kernel.name
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
             nodes.append(Node(index, name, phase_of_step, step, frame, path, *geometries, event))
+        broken = (Assumption(text, None) for text in broken_plugins.reasons())
         buffers = categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts)
         trace = Trace(
             nodes=with_updates(nodes, buffers),
@@ -262,7 +263,7 @@ class Recorder:
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
-            assumptions=(*self.assumptions, *(Assumption(text, None) for text in broken_plugins.reasons())),
+            assumptions=(*self.assumptions, *simulated().uncompiled, *broken),
             modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,

@@ -347,6 +347,9 @@ class Session(AbstractContextManager["Session"]):
 
     def start_early(self) -> None:
         """Start the child before it is known what it is asked about: it imports what it needs for a target."""
+        self._start()
+
+    def _start(self) -> None:
         from memlint.worker.processes import ProcessTree  # noqa: PLC0415 -- a look at what is known does without
 
         enter = self._stack.enter_context
@@ -368,7 +371,7 @@ class Session(AbstractContextManager["Session"]):
 
     def _begin_to_ask(self) -> None:
         if self._child is None:
-            self.start_early()
+            self._start()
         folder = self._exchange.folder
         written = folder / f"{REQUEST}.new"
         written.write_text(self.request.model_dump_json(), encoding="utf-8")
@@ -418,8 +421,9 @@ class Session(AbstractContextManager["Session"]):
             reply = self._next_reply()
             if reply is not None:
                 return reply
+            time.sleep(look)  # `wait` with a time would look far more often
             try:
-                status = self._child.wait(look)
+                status = self._child.wait(0)
             except subprocess.TimeoutExpired:
                 look = min(most, 1.2 * look)
             else:

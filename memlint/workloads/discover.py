@@ -301,18 +301,21 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     for name in used:
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
-    _leave_out_untrained(candidates, failures, parts)
-    chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
+    _leave_out_untrained(candidates, failures, parts, trained)
+    chosen = _chosen(candidates, failures, classes, parts, text)
     call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
     return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
 
 
 def _leave_out_untrained(
-    candidates: dict[type, _Candidate], failures: dict[str, LeftOut], parts: Collection[str]
+    candidates: dict[type, _Candidate],
+    failures: dict[str, LeftOut],
+    parts: Collection[str],
+    trained: Collection[str],
 ) -> None:
-    """Drop models that no script builds if a model that a script builds has failed: they would stand for that one."""
-    failing = {name for name, failure in failures.items() if failure.is_trained and name not in parts}
+    """Drop models that no script builds if one of the `trained` has failed: they would stand for that one."""
+    failing = {name for name, each in failures.items() if (each.is_trained or name in trained) and name not in parts}
     if failing:
         others = [kind for kind, each in candidates.items() if not each.is_trained]
         for candidate in map(candidates.pop, (kind for kind in others if kind.__name__ not in failing)):

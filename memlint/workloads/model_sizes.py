@@ -19,9 +19,11 @@ _LENGTHS = (
     *("sequence_length", "context_length", "context_len", "context_size", "ctx_len", "n_ctx", "n_positions"),
     *("max_position_embeddings", "max_len", "max_length", "window_len", "sequence_len", "length"),
 )
-_IMAGE_SIZES = (
+IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
+    *("imgsz", "imsize", "im_size", "crop_size", "train_size"),
 )
+"""Names of the side of images, or of their sides."""
 _SIDES = range(32, 2049)
 _POINTS = ("num_points", "npoints")
 """Other meanings of `size` than the size of an image."""
@@ -83,7 +85,7 @@ class ModelSizes:
     def image_size(self) -> tuple[int, int] | None:
         """Height and width of images; None if nothing states them."""
         for source in self._sources:
-            for name in _IMAGE_SIZES:
+            for name in IMAGE_SIZES:
                 value = source.get(name)
                 if type(value) is int and value > 1:
                     return value, value

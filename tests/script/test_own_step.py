@@ -411,3 +411,26 @@ def test_two_gpus_of_data_parallel_are_one(tmp_path: Path) -> None:
     assert requested(parallel) == requested(plain)
     note = "DataParallel over 2 GPUs runs on one, which gets the whole batch"
     assert note in [each.text for each in parallel.assumptions]
+
+
+def test_a_missing_package_whose_error_a_script_catches_is_named(tmp_path: Path) -> None:
+    text = """
+    import absent_boxes
+    try:
+        absent_boxes.load("x")
+    except Exception:
+        pass
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is not None
+    assert "before, it caught: absent_boxes.load is used, but absent_boxes is not available" in workload.error.message
+    assert "pip install absent-boxes" in workload.error.hint
+
+
+def test_images_whose_size_nothing_states_are_named_in_the_headline(tmp_path: Path) -> None:
+    text = BUILT + "    net = nn.Conv2d(3, 8, 3)\n    optimizer = torch.optim.Adam(net.parameters())\n" + FAILS
+    checked = run_text(tmp_path, text)
+    workload = workload_of(checked)
+    assert workload.script is not None
+    assert workload.script.own[0] == "inputs (images of 224 x 224 pixels, which nothing states)"
+    assert "images of 224 x 224 pixels, which nothing states" in render_text(checked.report, TextStyle())

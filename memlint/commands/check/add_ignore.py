@@ -73,7 +73,7 @@ def _add_to_file(file: Path, findings: list[Finding]) -> list[tuple[Finding, str
 
 
 def with_comments(source: Source, text: str, findings: list[Finding]) -> tuple[str, list[Finding]]:
-    """Give the text of a Source, line ends as they are, with comments for as many findings as possible, and the others."""
+    """Give the text of a Source, its line ends kept, with comments for as many findings as possible, and the others."""
     possible = findings
     while possible:
         edit = _Edit(source, _LINE.findall(text))

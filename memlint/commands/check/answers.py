@@ -21,7 +21,6 @@ from memlint.lint.suppression import unsuppressed
 from memlint.report.escaping import visible
 from memlint.report.model import RunFinding, Skipped, Workload
 from memlint.report.workloads import moved
-from memlint.targets.script import Script
 from memlint.worker.protocol import Answer, Request, Result
 from memlint.worker.session import Session
 from memlint.worker.task import Task
@@ -91,8 +90,8 @@ def answers_of_workers(
             reason = "PyTorch is not installed: only the source rules ran, no model was built"
             skipped.append(Skipped(reason=reason, hint=_INSTALL))
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
-    workloads += [_unspeakable(request) for request, _ in requests if not _is_text(request)]
-    requests = [(request, rules) for request, rules in requests if _is_text(request)]
+    workloads += [_unspeakable(request) for request, _ in requests if not request.is_utf8]
+    requests = [(request, rules) for request, rules in requests if request.is_utf8]
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
     own = [request for request, _ in requests]
     if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
@@ -167,16 +166,6 @@ def _looked_at(request: Request, look: Look) -> Answer:
         return Answer(look_at_file(request, look))
     except MemlintError as error:
         return Answer(error=error)
-
-
-def _is_text(request: Request) -> bool:
-    """Say whether its names are UTF-8: no child can be told of others, and no Report could name them."""
-    names = (request.target, request.path or "", request.root, *_names_of(request.script))
-    return not any("\ud800" <= character <= "\udfff" for name in names for character in name)
-
-
-def _names_of(script: Script | None) -> tuple[str, ...]:
-    return (script.path, *script.arguments) if script is not None else ()
 
 
 def _unspeakable(request: Request) -> Workload:

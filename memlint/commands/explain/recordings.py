@@ -24,15 +24,23 @@ def explain_recordings(
     Of a file with several GPUs, those that recorded something are explained, or else those with memory; with `device`
     that one alone. Raises MemlintError for what is no recording, and for `settings` and `gpus` that do not exist.
     """
-    from memlint.explain.recordings.explanation import explain  # noqa: PLC0415 -- pydantic takes a while
+    from memlint.explain.recordings.evidence import Evidence  # noqa: PLC0415 -- pydantic takes a while
+    from memlint.explain.recordings.explanation import explain  # noqa: PLC0415
     from memlint.explain.recordings.model import Explanations  # noqa: PLC0415
 
     devices = [device_named(name) for name in gpus]
-    explanations = []
+    explanations = [
+        explain(Evidence.of(recording), str(file), settings, devices)
+        for file, recording in recordings_of(sources, device)
+    ]
+    return Explanations(tool=f"memlint {__version__}", explanations=explanations)
+
+
+def recordings_of(sources: Sequence[Path], device: int | None) -> Iterator[tuple[Path, Recording]]:
+    """Yield each file with each of its GPUs that is to be explained."""
     for file in _files(sources):
         for recording in _chosen(read_recordings(file), file, device):
-            explanations.append(explain(recording, str(file), settings, devices))
-    return Explanations(tool=f"memlint {__version__}", explanations=explanations)
+            yield file, recording
 
 
 def _files(sources: Sequence[Path]) -> Iterator[Path]:

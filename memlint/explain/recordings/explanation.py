@@ -1,20 +1,19 @@
 """From a Recording to its Explanation."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from memlint.base.units import format_nbytes
+from memlint.base.units import format_count, format_nbytes
+from memlint.capture.lifetimes import BEFORE, Course, Lifetimes
 from memlint.capture.recorded import Recording, Site
-from memlint.explain.recordings.failure import Failure, failure_of
-from memlint.explain.recordings.kinds import Kinds, kinds
-from memlint.explain.recordings.lifetimes import BEFORE, Course, Lifetimes, course, lifetimes
+from memlint.explain.recordings.evidence import Evidence
+from memlint.explain.recordings.failure import Failure
+from memlint.explain.recordings.kinds import Kinds
 from memlint.explain.recordings.model import Explanation, FailedRequest, Growing, GrowingLine, Line, Moment, Settings
 from memlint.explain.recordings.replay import Program
 from memlint.explain.recordings.settings import Trial, trials
-from memlint.explain.recordings.steps import Growth, Steps, find_steps, growth
+from memlint.explain.recordings.steps import Growth, Steps
 from memlint.explain.recordings.verdict import Verdict, verdict_of
 from memlint.memory.allocator.rounding import SMALL_SIZE
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -23,25 +22,21 @@ from memlint.memory.records import Frame, Phase
 
 _MOST_LINES: Final = 100
 _BEFORE: Final = " before the recording"
+_MUCH_GROWTH: Final = 0.01
+"""Share of the peak from which on growth is said of a run that did not fail."""
 _MUCH_FREE: Final = 0.05
 """Share of what is reserved from which on free blocks may be why a request failed."""
 
 
 def explain(
-    recording: Recording, source: str, settings: Sequence[str] = (), devices: Sequence[Device] = ()
+    evidence: Evidence, source: str, settings: Sequence[str] = (), devices: Sequence[Device] = ()
 ) -> Explanation:
     """Explain what held the memory of a GPU, and why it failed if it did.
 
     `source` names the file; `settings` and `devices` are further ones to try, the first device being the one that
     recorded it. Raises UsageError for settings that cannot be read.
     """
-    alive = lifetimes(recording)
-    run = course(recording, alive)
-    program = Program(recording)
-    steps = find_steps(recording, alive)
-    told = kinds(recording, alive, steps, run.failures[-1] if run.failures else None)
-    grows = growth(alive, steps)
-    failure = failure_of(program, run)
+    recording, alive, run, program, steps, told, grows, failure = evidence
     replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True)
     moments = list(_moments(recording, alive, told, run, failure))
     reserved = recording.peaks.get("reserved") or recording.most_reserved() or replayed.reserved
@@ -91,13 +86,13 @@ def _verdict(
     if top is not None and moments[0].nbytes:
         held = f"; {top.path}:{top.line} holds {100 * top.nbytes / moments[0].nbytes:.0f} % of it"
     sentence = f"no request failed in it: {format_nbytes(run.nbytes_at_peak)} were alive {when}{held}"
-    if grows is not None:
+    if grows is not None and grows.nbytes > _MUCH_GROWTH * run.nbytes_at_peak:
         sentence += f"; each step leaves {format_nbytes(grows.per_step)} more alive"
     return Verdict("none", sentence, "")
 
 
 def _without_history(recording: Recording, moment: Moment, top: Line | None) -> Verdict:
-    """Judge a snapshot that holds segments alone: a failure is no part of it, but it tells what cannot have been one."""
+    """Judge a snapshot that holds segments alone: it tells what cannot have been the cause of a failure."""
     free = sum(block.nbytes for segment in recording.segments for block in segment.blocks if block.is_free)
     sentence = (
         f"it has no history, so no failure is in it: {format_nbytes(moment.nbytes)} were alive when it was taken, and "
@@ -170,27 +165,23 @@ def _moment(kind: Any, recording: Recording, alive: Lifetimes, told: Kinds, posi
         if alive.born[number] == BEFORE:
             from_before += nbytes
     in_order = sorted(lines, key=lambda place: (-lines[place].total(), place))
+    shares: dict[str, Any] = {"categories": categories, "streams": streams, "pools": pools}
+    if told.tells_phases:
+        shares["phases"] = phases
     return Moment(
         kind=kind,
         nbytes=categories.total(),
         from_before=from_before,
-        lines=[
-            Line(
-                **_located(sites[place]),
-                nbytes=lines[place].total(),
-                num=nums[place],
-                label=place.strip() if place.startswith(" ") else "",
-                op=ops[place].most_common(1)[0][0] if ops[place] else "",
-                categories=dict(lines[place].most_common()),
-            )
-            for place in in_order[:_MOST_LINES]
-        ],
+        lines=[_line(place, sites[place], lines[place], nums[place], ops[place]) for place in in_order[:_MOST_LINES]],
         num_lines=len(in_order),
-        categories=dict(categories.most_common()),
-        phases=dict(phases.most_common()) if told.tells_phases else {},
-        streams=dict(streams.most_common()),
-        pools=dict(pools.most_common()),
+        **{name: dict(share.most_common()) for name, share in shares.items()},
     )
+
+
+def _line(place: str, site: Site | None, nbytes: Counter[str], num: int, ops: Counter[str]) -> Line:
+    fields: dict[str, Any] = _located(site) | {"categories": dict(nbytes.most_common())}
+    op = ops.most_common(1)[0][0] if ops else ""
+    return Line(**fields, nbytes=nbytes.total(), num=num, label=place.strip() if place.startswith(" ") else "", op=op)
 
 
 def _failed(recording: Recording, failure: Failure, num_failures: int) -> FailedRequest:
@@ -257,7 +248,10 @@ def _notes(
         yield "categories and phases are inferred from stacks, sizes and lifetimes"
     if any(segment.is_private for segment in recording.segments):
         yield "pools of CUDA graphs are in it; in replays all blocks are of the common pools"
+    if program.released:
+        times = format_count(len(program.released), "time")
+        yield f"the GPU was full: {times}, cached segments were released to serve a request"
     if not told.tells_phases and len(recording.events) > 1:
-        yield "its stacks do not tell phases: record with stacks='all' for activations, gradients and states"
+        yield "no backward and no optimizer is in it, or its stacks do not show them (record with stacks='all')"
     if steps.evidence == "period":
         yield "steps are periods of equal allocations: no optimizer of PyTorch is in its stacks"

@@ -1,11 +1,9 @@
 """The request that a GPU could not serve, and the state of the allocator then."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
+from memlint.capture.lifetimes import Course
 from memlint.capture.recorded import Recording
-from memlint.explain.recordings.lifetimes import Course
 from memlint.explain.recordings.replay import Program
 from memlint.memory.allocator.rounding import SMALL_SIZE, segment_size
 from memlint.memory.allocator.settings import AllocatorSettings

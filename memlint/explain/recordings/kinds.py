@@ -3,16 +3,14 @@
 A recording knows bytes and stacks, not tensors. Nearly every category here is an inference, and says so.
 """
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from memlint.capture.recorded import ALLOC, Recording, Site
-from memlint.explain.recordings.lifetimes import BEFORE, Lifetimes
+from memlint.capture.lifetimes import BEFORE, Lifetimes
+from memlint.capture.recorded import ALLOC, Column, Recording, Site
 from memlint.explain.recordings.steps import Steps
 from memlint.memory.records import Category, Phase
 
@@ -26,9 +24,9 @@ _STATES: Final = 2
 class Kinds:
     """Columns by allocation."""
 
-    categories: array[int]
+    categories: Column
     """Positions in Category."""
-    phases: array[int]
+    phases: Column
     """Positions in Phase: when it was made."""
     tells_phases: bool
     """True if the recording tells the phases."""
@@ -81,7 +79,7 @@ class _Teller:
         recording: Recording,
         alive: Lifetimes,
         steps: Steps,
-        phases: array[int],
+        phases: Column,
         phase_of_site: list[Phase],
         failure: int | None,
     ) -> None:
@@ -106,7 +104,7 @@ class _Teller:
     def category(self, number: int) -> Category:
         """Tell the category of an allocation."""
         alive, born = self.alive, self.alive.born[number]
-        recorded = self.recording.categories.get(born, Category.OTHER)
+        recorded = self.recording.categories.get(born, alive.categories.get(number, Category.OTHER))
         if recorded is not Category.OTHER:
             return recorded
         site = self.recording.site(alive.sites[number])
@@ -165,8 +163,8 @@ class _Teller:
         return Category.ACTIVATION if backward_follows and self.backward[first] < died else Category.TEMPORARY
 
 
-def _by_size(alive: Lifetimes, steps: Steps, categories: array[int]) -> None:
-    """Let long-lived allocations of unknown category be parameters and states as far as there are gradients as large."""
+def _by_size(alive: Lifetimes, steps: Steps, categories: Column) -> None:
+    """Take long-lived allocations for parameters and states, as many as there are gradients of that size."""
     first_end = steps.ends[0] if steps.ends else alive.num_events
     gradient, state = _CATEGORIES.index(Category.GRADIENT), _CATEGORIES.index(Category.OPTIMIZER_STATE)
     parameter, other = _CATEGORIES.index(Category.PARAMETER), _CATEGORIES.index(Category.OTHER)

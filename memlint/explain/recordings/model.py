@@ -1,8 +1,8 @@
 """The document that `memlint explain` writes: versioned, every size in bytes."""
 
-from __future__ import annotations
-
 from typing import Literal
+
+from pydantic import Field
 
 from memlint.explain.recordings.verdict import Cause
 from memlint.report.model import CategoryName, Located, PhaseName, Record
@@ -18,7 +18,7 @@ class Line(Located):
     """What it is, where no line is recorded: `backward mm`, `before the recording`."""
     op: str = ""
     """The ATen operator that made most of it, if C++ frames are recorded."""
-    categories: dict[CategoryName, int] = {}
+    categories: dict[CategoryName, int]
 
 
 class Moment(Record):
@@ -33,8 +33,8 @@ class Moment(Record):
     """Most bytes first; may be cut, see `num_lines`."""
     num_lines: int
     categories: dict[CategoryName, int]
-    phases: dict[PhaseName, int]
-    """By the phase in which it was made."""
+    phases: dict[PhaseName, int] = Field(default_factory=dict)
+    """By the phase in which it was made; empty if stacks do not tell."""
     streams: dict[int, int]
     pools: dict[Literal["small", "large"], int]
 

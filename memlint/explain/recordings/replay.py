@@ -1,15 +1,13 @@
 """The requests of a Recording, answered by the allocator under other settings."""
 
-from __future__ import annotations
-
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from memlint.base.garbage import uncollected
+from memlint.capture.lifetimes import end_of_life, lifetimes
 from memlint.capture.recorded import ALLOC, GROWS, OOM, RELEASES, SEGMENT_ALLOC, Recording
-from memlint.explain.recordings.lifetimes import end_of_life, lifetimes
 from memlint.explain.recordings.starting_state import StartingSegment, starting_state
 from memlint.memory.allocator.driver import Driver
 from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
@@ -42,8 +40,17 @@ class Program:
         """None if it is not known how lay what was there before."""
         self.before = [] if self.start is not None else _before(recording)
         """Bytes, stream and address of what was there before, if it is not known how it lay."""
-        self.emptied, self.released = _releases(recording)
-        """Positions before which the program emptied the cache, and before which the allocator released segments."""
+        emptied, released, either = _releases(recording)
+        calls = self._calls_among(either, emptied | released) if either else set()
+        self.emptied = frozenset(emptied | calls)
+        """Positions before which the program emptied the cache."""
+        self.released = frozenset(released | (either.keys() - calls))
+        """Positions before which the allocator released segments."""
+
+    @property
+    def full_at(self) -> int | None:
+        """The most bytes of segments if the GPU was full, so that the allocator had to release some; else None."""
+        return self.recording.most_reserved() if self.released else None
 
     @property
     def begins_in_the_middle(self) -> bool:
@@ -65,24 +72,48 @@ class Program:
         recorded settings this is what happened. It fails at the first request that cannot be served; a recorded
         failure is a request as any other.
         """
-        with uncollected():
-            return self._replayed(settings, capacity, empties_cache, as_recorded, until)
+        releases: frozenset[int] = self.emptied if empties_cache else frozenset()
+        if as_recorded:
+            return self._replayed(settings, _RecordedDriver(self.recording), self.emptied | self.released, until)
+        return self._replayed(settings, self._driver(capacity), releases, until)
 
+    def _calls_among(self, either: Mapping[int, int], others: set[int]) -> set[int]:
+        """Positions of releases before a request that one of the released blocks would have served.
+
+        The allocator would not have released it, so the program did.
+        """
+        events = self.recording.events
+        calls: set[int] = set()
+
+        def look(position: int, allocator: Allocator) -> None:
+            if position not in either:
+                return
+            asked = either[position]
+            while asked < len(events) and events.actions[asked] != ALLOC:
+                asked += 1
+            if asked < len(events) and allocator.can_serve(events.sizes[asked], events.streams[asked]):
+                calls.add(position)
+
+        settings = AllocatorSettings.parse(self.recording.settings)
+        self._replayed(settings, _RecordedDriver(self.recording), frozenset(either.keys() | others), None, look)
+        return calls
+
+    @uncollected()
     def _replayed(
         self,
         settings: AllocatorSettings,
-        capacity: int | None,
-        empties_cache: bool,
-        as_recorded: bool,
+        driver: Driver,
+        releases: frozenset[int],
         until: int | None,
+        on_release: Callable[[int, Allocator], None] | None = None,
     ) -> Replayed:
         events = self.recording.events
         ends = end_of_life(self.recording)
-        driver = _RecordedDriver(self.recording) if as_recorded else self._driver(capacity)
+        capacity = driver.capacity
         share = None if settings.memory_fraction == 1 or capacity is None else int(settings.memory_fraction * capacity)
         allocator = Allocator(settings, driver=driver, share=share)
         live = self._begin(allocator)
-        releases = self.emptied | self.released if as_recorded else self.emptied if empties_cache else frozenset()
+        asks_at = None if isinstance(driver, _RecordedDriver) else until
         failed_at = None
         position = -1
         last = len(events) - 1 if until is None else until
@@ -90,6 +121,8 @@ class Program:
         try:
             for position, action, address, nbytes, stream in columns:
                 if position in releases:
+                    if on_release is not None:
+                        on_release(position, allocator)
                     allocator.empty_cache()
                 if action == ALLOC:
                     live[address] = allocator.malloc(nbytes, stream)
@@ -97,7 +130,7 @@ class Program:
                     block = live.pop(address, None)
                     if block is not None:
                         allocator.free(block)
-                elif action == OOM and not as_recorded and position == last:
+                elif position == asks_at:  # the request that failed
                     allocator.malloc(nbytes, stream)
         except OutOfMemory:
             failed_at = position
@@ -185,15 +218,17 @@ def _before(recording: Recording) -> list[tuple[int, int, int]]:
     ]
 
 
-def _releases(recording: Recording) -> tuple[frozenset[int], frozenset[int]]:
-    """Positions of the events before which segments were released: by `empty_cache`, and by the allocator itself.
+def _releases(recording: Recording) -> tuple[set[int], set[int], dict[int, int]]:
+    """Positions of the events before which segments were released: by `empty_cache`, by the allocator, and by either.
 
     The allocator releases segments only where the driver has no memory left for one. Where stacks are recorded, they
     tell the two apart. Elsewhere a release is a call if no segment was asked for next, or if that one would not have
-    exceeded what was reserved at another time.
+    exceeded what was reserved at another time. The rest has the position of the request that follows.
     """
     events = recording.events
-    emptied, released = set(), set()
+    emptied: set[int] = set()
+    released: set[int] = set()
+    either: dict[int, int] = {}
     most = recording.most_reserved()
     reserved = recording.reserved - sum(map(recording.change_of_reserved, range(len(events))))
     position, num = 0, len(events)
@@ -207,10 +242,13 @@ def _releases(recording: Recording) -> tuple[frozenset[int], frozenset[int]]:
             reserved += recording.change_of_reserved(position)
             position += 1
         site = recording.site(events.sites[start])
+        follows = events.actions[position] if position < num else None
         if site is not None and site.has_frames:
-            is_call = site.empties_cache
+            (emptied if site.empties_cache else released).add(start)
+        elif follows == OOM:
+            released.add(start)
+        elif follows not in GROWS or before + events.sizes[position] <= most:
+            emptied.add(start)
         else:
-            follows = events.actions[position] if position < num else None
-            is_call = follows != OOM and (follows not in GROWS or before + events.sizes[position] <= most)
-        (emptied if is_call else released).add(start)
-    return frozenset(emptied), frozenset(released)
+            either[start] = position
+    return emptied, released, either

@@ -1,6 +1,4 @@
-"""The same requests under other settings of the allocator: what would have been reserved, and what would have failed."""
-
-from __future__ import annotations
+"""The same requests under other settings of the allocator: what it would have reserved, and what would have failed."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -41,7 +39,7 @@ def trials(
     Further `settings` are tried as well; those that cannot be read raise UsageError.
     """
     recorded = program.recording.settings
-    capacity = failure.capacity if failure is not None else None
+    capacity = failure.capacity if failure is not None else program.full_at
     until = failure.position if failure is not None else None
     wanted = list(dict.fromkeys([*_candidates(recorded), *settings]))
     num_events = len(program.recording.events)
@@ -63,7 +61,7 @@ def trials(
     if program.emptied:
         replayed = program.replay(own, capacity, empties_cache=False, until=until)
         result.append(Trial("without empty_cache()", recorded, replayed, exact, note, capacity))
-    if failure is not None:
+    if capacity is not None:
         replayed = program.replay(own, None, until=until)
         result.append(Trial("as much memory as it asks for", recorded, replayed, exact, note))
     for device in devices:

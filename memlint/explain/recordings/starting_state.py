@@ -4,12 +4,11 @@ Tails that the allocator had not split off are not recorded. In the large pool e
 (rounding.SMALL_SIZE), so a gap of at most that much behind a block is a tail.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from memlint.capture.lifetimes import end_of_life
 from memlint.capture.recorded import (
     ALLOC,
     SEGMENT_ALLOC,
@@ -19,7 +18,6 @@ from memlint.capture.recorded import (
     Events,
     Recording,
 )
-from memlint.explain.recordings.lifetimes import end_of_life
 from memlint.memory.allocator.rounding import MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE
 
 
@@ -71,32 +69,40 @@ def starting_state(recording: Recording) -> tuple[StartingSegment, ...] | None:
     return tuple(states) if position == len(in_order) else None
 
 
-def _undone(recording: Recording) -> tuple[dict[int, tuple[int, int]], dict[int, int], dict[int, int]] | None:
-    """By address: stream and bytes of segments, requested bytes of live blocks, and sizes of those that never change."""
+class _Undone(NamedTuple):
+    """The state before the first event, by address."""
+
+    segments: dict[int, tuple[int, int]]
+    """Stream and bytes."""
+    live: dict[int, int]
+    """Requested bytes of blocks in use."""
+    sizes: dict[int, int]
+    """Sizes of those blocks that stay to the end."""
+
+
+def _undone(recording: Recording) -> _Undone | None:
+    """Undo all events, the last first; None where one does not lead to what was found after it."""
     segments = {each.address: (each.stream, each.nbytes) for each in recording.segments}
-    live: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for segment in recording.segments:
-        for block in segment.blocks:
-            if block.state == "active_allocated":
-                live[block.address], sizes[block.address] = block.requested, block.nbytes
+    in_use = [block for each in recording.segments for block in each.blocks if block.state == "active_allocated"]
+    live = {block.address: block.requested for block in in_use}
+    sizes = {block.address: block.nbytes for block in in_use}
     events, ends = recording.events, end_of_life(recording)
     for position in range(len(events) - 1, -1, -1):
         action, address = events.actions[position], events.addresses[position]
+        was_there = True
         if action == ALLOC:
-            if live.pop(address, None) is None:
-                return None
+            was_there = live.pop(address, None) is not None
             sizes.pop(address, None)
         elif action == ends:
-            if address in live:
-                return None
+            was_there = address not in live
             live[address] = events.sizes[position]
         elif action == SEGMENT_ALLOC:
-            if segments.pop(address, None) is None:
-                return None
+            was_there = segments.pop(address, None) is not None
         elif action == SEGMENT_FREE:
             segments[address] = events.streams[position], events.sizes[position]
-    return segments, live, sizes
+        if not was_there:
+            return None
+    return _Undone(segments, live, sizes)
 
 
 class _Uses:

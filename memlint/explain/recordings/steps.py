@@ -4,16 +4,14 @@ A step ends with the last event under `torch/optim` before something else is all
 the period with which the same allocations come again.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
+from memlint.capture.lifetimes import BEFORE, Lifetimes
 from memlint.capture.recorded import ALLOC, OOM, Recording
-from memlint.explain.recordings.lifetimes import BEFORE, Lifetimes
 from memlint.memory.records import Phase
 
 _MOST_SEARCHED: Final = 200_000

@@ -1,9 +1,7 @@
 """Explanations as text for people, and as markdown for an issue."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from memlint.base.units import format_count, format_nbytes
@@ -75,9 +73,9 @@ def _failed(failed: FailedRequest) -> Iterator[str]:
     )
     others = f", {format_nbytes(failed.of_others)} of them of other streams or sizes" if failed.of_others else ""
     yield (
-        f"    {format_nbytes(failed.cached)} reserved and not allocated, in "
-        f"{format_count(failed.num_free_blocks, 'block')} of at most {format_nbytes(failed.largest_free)}{others}: none "
-        f"could serve it"
+        f"    {format_nbytes(failed.cached)} reserved and not allocated{others}, in "
+        f"{format_count(failed.num_free_blocks, 'block')}, of which the largest that it may use has "
+        f"{format_nbytes(failed.largest_free)}"
     )
     yield f"    {format_count(failed.num_retries, 'time')} before, cached segments were released to serve a request"
     if failed.num_failures > 1:
@@ -86,14 +84,19 @@ def _failed(failed: FailedRequest) -> Iterator[str]:
 
 def _moment(moment: Moment, style: TextStyle) -> Iterator[str]:
     yield f"  {_TITLES[moment.kind]}: {format_nbytes(moment.nbytes)} requested and alive"
-    for name, shares in (("by category", moment.categories), ("by phase", moment.phases)):
-        if len(shares) > 1 or "other" not in shares:
-            yield from _shares(name, shares)
+    if moment.categories.keys() != {"other"}:
+        yield from _shares("by category", moment.categories.items())
+    yield from _shares("by phase", moment.phases.items())
     if len(moment.streams) > 1:
-        yield from _shares("by stream", moment.streams)
-    yield from _shares("by pool", moment.pools)
+        yield from _shares("by stream", moment.streams.items())
+    yield from _shares("by pool", moment.pools.items())
     rows = [
-        (format_nbytes(line.nbytes), str(line.num), cut(_place(line), max(style.width - 44, 30)), _main_category(line))
+        (
+            format_nbytes(line.nbytes),
+            str(line.num),
+            _end_of(_place(line), max(style.width - 44, 30)),
+            _main_category(line),
+        )
         for line in style.first_rows(moment.lines)
     ]
     yield from (
@@ -102,11 +105,10 @@ def _moment(moment: Moment, style: TextStyle) -> Iterator[str]:
     yield from style.rest(moment.num_lines - len(rows), "more lines")
 
 
-def _shares(name: str, shares: Mapping[object, int]) -> Iterator[str]:
-    if shares:
-        yield f"    {name}: " + ", ".join(
-            f"{format_nbytes(nbytes)} {str(key).replace('_', ' ')}" for key, nbytes in shares.items()
-        )
+def _shares(name: str, shares: Iterable[tuple[object, int]]) -> Iterator[str]:
+    parts = [f"{format_nbytes(nbytes)} {str(key).replace('_', ' ')}" for key, nbytes in shares]
+    if parts:
+        yield f"    {name}: {', '.join(parts)}"
 
 
 def _main_category(line: Line) -> str:
@@ -118,6 +120,11 @@ def _place(located: Line | FailedRequest | GrowingLine) -> str:
     if located.path is not None:
         return _shown(place_text(located.path, located.line, located.library))
     return _shown(located.label) if isinstance(located, Line) else ""
+
+
+def _end_of(place: str, width: int) -> str:
+    """`place` in at most `width` columns: of a long path its end, where the line is."""
+    return place if len(place) <= width else f"...{place[3 - width :]}"
 
 
 def _settings(rows: Sequence[Settings], style: TextStyle) -> Iterator[str]:
@@ -138,7 +145,8 @@ def _settings(rows: Sequence[Settings], style: TextStyle) -> Iterator[str]:
 def _outcome(row: Settings) -> str:
     if row.fails is None:
         return ""
-    return "fails" if row.fails else "does not fail"
+    retries = f" after {format_count(row.num_retries, 'release')} of cached segments" if row.num_retries else ""
+    return "fails" if row.fails else f"does not fail{retries}"
 
 
 def _shown(text: str) -> str:
@@ -172,11 +180,11 @@ def _markdown(each: Explanation) -> Iterator[str]:
         )
     if each.other_settings:
         yield from ("", "### The same requests under other settings", "")
-        rows = [
+        settings = [
             (row.name, "" if row.reserved is None else format_nbytes(row.reserved), _outcome(row), row.note)
             for row in each.other_settings
         ]
-        yield from _table(("settings", "reserved", "outcome", "note"), rows)
+        yield from _table(("settings", "reserved", "outcome", "note"), settings)
     if each.notes:
         yield from ("", *(f"- {_escaped(note)}" for note in each.notes))
 

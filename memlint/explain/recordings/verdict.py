@@ -1,7 +1,5 @@
 """One verdict about a failure: why it happened, by what the recording shows."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, TypeAlias
 

@@ -161,7 +161,8 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
                 if workload.mode == "generate":
                     inputs = inputs_of_generate(workload, inputs, built.model)
                     dimensions.pop(SEQUENCE, None)
-                workload = replace(workload, inputs=inputs, dimensions=dimensions)
+                built_by = _with_unstated(workload.built_by, inferred.unstated)
+                workload = replace(workload, inputs=inputs, dimensions=dimensions, built_by=built_by)
                 assumptions += inferred.assumptions
     named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
     own = GENERATED if workload.mode == "generate" else ()
@@ -169,6 +170,11 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         workload, declared, [name for name in workload.dimensions if name in taking or name in named or name in own]
     )
     return workload, assumptions
+
+
+def _with_unstated(built_by: str, unstated: str) -> str:
+    """Return the part of the headline that says who builds a model, with the size of its inputs that nothing states."""
+    return f"{f'{built_by}; ' if built_by else ''}{unstated}: nothing states their size" if unstated else built_by
 
 
 def settings_of(workload: Workload) -> Iterator[Assumption]:

@@ -43,13 +43,15 @@ from memlint.workloads.huggingface.containing_models import containing_models, i
 from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import own_loss
-from memlint.workloads.model_sizes import ModelSizes
+from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import LABELS
 from memlint.workloads.user_errors import describe, of_environment, what_to_do
 
 _SHORTEST = 8
 """Shorter sequences are not texts but fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
+_OTHER_SIDE = 32
+"""By how much larger an image is with which a model is tried for whether it takes only one size."""
 _MOST_STARTS, _MOST_ALONE = 12, 3
 """Limits: guesses from a diffusion model's config to modify if none works, and trials to repeat with a batch of 1."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
@@ -80,6 +82,8 @@ class Inferred:
     assumptions: tuple[Assumption, ...]
     dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of the names in the inputs' shapes."""
+    unstated: str = ""
+    """A size of the inputs that nothing states, and that the model takes as well as others: `images of 224 x 224`."""
 
 
 def infer_inputs(
@@ -139,7 +143,23 @@ def infer_inputs(
     if shown is not None and trial.specs == example:
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
         return Inferred(specs, (Assumption(f"inputs {inputs}, as in an example", place, found=True),), dimensions)
-    return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions)
+    unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
+    return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions, unstated)
+
+
+def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], sizes: ModelSizes) -> str:
+    """Return the size of images or the length of texts that was made up, where the model takes others as well."""
+    if dimensions.get(SEQUENCE) == DEFAULT_LENGTH and sizes.length is None:
+        return f"texts of {DEFAULT_LENGTH} tokens"
+    images = [spec.shape[2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) == 4]
+    if not images or sizes.image_size is not None or _size_of_its_own(stage.model) is not None:
+        return ""
+    height, width = images[0]
+    if not isinstance(height, int) or not isinstance(width, int):
+        return ""
+    other = (height + _OTHER_SIDE, width + _OTHER_SIDE)
+    others = (replace(spec, shape=(*spec.shape[:2], *other)) if spec.shape[2:] == images[0] else spec for spec in specs)
+    return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
 
 
 def _of_library(stage: TrialModel, sizes: ModelSizes, *, train: bool, length: int | None, named: bool) -> Inferred:

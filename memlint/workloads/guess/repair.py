@@ -58,11 +58,11 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _viewed(trial, message)
     yield from _as_boxes(trial, message)
     yield from _of_named_rank(trial, message)
+    yield from _transposed(trial, sizes)
     yield from _shapes_for_layers(trial, sizes)
     yield from _parts_of_channels(trial)
     yield from _share_of_channels(trial)
     yield from _corrected_channels(trial)
-    yield from _transposed(trial)
     yield from _one_per_item(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
@@ -196,13 +196,15 @@ def _corrected_channels(trial: Trial) -> Iterator[Specs]:
                 yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
-def _transposed(trial: Trial) -> Iterator[Specs]:
+def _transposed(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Put features last if a convolution got the channels there: the model transposes its input."""
     for index, spec in enumerate(trial.specs):
         turned = (*spec.shape[:1], *spec.shape[:0:-1])
         is_turned = isinstance(trial.layer, nn.Conv1d) and len(spec.shape) == 3 and trial.received[1:] == turned[1:]
         if is_turned and spec.dtype == "float32":
-            yield _with(trial.specs, index, replace(spec, shape=turned))
+            channels = trial.layer.in_channels
+            known = turned if turned[2] == channels else (spec.shape[0], sizes.length or spec.shape[2], channels)
+            yield _with(trial.specs, index, replace(spec, shape=known))
 
 
 def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:

@@ -59,7 +59,8 @@ def with_arguments(config: Any, arguments: Mapping[str, object]) -> Any:
     """
     with reported("the config has no defaults for everything"):
         plain = config() if isinstance(config, type) else config
-    known = {*plain.to_dict(), *plain.attribute_map, "quantization_config"}
+    # Models read head_dim of any config, also where its class does not declare it.
+    known = {*plain.to_dict(), *plain.attribute_map, "quantization_config", "head_dim"}
     for name in arguments:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

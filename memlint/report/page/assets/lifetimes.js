@@ -51,6 +51,7 @@ function readLifetimes(packed) {
 
   return {
     count, numEvents, opened, closed, nbytes, ranks, total, live, peak: packed.peak,
+    failures: packed.failures,
     stretches: ordered,
     stretchAt,
     describe(buffer) {

@@ -1,19 +1,19 @@
 """Allocations of a Recording with their beginnings and ends, and the bytes that are alive in between."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from memlint.capture.recorded import ALLOC, FREE, FREE_REQUESTED, OOM, Recording
+from memlint.capture.recorded import ALLOC, FREE, FREE_REQUESTED, OOM, Column, Recording
+from memlint.memory.records import Category
 
+_IN_USE: Final = "active_allocated"
 BEFORE: Final = -1
 """`born` of what was there before the recording."""
 
 
-def _longs() -> array[int]:
+def _longs() -> Column:
     return array("q")
 
 
@@ -21,14 +21,16 @@ def _longs() -> array[int]:
 class Lifetimes:
     """Columns of allocations: first those from before the recording, by address, then in order of birth."""
 
-    nbytes: array[int] = field(default_factory=_longs)
-    born: array[int] = field(default_factory=_longs)
+    nbytes: Column = field(default_factory=_longs)
+    born: Column = field(default_factory=_longs)
     """Position in the events; BEFORE if it was there before."""
-    died: array[int] = field(default_factory=_longs)
+    died: Column = field(default_factory=_longs)
     """Position in the events; their number if it outlives them."""
-    streams: array[int] = field(default_factory=_longs)
-    sites: array[int] = field(default_factory=_longs)
-    addresses: array[int] = field(default_factory=_longs)
+    streams: Column = field(default_factory=_longs)
+    sites: Column = field(default_factory=_longs)
+    addresses: Column = field(default_factory=_longs)
+    categories: dict[int, Category] = field(default_factory=dict)
+    """By number, of what was there before, if the file has them."""
     num_before: int = 0
     num_events: int = 0
 
@@ -74,22 +76,24 @@ def lifetimes(recording: Recording) -> Lifetimes:
     ends = end_of_life(recording)
     result = Lifetimes(num_events=len(events))
     alive: dict[int, int] = {}
-    for address, nbytes, stream, site in _before(recording, ends):
-        alive[address] = result.add(nbytes, BEFORE, stream, site, address)
+    for address, nbytes, stream, site, category in _before(recording, ends):
+        number = alive[address] = result.add(nbytes, BEFORE, stream, site, address)
+        if category is not Category.OTHER:
+            result.categories[number] = category
     result.num_before = len(result)
     columns = zip(events.actions, events.addresses, events.sizes, events.streams, events.sites, strict=True)
     for position, (action, address, nbytes, stream, site) in enumerate(columns):
         if action == ALLOC:
             alive[address] = result.add(nbytes, position, stream, site, address)
         elif action == ends:
-            number = alive.pop(address, None)
-            if number is not None:
-                result.died[number] = position
+            freed = alive.pop(address, None)
+            if freed is not None:
+                result.died[freed] = position
     return result
 
 
-def _before(recording: Recording, ends: int) -> list[tuple[int, int, int, int]]:
-    """Address, bytes, stream and site of what was there before the recording, in order of streams and addresses."""
+def _before(recording: Recording, ends: int) -> list[tuple[int, int, int, int, Category]]:
+    """Address, bytes, stream, site and category of what was there before, in order of streams and addresses."""
     events = recording.events
     opened: set[int] = set()
     before = []
@@ -102,12 +106,12 @@ def _before(recording: Recording, ends: int) -> list[tuple[int, int, int, int]]:
             if address in opened:
                 opened.discard(address)
             else:
-                before.append((address, nbytes, stream, -1))
+                before.append((address, nbytes, stream, -1, Category.OTHER))
     before += (
-        (block.address, block.requested, segment.stream, block.site)
+        (block.address, block.requested, segment.stream, block.site, block.category)
         for segment in recording.segments
         for block in segment.blocks
-        if block.state == "active_allocated" and block.address not in opened
+        if not block.is_free and block.address not in opened and (block.state == _IN_USE or ends == FREE)
     )
     return sorted(before, key=lambda each: (each[2], each[0]))
 

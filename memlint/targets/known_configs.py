@@ -10,8 +10,8 @@ import re
 from importlib import resources
 from typing import Any
 
-_TUNED = re.compile(r"-(?:instruct|chat|it)(?=-|$)")
-"""Part of the name of a model that was tuned further, and has the sizes of its base."""
+_TUNED = re.compile(r"-(?:instruct|chat|it)(?=-|$)|-base(?=-\d{4}$)")
+"""Part of the name of a model that was tuned further, or not, and has the sizes of its base."""
 Config = tuple[str, dict[str, Any]]
 """Class of a config, and what differs from its defaults."""
 
@@ -38,6 +38,9 @@ ARCHITECTURES: dict[str, str] = _DATA["architectures"]
 """The class of the model that their config.json names, by class of the config."""
 
 
+_BY_BASE: dict[str, Config] = {_TUNED.sub("", name): config for name, config in KNOWN_CONFIGS.items()}
+
+
 def known_config(name: str, folder: str = "") -> Config | None:
     """Class and arguments of the config of the model `name`, with or without its owner, in `folder` of its repository.
 
@@ -49,5 +52,7 @@ def known_config(name: str, folder: str = "") -> Config | None:
     if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone
         return STABLE_DIFFUSION["vae"]
     base = _TUNED.sub("", last)
-    names = (last, base, last.removeprefix("meta-"), base.removeprefix("meta-"))
-    return next((KNOWN_CONFIGS[each] for each in names if each in KNOWN_CONFIGS), None)
+    if last in KNOWN_CONFIGS:
+        return KNOWN_CONFIGS[last]
+    names = (base, last.removeprefix("meta-"), base.removeprefix("meta-"))
+    return next((_BY_BASE[each] for each in names if each in _BY_BASE), None)
