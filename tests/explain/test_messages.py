@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from memlint.base.errors import TargetError
 from memlint.cli import main
 from memlint.explain.failure import failure_in
-from memlint.explain.messages import messages_in
+from memlint.explain.messages import MOST_MESSAGES, messages_in
 
 MESSAGES = Path(__file__).resolve().parents[2] / "fixtures" / "messages"
 ENTRIES = [
@@ -194,6 +194,13 @@ def test_lines_of_a_message_that_each_begin_with_the_rank_are_read_together():
     failure = failure_in(text)
     assert (failure.cause.rank, failure.cause.device, failure.verdict) == (1, 1, "too much alive")
     assert failure.cause.numbers.allocated.nbytes == nbytes("70.12 GiB")
+
+
+def test_of_a_log_with_thousands_of_messages_the_first_is_the_cause():
+    failure = failure_in("\n".join(OOM.format(size, 0) for size in range(2, 5000)))
+    assert failure.cause.numbers.requested.nbytes == nbytes("2.00 MiB")
+    assert failure.cause.line == 1
+    assert len(failure.later) < MOST_MESSAGES
 
 
 def test_a_message_that_was_cut_is_explained_by_what_is_left_of_it():
