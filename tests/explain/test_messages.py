@@ -15,6 +15,7 @@ from memlint.base.errors import TargetError
 from memlint.cli import main
 from memlint.explain.failure import failure_in
 from memlint.explain.messages import MOST_MESSAGES, messages_in
+from memlint.explain.narrative import sentence_of
 
 MESSAGES = Path(__file__).resolve().parents[2] / "fixtures" / "messages"
 ENTRIES = [
@@ -194,6 +195,34 @@ def test_lines_of_a_message_that_each_begin_with_the_rank_are_read_together():
     failure = failure_in(text)
     assert (failure.cause.rank, failure.cause.device, failure.verdict) == (1, 1, "too much alive")
     assert failure.cause.numbers.allocated.nbytes == nbytes("70.12 GiB")
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "sentence"),
+    [
+        (
+            "Tried to allocate 1.62 GiB.\nGPU 0 has a total capacity of 31.35 GiB of which 1.42 GiB is free.\n"
+            + "... this process has 23.32 GiB memory in use.",
+            "another process",
+            "other processes hold 6.61 GiB of the GPU's 31.3 GiB.",
+        ),
+        (
+            "Tried to allocate 24.00 MiB.\nGPU 0 has a total capacity of 23.52 GiB of which 19.75 MiB is free.",
+            "full",
+            "the GPU was full: PyTorch got no memory.",
+        ),
+        (
+            "Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 59.62 MiB is free. Including "
+            + "non-PyTorch memory, this process has 79.09 GiB memory in use.",
+            "too much alive",
+            "too much was alive: this process held 79.1 GiB of 79.2 GiB, and 512.0 MiB more was asked for.",
+        ),
+    ],
+)
+def test_of_a_message_that_somebody_shortened_no_more_is_said_than_it_holds(text, verdict, sentence):
+    failure = failure_in(f"torch.OutOfMemoryError: CUDA out of memory. {text}")
+    assert failure.verdict == verdict
+    assert sentence_of(failure) == sentence
 
 
 def test_of_a_log_with_thousands_of_messages_the_first_is_the_cause():
