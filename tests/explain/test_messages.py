@@ -198,29 +198,30 @@ def test_lines_of_a_message_that_each_begin_with_the_rank_are_read_together():
 
 
 @pytest.mark.parametrize(
-    ("text", "verdict", "sentence"),
+    ("amounts", "verdict", "sentence"),
     [
         (
-            "Tried to allocate 1.62 GiB.\nGPU 0 has a total capacity of 31.35 GiB of which 1.42 GiB is free.\n"
-            + "... this process has 23.32 GiB memory in use.",
+            ("1.62 GiB", "31.35 GiB", "1.42 GiB", "23.32 GiB"),
             "another process",
             "other processes hold 6.61 GiB of the GPU's 31.3 GiB.",
         ),
         (
-            "Tried to allocate 24.00 MiB.\nGPU 0 has a total capacity of 23.52 GiB of which 19.75 MiB is free.",
+            ("24.00 MiB", "23.52 GiB", "19.75 MiB", ""),
             "full",
             "the GPU was full: PyTorch got no memory.",
         ),
         (
-            "Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 59.62 MiB is free. Including "
-            + "non-PyTorch memory, this process has 79.09 GiB memory in use.",
+            ("512.00 MiB", "79.18 GiB", "59.62 MiB", "79.09 GiB"),
             "too much alive",
             "too much was alive: this process held 79.1 GiB of 79.2 GiB, and 512.0 MiB more was asked for.",
         ),
     ],
 )
-def test_of_a_message_that_somebody_shortened_no_more_is_said_than_it_holds(text, verdict, sentence):
-    failure = failure_in(f"torch.OutOfMemoryError: CUDA out of memory. {text}")
+def test_of_a_message_that_somebody_shortened_no_more_is_said_than_it_holds(amounts, verdict, sentence):
+    requested, capacity, free, in_use = amounts
+    text = f"Tried to allocate {requested}.\nGPU 0 has a total capacity of {capacity} of which {free} is free.\n"
+    own = f"... this process has {in_use} memory in use." if in_use else ""
+    failure = failure_in(f"torch.OutOfMemoryError: CUDA out of memory. {text}{own}")
     assert failure.verdict == verdict
     assert sentence_of(failure) == sentence
 
