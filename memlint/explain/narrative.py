@@ -85,7 +85,8 @@ def _one_allocation(cause: Message, _failure: Failure) -> str:
 
 
 def _other_processes(cause: Message, failure: Failure) -> str:
-    holders = "other processes hold" if cause.processes else "something beside this process's PyTorch holds about"
+    is_known = cause.processes or cause.numbers.in_use is not None
+    holders = "other processes hold" if is_known else "something beside this process's PyTorch holds about"
     return f"{holders} {_text(failure.others)} of the GPU's {_text(cause.numbers.capacity)}."
 
 
@@ -185,7 +186,9 @@ def _rows(failure: Failure) -> Iterator[tuple[str, str]]:
     yield from _row("alive in PyTorch", numbers.allocated)
     yield from _row("  of it in pools of CUDA graphs", numbers.private_pools)
     yield from _row("reserved, not in use", numbers.unallocated)
-    if numbers.in_use and numbers.reserved:
+    if numbers.in_use and numbers.reserved is None:
+        yield from _row("this process", numbers.in_use)
+    elif numbers.in_use and numbers.reserved:
         yield from _row("CUDA context and libraries", numbers.in_use - numbers.reserved)
     yield from _row("other allocations of this process", numbers.elsewhere)
     if failure.cause.processes:
@@ -212,7 +215,7 @@ def _remarks(failure: Failure) -> Iterator[str]:
             yield f"Fragmentation is the last straw at most: free and unused memory together is {room}."
     if numbers.allocated and numbers.capacity and numbers.allocated.low > numbers.capacity.high:
         yield "More is alive than the GPU has: the driver (of Windows, or WSL) moved memory to the host."
-    if failure.verdict == "another process" and not cause.processes:
+    if failure.verdict == "another process" and not cause.processes and numbers.in_use is None:
         yield "That is what the sum lacks: other processes, or libraries of this one that allocate for themselves."
 
 

@@ -47,7 +47,7 @@ def verdict_of(message: Message) -> Verdict:
         return "spike"
     if message.wording == "cache_blocks" or _is_limit(message):
         return "a limit"
-    if capacity is None:
+    if capacity is None or (message.numbers.allocated is None and message.numbers.in_use is None):
         return "full"
     if requested is None:
         others = others_of(message)

@@ -287,10 +287,12 @@ def has_parameters(trace: Trace) -> bool:
 
 
 def computes_on_gpu(trace: Trace) -> bool:
-    """Return True if a kernel computes from GPU data, beyond filling a new tensor."""
+    """Return True if a kernel computes from GPU data, beyond filling a new tensor and reading single numbers."""
     on_gpu = {event for event in trace.events if event >= 0}
     return any(
-        geometry.buffer in on_gpu and all(geometry.buffer != written.buffer for written in node.outputs)
+        geometry.buffer in on_gpu
+        and geometry.shape
+        and all(geometry.buffer != written.buffer for written in node.outputs)
         for node in trace.nodes
         for geometry in node.inputs
     )

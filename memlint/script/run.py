@@ -131,7 +131,7 @@ def run_script(
                 happened=happened,
                 own_step=own_step,
                 seconds=tuple(recorder.seconds),
-                batch=recorder.batch,
+                batch=_batch(recorder),
                 precision=recorder.precision,
                 optimizer=recorder.optimizer,
                 num_evaluations=recorder.evaluations.num_calls,
@@ -212,6 +212,14 @@ def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) 
     if recorder.construction.roots():
         return "built"
     return "computed" if is_on_gpu else "nothing"
+
+
+def _batch(recorder: ScriptRecorder) -> int | None:
+    """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so."""
+    stated = recorder.construction.batch() if len(recorder.sizes) > 1 else None
+    if stated is None or stated.value == recorder.sizes[0] or stated.value != recorder.sizes[1]:
+        return recorder.batch
+    return int(stated.value)
 
 
 def _take_steps(recorder: ScriptRecorder, num: int) -> None:

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from memlint.base.errors import TargetError
 from memlint.cli import main
 from memlint.explain.failure import failure_in
-from memlint.explain.messages import messages_in
+from memlint.explain.messages import MOST_MESSAGES, messages_in
+from memlint.explain.narrative import sentence_of
 
 MESSAGES = Path(__file__).resolve().parents[2] / "fixtures" / "messages"
 ENTRIES = [
@@ -194,6 +195,42 @@ def test_lines_of_a_message_that_each_begin_with_the_rank_are_read_together():
     failure = failure_in(text)
     assert (failure.cause.rank, failure.cause.device, failure.verdict) == (1, 1, "too much alive")
     assert failure.cause.numbers.allocated.nbytes == nbytes("70.12 GiB")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "verdict", "sentence"),
+    [
+        (
+            ("1.62 GiB", "31.35 GiB", "1.42 GiB", "23.32 GiB"),
+            "another process",
+            "other processes hold 6.61 GiB of the GPU's 31.3 GiB.",
+        ),
+        (
+            ("24.00 MiB", "23.52 GiB", "19.75 MiB", ""),
+            "full",
+            "the GPU was full: PyTorch got no memory.",
+        ),
+        (
+            ("512.00 MiB", "79.18 GiB", "59.62 MiB", "79.09 GiB"),
+            "too much alive",
+            "too much was alive: this process held 79.1 GiB of 79.2 GiB, and 512.0 MiB more was asked for.",
+        ),
+    ],
+)
+def test_of_a_message_that_somebody_shortened_no_more_is_said_than_it_holds(amounts, verdict, sentence):
+    requested, capacity, free, in_use = amounts
+    text = f"Tried to allocate {requested}.\nGPU 0 has a total capacity of {capacity} of which {free} is free.\n"
+    own = f"... this process has {in_use} memory in use." if in_use else ""
+    failure = failure_in(f"torch.OutOfMemoryError: CUDA out of memory. {text}{own}")
+    assert failure.verdict == verdict
+    assert sentence_of(failure) == sentence
+
+
+def test_of_a_log_with_thousands_of_messages_the_first_is_the_cause():
+    failure = failure_in("\n".join(OOM.format(size, 0) for size in range(2, 5000)))
+    assert failure.cause.numbers.requested.nbytes == nbytes("2.00 MiB")
+    assert failure.cause.line == 1
+    assert len(failure.later) < MOST_MESSAGES
 
 
 def test_a_message_that_was_cut_is_explained_by_what_is_left_of_it():
