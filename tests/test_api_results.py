@@ -130,3 +130,14 @@ def test_a_script_that_fails_says_so_where_its_peak_is_asked_for(tmp_path):
     assert "no data" in result.report()
     with pytest.raises(WorkloadError, match="no data"):
         assert result.peak
+
+
+def test_the_example_in_the_documentation_runs(capsys):
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    namespace = {}
+    exec(compile(code, "docs/python.md", "exec"), namespace)
+    step = namespace["step"]
+    assert step.peak > 2**30
+    assert step.fits("rtx4090")
+    assert capsys.readouterr().out.startswith("TransformerEncoderLayer needs ")

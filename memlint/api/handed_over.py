@@ -90,8 +90,8 @@ def _like(optimizer: torch.optim.Optimizer, model: Any) -> Callable[[Any], torch
     position = {id(parameter): number for number, parameter in enumerate(model.parameters())}
     groups = []
     for group in optimizer.param_groups:
-        numbers = [position.get(id(parameter)) for parameter in group["params"]]
-        if None in numbers:
+        numbers = [position[id(parameter)] for parameter in group["params"] if id(parameter) in position]
+        if len(numbers) < len(group["params"]):
             raise UsageError(
                 "the optimizer has parameters that the model does not have", "Give the optimizer's own model."
             )

@@ -27,8 +27,8 @@ from memlint.report.phrases import (
 if TYPE_CHECKING:
     from memlint.report.model import AliveBuffer, Finding, LineBytes, Report, Timeline, Workload
 
-_NUM_TENSORS = 12
-"""Tensors of a line that a hover lists; the rest is counted."""
+_NUM_ROWS = 12
+"""Rows of tensors of a line that a hover lists; the rest is counted."""
 _SAVED = "saved for backward"
 _NOTABLE = 0.001
 """The share of the peak from which on the bytes of a line stand beside it unasked."""
@@ -176,16 +176,22 @@ def _saved_for_backward(timeline: Timeline) -> dict[tuple[str, int], int]:
 
 
 def _tensor_table(buffers: list[AliveBuffer]) -> str:
-    if not buffers:
+    """Give a row for tensors that are alike, in modules whose paths differ in numbers alone; most bytes first."""
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for each in buffers:
+        module = ".".join("*" if part.isdigit() else part for part in (each.name or each.module).split("."))
+        row = f"`{tensor_text(each.dtype, each.shape)}`", listed(spaced(each.category), each.why), module
+        groups[row].append(each.nbytes)
+    if not groups:
         return ""
+    ordered = sorted(groups.items(), key=lambda item: -sum(item[1]))
     rows = [
-        f"| {format_nbytes(each.nbytes)} | `{tensor_text(each.dtype, each.shape)}` | "
-        f"{listed(spaced(each.category), each.why)} | {each.name or each.module} |"
-        for each in buffers[:_NUM_TENSORS]
+        f"| {format_nbytes(sum(sizes))} | {len(sizes)} x {row[0]} | {row[1]} | {row[2]} |"
+        for row, sizes in ordered[:_NUM_ROWS]
     ]
-    rest = len(buffers) - _NUM_TENSORS
-    more = [f"\n{format_count(rest, 'more tensor')}"] if rest > 0 else []
-    return "\n".join(["| bytes | tensor | kind | module |", "|---:|---|---|---|", *rows, *more])
+    rest = len(ordered) - _NUM_ROWS
+    more = [f"\n{format_count(rest, 'more row')}"] if rest > 0 else []
+    return "\n".join(["| bytes | tensors | kind | module |", "|---:|---|---|---|", *rows, *more])
 
 
 def _heaviest(notes: list[LineNote]) -> Iterable[LineNote]:
