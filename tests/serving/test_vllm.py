@@ -4,6 +4,8 @@ import math
 import statistics
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.serving import NAMES, Compared, compared, rows_of
 from memlint.base.errors import UsageError
@@ -160,6 +162,22 @@ def test_more_than_the_gpu_has_free_cannot_be_asked_for():
     served, _ = planned(utilization=1.0)
     assert served.start == "does not start"
     assert "less free" in served.reason
+
+
+def test_graphs_that_come_off_nothing_may_not_fit_beside_what_the_engine_takes():
+    served, _ = planned(device=device_named("rtx4090"), utilization=0.97, max_model_len=2048)
+    assert served.start == "may start"
+    assert "CUDA graphs" in served.reason
+    eager, _ = planned(device=device_named("rtx4090"), utilization=0.97, max_model_len=2048, enforce_eager=True)
+    assert eager.start == "starts"
+
+
+@given(st.floats(0.5, 0.95), st.floats(0.5, 0.95), st.sampled_from(["auto", "fp8"]), st.sampled_from([1, 2, 4, 8]))
+def test_a_larger_share_never_leaves_less_for_the_cache(one, other, dtype, ranks):
+    shares = sorted((one, other))
+    plans = [planned(utilization=share, kv_cache_dtype=dtype, tensor_parallel=ranks)[0] for share in shares]
+    assert plans[0].stage.cache.estimate <= plans[1].stage.cache.estimate
+    assert plans[0].num_tokens.low <= plans[1].num_tokens.low
 
 
 def test_the_longest_length_of_an_engine_that_does_not_start_does_start():

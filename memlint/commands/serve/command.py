@@ -135,9 +135,10 @@ def _ask(session: Session, order: Order, prices: Mapping[str, float]) -> Serving
         found = choices(options, order.ranks, order.users, devices, prices, plan)
         return start.model_copy(update={"choices": tuple(found)})
     device = device_named(order.gpu or DEFAULT_GPU)
-    served, refused = _plans(options, order.ranks, device, plan)
+    served, errors = _plans(options, order.ranks, device, plan)
     if not served:
-        raise UsageError(refused[0].reason, "Give other numbers of GPUs: --tp 1,2,4,8.")
+        raise next(iter(errors.values()))
+    refused = [Refused(tensor_parallel=number, reason=error.message) for number, error in errors.items()]
     done = [
         each.with_remedies(remedies(each, device, engine.longest(each, model), plan))
         if each.start != "starts"
@@ -157,11 +158,13 @@ def _asked(session: Session, job: Job, model: type[_Answer]) -> _Answer:
 
 def _plans(
     options: ServeOptions, ranks: Sequence[int], device: Device, plan: Callable[[ServeOptions, Device], Served]
-) -> tuple[list[Served], list[Refused]]:
-    served, refused = [], []
+) -> tuple[list[Served], dict[int, MemlintError]]:
+    """Return the plans, and by number of ranks the errors of those that the engine refuses."""
+    served: list[Served] = []
+    errors: dict[int, MemlintError] = {}
     for number in ranks:
         try:
             served.append(plan(options.model_copy(update={"tensor_parallel": number}), device))
-        except MemlintError as error:  # what the model's sizes do not allow
-            refused.append(Refused(tensor_parallel=number, reason=error.message))
-    return served, refused
+        except MemlintError as error:  # what the model's sizes or the GPU do not allow
+            errors[number] = error
+    return served, errors

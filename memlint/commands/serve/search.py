@@ -14,7 +14,7 @@ from memlint.serving.served import Remedy, Served
 Plan = Callable[[ServeOptions, Device], Served]
 """Raises MemlintError for what the engine refuses."""
 
-_UTILIZATIONS = (0.95, 0.97)
+_UTILIZATIONS = (0.85, 0.95, 0.97)
 _MOST_RANKS = 16
 _FEWER_TOKENS = 2048
 """Batched tokens that every engine starts small GPUs with."""
@@ -57,7 +57,7 @@ def _changes(options: ServeOptions) -> Iterator[tuple[str, Mapping[str, object]]
     if options.cache_itemsize > 1:
         yield "--kv-cache-dtype fp8", {"kv_cache_dtype": "fp8"}
     for share in _UTILIZATIONS:
-        if share > (options.utilization or 0):
+        if share != options.utilization:
             yield f"--gpu-memory-utilization {share}", {"utilization": share}
     if (options.max_num_batched_tokens or 0) > _FEWER_TOKENS:
         fewer = {"max_num_batched_tokens": _FEWER_TOKENS, "max_num_seqs": min(256, options.max_num_seqs or 256)}
@@ -105,7 +105,7 @@ def _choice(
     if prices:
         device = next((each for each in gpus if serves(each)), None)
     else:
-        place = bisect_left(gpus, True, key=serves)  # more memory never serves fewer
+        place = bisect_left(gpus, True, key=serves)  # more memory seldom serves fewer
         device = gpus[place] if place < len(gpus) else None
     if device is None:
         return None

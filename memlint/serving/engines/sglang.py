@@ -47,6 +47,9 @@ _WINDOWED_SHARE = 0.8
 """Tokens of layers with a window for each token of the others: swa_full_tokens_ratio."""
 _OF_IMAGES = 0.95
 """Share left of the static share for models that read images, by the smallest of their encoders."""
+_NON_TORCH = (0.0, 0.1, 0.6), (0.1, 1.4, 2.8)
+"""GiB that libraries take while the model loads, on one GPU, and on several: the second fits the one published cache of
+which the share is known (fixtures/engine_logs, s01), the bounds are those of vLLM."""
 _MEASURED_SPREAD = 0.02
 """What was there before loading differs from the context by up to this share of the GPU."""
 
@@ -84,20 +87,21 @@ def plan(
         quantizes_inputs=method is not None and method.quantizes_inputs,
         keeps_workspace=False,
     )
+    non_torch = between(*(each * 2**30 for each in _NON_TORCH[options.tensor_parallel > 1]))
     # What is free before loading times the share, less what loading takes: mem_cache/kv_cache_configurator.py.
     least, likely, most = (
-        max(0, int((device.total_nbytes - used) * share) - weights.estimate - non_torch)
-        for used, non_torch in (
-            (device.context_high + int(_MEASURED_SPREAD * device.total_nbytes), 600 * _MIB),
-            (device.context_nbytes, 100 * _MIB),
-            (device.context_low, 0),
+        max(0, int((device.total_nbytes - used) * share) - weights.estimate - others)
+        for used, others in (
+            (device.context_high + int(_MEASURED_SPREAD * device.total_nbytes), non_torch.high),
+            (device.context_nbytes, non_torch.estimate),
+            (device.context_low, non_torch.low),
         )
     )
     stage = Stage(
         weights=weights,
         activations=exact(profile(order).nbytes),
         buffers=exact(0),
-        non_torch=between(0, 100 * _MIB, 600 * _MIB),
+        non_torch=non_torch,
         cuda_graphs=between(0, decoded * _OF_DECODED * _MIB, decoded * 4 * _MIB),
         cache=Interval(low=least, estimate=likely, high=most),
     )
@@ -126,7 +130,7 @@ def plan(
         reason=reason,
         assumptions=(
             "the engine is alone on its GPUs, and starts with its own defaults",
-            "no log of SGLang was compared: what is free before loading is the GPU less a CUDA context",
+            "no full log of SGLang was compared: what is free before loading is the GPU less a CUDA context",
             "activations and CUDA graphs have to fit into the rest of the GPU, which SGLang does not check",
         ),
     )

@@ -97,7 +97,16 @@ def plan(
     layout, num_blocks = layouts[tightest], blocks[tightest]
     needed = layout.blocks_of_request(lengths)
     concurrency = Ratio(**{name: value / max(1, needed) for name, value in num_blocks.model_dump().items()})
-    start, reason = _start(options, device, requested, stages[tightest], num_blocks, needed, layout)
+    start, reason = _start(
+        options,
+        device,
+        requested,
+        stages[tightest],
+        num_blocks,
+        needed,
+        layout,
+        subtracts_graphs=rules.subtracts_graphs,
+    )
     tokens = {name: _tokens(value, needed, layout, lengths, rules) for name, value in num_blocks.model_dump().items()}
     copies = options.data_parallel
     return Served(
@@ -307,6 +316,8 @@ def _start(
     num_blocks: Interval,
     needed: int,
     layout: Layout,
+    *,
+    subtracts_graphs: bool,
 ) -> tuple[Start, str]:
     if stage.weights.low > requested:
         return "does not start", "the weights alone are larger than what the engine may take of the GPU"
@@ -318,6 +329,9 @@ def _start(
         return "does not start", f"{need}, and {format_nbytes(stage.cache.estimate)} are left"
     if num_blocks.low < needed:
         return "may start", f"{need}, and {format_nbytes(stage.cache.low)} may be all that is left"
+    beside = 0 if subtracts_graphs else stage.cuda_graphs.estimate
+    if requested + beside > device.total_nbytes - device.context_nbytes:
+        return "may start", f"{format_nbytes(beside)} of CUDA graphs may not fit beside what the engine takes"
     return "starts", ""
 
 

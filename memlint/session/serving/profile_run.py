@@ -81,7 +81,11 @@ class _ProfileRun:
         transformers.AttentionMaskInterface.register(_ATTENTION, _no_mask)
         self._config._attn_implementation = _ATTENTION
         kind = model_class(self._config, transformers)
-        self.model = kind(self._config).to("cuda", self._dtype).eval()
+        try:
+            model = kind(self._config)
+        except KeyError as error:  # it has a table of attentions of its own
+            raise WorkloadError(f"{kind.__name__} cannot run without computing its attention", "") from error
+        self.model = model.to("cuda", self._dtype).eval()
         if self.model.get_output_embeddings() is None:
             raise WorkloadError(f"{kind.__name__} has no head that gives logits of a vocabulary", "")
         embeddings = self.model.get_input_embeddings()
@@ -98,7 +102,8 @@ class _ProfileRun:
         """Run the layers, and the sampler on the last stage."""
         order = self.order
         tokens = torch.zeros(1, order.num_tokens, dtype=torch.int64, device="cuda")
-        positions = torch.arange(order.num_tokens, device="cuda")[None]
+        most = int(getattr(self._config, "max_position_embeddings", None) or order.num_tokens)
+        positions = torch.arange(order.num_tokens, device="cuda")[None] % most
         beside = self._empty(order.num_tokens, self._width_beside) if self._width_beside else None
         hidden = self._decoder(input_ids=tokens, position_ids=positions, use_cache=False)[0][0]
         del beside
