@@ -641,3 +641,24 @@ class Net(nn.Module):
     )
     (workload,) = find_workloads(str(free), free.parent).workloads
     assert complete(workload)[0].built_by == ""
+
+
+def test_a_small_part_that_a_script_builds_beside_the_whole_is_left_out(write, tmp_path):
+    path = write("""
+class Gate(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x): return self.layer(x)
+class Whole(nn.Module):
+    def __init__(self, gated=False):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), Gate(64) if gated else nn.Linear(64, 16))
+    def forward(self, x): return self.layers(x)
+""")
+    for name in ("Gate", "Whole"):
+        (tmp_path / f"train_{name.lower()}.py").write_text(
+            f"import torch\nfrom {path.stem} import {name}\nmodel = {name}()\n"
+            "optimizer = torch.optim.SGD(model.parameters())\nmodel(torch.zeros(2)).sum().backward()\n"
+        )
+    assert names(path) == ["Whole"]
