@@ -580,7 +580,7 @@ def test_of_a_family_the_one_that_the_project_names_is_taken_else_the_base_and_t
     shown = "one of 3 models of the file that nothing chooses among; another with ::NAME, as net_tiny, net_large"
     assert (workload.name, workload.built_by) == ("net_base", shown)
     (tmp_path / "train.py").write_text("import timm\ntimm.create_model(args.model)\n")
-    (tmp_path / "README.md").write_text("```sh\npython train.py --model net_large --data x\n```\n")
+    (tmp_path / "README.md").write_text("```sh\npython train.py --model net-large --data x\n```\n")
     (workload,) = find_workloads(str(path), tmp_path).workloads
     assert (workload.name, workload.built_by) == ("net_large", "")
     note = "net_large, of 3 such functions: a command of README.md names it"
