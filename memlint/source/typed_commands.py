@@ -29,6 +29,8 @@ _LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
 _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_ARGUMENT = re.compile(r"^-|[=./<\[]")
+"""Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
 _PLACEHOLDER = re.compile(
     r"\$|[<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
@@ -153,7 +155,9 @@ def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
     """Return the module, the place of the script and its arguments, if the words run one."""
     start = next((i for i, word in enumerate(words) if _PYTHON.search(word)), None)
     if start is None:
-        is_own = words[:1] and words[0].endswith(".py") and (len(words) > 1 or words[0].startswith("./"))
+        # A list of files has their purposes behind their names.
+        is_typed = words[:1] and (words[0].startswith("./") or (len(words) > 1 and _ARGUMENT.search(words[1])))
+        is_own = is_typed and words[0].endswith(".py")
         start = -1 if is_own else None
     if start is None:
         return None

@@ -50,6 +50,8 @@ _BUILDER = re.compile(
 """Names of functions that give a model: `build_model`, and a model with its size, `net_tiny`."""
 _BASE = re.compile(r"(^|_)base(_|$)")
 """Name of the usual size in a family of models."""
+_FEW = 10
+"""A class is a small part of one that has more parameters by this factor."""
 _MOST_OTHERS = 6
 _MOST_TYPED = 3
 """Maximum number of calls with guessed arguments whose inputs are tried."""
@@ -456,7 +458,11 @@ def _chosen(
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
         user = of_others.get(kind.__name__, "")
         failed = next((each for each in _users_of(kind.__name__, of_others) if each in failures.keys() - built), "")
-        if user in built and of_others.get(user) != kind.__name__ and not candidate.is_built_elsewhere:
+        if (
+            user in built
+            and of_others.get(user) != kind.__name__
+            and _belongs(candidate, candidates.values(), of_others)
+        ):
             users.append(user)  # the same model with other arguments
         elif failed and (failures[failed].is_trained or not candidate.is_trained):
             users.append(f"{failed}, which cannot be built")
@@ -476,6 +482,16 @@ def _chosen(
     )
     left_out.sort(key=lambda each: not each.is_trained)
     return Discovery(tuple(workloads), tuple(left_out))
+
+
+def _belongs(candidate: _Candidate, candidates: Iterable[_Candidate], of_others: Mapping[str, str]) -> bool:
+    """Return True if a class that others use is nothing without them: no other file builds it, or only as a small part.
+
+    A script that builds both builds the whole.
+    """
+    users = frozenset(_users_of(candidate.name, of_others))
+    of_users = (each.num_parameters for each in candidates if each.name in users and each.is_trained)
+    return not candidate.is_built_elsewhere or candidate.num_parameters * _FEW < max(of_users, default=0)
 
 
 def _users_of(name: str, of_others: Mapping[str, str]) -> Iterator[str]:

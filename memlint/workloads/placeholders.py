@@ -427,13 +427,26 @@ class _ProjectFinder(MetaPathFinder):
         self._root, self._folders = root, [str(folder) for folder in folders]
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
-        frame = None if "." in fullname else _asking()
+        frame = _asking()
         if frame is None:
             return None
+        if "." in fullname:
+            return self._hidden(fullname, frame)
         around = [str(self._root.parent)] if fullname == self._root.name else []
         for folder in (*self._folders, *around, *self._elsewhere(fullname, frame)):
             if spec := PathFinder.find_spec(fullname, [folder]):
                 text = f"{fullname} is in {folder}, which is taken to be on the search path"
+                place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                _finder.elsewhere.setdefault(text, place)
+                return spec
+        return None
+
+    def _hidden(self, fullname: str, frame: FrameType) -> ModuleSpec | None:
+        """Return a module in a folder of the project that an installed package of its name hides."""
+        *packages, _name = fullname.split(".")
+        for folder in self._folders:
+            if spec := PathFinder.find_spec(fullname, [str(Path(folder, *packages))]):
+                text = f"{fullname} is in {folder}, where the installed package {packages[0]} hides it"
                 place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
                 _finder.elsewhere.setdefault(text, place)
                 return spec

@@ -178,7 +178,8 @@ def test_what_was_found_is_kept_until_a_file_of_the_project_changes(tmp_path, mo
     assert LeadingScripts(tmp_path / "model.py", tmp_path).commands[0].command.arguments == ("--lr", "22")
 
 
-LOOKS_UP = """
+LOOKS_UP = (
+    """
 import argparse
 from net import Small, Wide
 MODELS = {"Small": Small, "Wide": Wide}
@@ -187,7 +188,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="Small", help="of models (see above)")
     MODELS[parser.parse_args().model]().loss().backward()
-""" + MAIN
+"""
+    + MAIN
+)
 
 
 def test_a_script_that_chooses_models_by_name_is_asked_for_the_one_of_the_file(tmp_path):
@@ -203,9 +206,7 @@ def test_a_script_that_chooses_models_by_name_is_asked_for_the_one_of_the_file(t
 def test_a_loop_of_a_shell_script_gives_a_command_for_each_of_its_values(tmp_path):
     project(tmp_path, train=TRAIN)
     (tmp_path / "all.sh").write_text("for net in small wide; do\n  python train.py --net $net --out runs/$net\ndone\n")
-    assert commands_in(tmp_path) == [
-        ("train.py", "--net", name, "--out", f"runs/{name}") for name in ("small", "wide")
-    ]
+    assert commands_in(tmp_path) == [("train.py", "--net", name, "--out", f"runs/{name}") for name in ("small", "wide")]
 
 
 def test_the_file_itself_comes_after_scripts_unless_it_trains(tmp_path):
@@ -213,3 +214,9 @@ def test_the_file_itself_comes_after_scripts_unless_it_trains(tmp_path):
     project(tmp_path, model=MODEL + example, train=TRAIN)
     (tmp_path / "README.md").write_text("```sh\npython model.py\npython train.py\n```\n")
     assert leading(tmp_path) == ["train.py", "model.py"]
+
+
+def test_what_a_list_of_files_says_behind_a_script_is_no_argument(tmp_path):
+    project(tmp_path, train=TRAIN, sample=TRAIN)
+    (tmp_path / "README.md").write_text("```\ntrain.py   Example of training\nsample.py --n 4\n```\n")
+    assert commands_in(tmp_path) == [("sample.py", "--n", "4")]

@@ -580,7 +580,7 @@ def test_of_a_family_the_one_that_the_project_names_is_taken_else_the_base_and_t
     shown = "one of 3 models of the file that nothing chooses among; another with ::NAME, as net_tiny, net_large"
     assert (workload.name, workload.built_by) == ("net_base", shown)
     (tmp_path / "train.py").write_text("import timm\ntimm.create_model(args.model)\n")
-    (tmp_path / "README.md").write_text("```sh\npython train.py --model net_large --data x\n```\n")
+    (tmp_path / "README.md").write_text("```sh\npython train.py --model net-large --data x\n```\n")
     (workload,) = find_workloads(str(path), tmp_path).workloads
     assert (workload.name, workload.built_by) == ("net_large", "")
     note = "net_large, of 3 such functions: a command of README.md names it"
@@ -641,3 +641,24 @@ class Net(nn.Module):
     )
     (workload,) = find_workloads(str(free), free.parent).workloads
     assert complete(workload)[0].built_by == ""
+
+
+def test_a_small_part_that_a_script_builds_beside_the_whole_is_left_out(write, tmp_path):
+    path = write("""
+class Gate(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x): return self.layer(x)
+class Whole(nn.Module):
+    def __init__(self, gated=False):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), Gate(64) if gated else nn.Linear(64, 16))
+    def forward(self, x): return self.layers(x)
+""")
+    for name in ("Gate", "Whole"):
+        (tmp_path / f"train_{name.lower()}.py").write_text(
+            f"import torch\nfrom {path.stem} import {name}\nmodel = {name}()\n"
+            "optimizer = torch.optim.SGD(model.parameters())\nmodel(torch.zeros(2)).sum().backward()\n"
+        )
+    assert names(path) == ["Whole"]

@@ -13,7 +13,7 @@ from memlint.source.required_packages import required_packages
 from memlint.workloads import placeholders
 from memlint.workloads.placeholders import AbsentError
 
-_OWN = ("parts", "own_package", "a_library", "tools_of_mine", "layers_of_mine", "absent_rows", "own_words")
+_OWN = ("parts", "own_package", "a_library", "tools_of_mine", "layers_of_mine", "absent_rows", "own_words", "hiding")
 """Packages and modules that these tests write."""
 
 
@@ -272,3 +272,21 @@ def test_a_package_that_the_project_only_has_the_name_of_is_to_be_installed_and_
             lib__own_words="import absent_words",
         )
     assert "pip install absent-rows absent-words;" in caught.value.hint
+
+
+def test_a_module_of_a_folder_that_an_installed_package_of_its_name_hides_is_found(run, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "hiding"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("load = 1")
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    variables = run(
+        """
+        from hiding.rows import Rows
+        import hiding
+        load = hiding.load
+        """,
+        elsewhere__hiding__rows="class Rows: ...",
+    )
+    assert (variables["Rows"].__name__, variables["load"]) == ("Rows", 1)
+    (text,) = (text for text in texts() if text.startswith("hiding.rows"))
+    assert text == f"hiding.rows is in {tmp_path / 'elsewhere'}, where the installed package hiding hides it"

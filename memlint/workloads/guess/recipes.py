@@ -123,15 +123,16 @@ class Recipes:
         """Return the first of these makers that a command in a document names, or that an option defaults to."""
         files = self._project.files
         for command in typed_commands(files):
-            words = {word for each in command.arguments for word in re.split(r"[^\w]+", each)}
+            words = {word for each in command.arguments for word in (_as_name(each), *re.split(r"\W+", each))}
             if chosen := next((each for each in makers if each in words), None):
                 place = str(command.document or command.script)
                 return LoopSetting("maker", chosen, f"a command of {Path(place).name} names it", place, command.line)
         for source in files.sources(makers):
             for option in self._project.options_of(source).values():
-                if option.value in makers and Path(source.path) != self._path:
+                value = _as_name(option.value) if isinstance(option.value, str) else ""
+                if value in makers and Path(source.path) != self._path:
                     text = f"an option of {Path(source.path).name} defaults to it"
-                    return LoopSetting("maker", option.value, text, source.path, option.line)
+                    return LoopSetting("maker", value, text, source.path, option.line)
         return None
 
     def methods_of(self, maker: str) -> Iterator[str]:
@@ -227,6 +228,11 @@ class Recipes:
     @cached_property
     def _sole_loop(self) -> Mapping[str, LoopSetting]:
         return sole_loop(self._path, self._project)
+
+
+def _as_name(text: str) -> str:
+    """Return a text as a function may be called after it: `DiT_XL_2` for `DiT-XL/2`."""
+    return re.sub(r"\W", "_", text)
 
 
 def _built_by(recipe: Recipe) -> str:

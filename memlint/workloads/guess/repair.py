@@ -198,12 +198,14 @@ def _corrected_channels(trial: Trial) -> Iterator[Specs]:
 
 def _transposed(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Put features last if a convolution got the channels there: the model transposes its input."""
+    layer = trial.layer
     for index, spec in enumerate(trial.specs):
         turned = (*spec.shape[:1], *spec.shape[:0:-1])
-        is_turned = isinstance(trial.layer, nn.Conv1d) and len(spec.shape) == 3 and trial.received[1:] == turned[1:]
-        if is_turned and spec.dtype == "float32":
-            channels = trial.layer.in_channels
-            known = turned if turned[2] == channels else (spec.shape[0], sizes.length or spec.shape[2], channels)
+        if not isinstance(layer, nn.Conv1d) or len(spec.shape) != 3 or trial.received[1:] != turned[1:]:
+            continue
+        if spec.dtype == "float32":
+            length = sizes.length or spec.shape[2]
+            known = turned if turned[2] == layer.in_channels else (spec.shape[0], length, layer.in_channels)
             yield _with(trial.specs, index, replace(spec, shape=known))
 
 
