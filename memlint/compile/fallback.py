@@ -12,6 +12,7 @@ from memlint.memory.records import Assumption, Frame
 
 _TEXT = "torch.compile could not be simulated, and what it would compile runs eagerly: {}"
 _BREAK = "torch.compile breaks the graph here, and every tensor that is needed after it exists: {}"
+_EXPLAINS = "Explanation: "
 _PLACE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 """A line of the program as TorchDynamo writes it into its messages."""
 _MOST = 200
@@ -31,17 +32,23 @@ def not_compiled(error: BaseException) -> Assumption:
     cause = own[0]
     while isinstance(inner := getattr(cause, "inner_exception", None), BaseException):
         cause = inner
-    first = next(iter(text_of(cause).strip().splitlines()), "")
+    first = _reason(cause)
     reason = f"{type(cause).__name__}: {first}" if first else type(cause).__name__
     places = [place for link in links for place in _places(link)]
     return Assumption(not_compiled_text(reason), places[-1] if places else None)
 
 
-def graph_break(reason: str, stack: traceback.StackSummary) -> Assumption:
+def graph_break(error: BaseException, stack: traceback.StackSummary) -> Assumption:
     """Return the assumption that compiled code ends in the user's last line of `stack`, and begins anew after it."""
-    first = next(iter(reason.strip().splitlines()), "")
     frames = [Frame(each.filename, each.lineno or 0, each.name) for each in stack if is_users(each.filename)]
-    return Assumption(_BREAK.format(first), frames[-1] if frames else None)
+    return Assumption(_BREAK.format(_reason(error)), frames[-1] if frames else None)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of an exception, and the explanation that TorchDynamo adds."""
+    lines = text_of(error).strip().splitlines() or [""]
+    explanations = [line.strip().removeprefix(_EXPLAINS) for line in lines if line.strip().startswith(_EXPLAINS)]
+    return ": ".join([lines[0], *explanations[:1]])
 
 
 def _places(error: BaseException) -> Iterator[Frame]:

@@ -134,7 +134,7 @@ class Compilation:
 
         def note_break(translator: Any, options: Any, reason: str = "", exc: Any = None, **others: Any) -> None:
             if exc is not None and not exc.logged and (stack := getattr(exc, "real_stack", None)):
-                simulated().uncompiled.setdefault(graph_break(reason, stack))
+                simulated().uncompiled.setdefault(graph_break(exc, stack))
             log_break(translator, options, reason, exc, **others)
 
         return [

@@ -129,6 +129,28 @@ def test_a_graph_break_is_named_with_its_line() -> None:
     assert (broken.frame.path, broken.frame.function) == (__file__, "parted")
 
 
+def test_tensors_that_compiled_code_makes_are_on_the_device() -> None:
+    @torch.compile(fullgraph=True)
+    def made(x: torch.Tensor) -> list[torch.Tensor]:
+        device = x.device
+        return [
+            torch.tensor([1.0, 2.0], device=device) * x.sum(),
+            torch.tensor(2.0, device="cuda") + x.sum(),
+            torch.as_tensor([3.0], device=device) + x.sum(),
+            x.new_tensor([1.0, 2.0]) + x.sum(),
+            x.new_zeros(3) + x.sum(),
+            torch.arange(4, device=device) + x.sum(),
+            torch.full((5,), 1.0, device="cuda:0") + x.sum(),
+            torch.randn(6, device=device) + x.sum(),
+            torch.ones(7).to(device) + x.sum(),
+        ]
+
+    with virtual_device(GPU, compiles=True):
+        results = made(torch.zeros(1024, device="cuda"))
+        assert [each.device.type for each in results] == 9 * ["cuda"]
+        assert [each.numel() for each in results] == [2, 1, 1, 2, 3, 4, 5, 6, 7]
+
+
 def test_flex_attention_keeps_no_scores() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 

@@ -41,7 +41,11 @@ LOG_BREAK = "log_graph_break"
 log_break: Callable[..., None] = symbolic_convert.InstructionTranslatorBase.log_graph_break
 """The function of that name."""
 compile_metrics: Any = utils
-"""The module that says after each compilation how long it took, and with which Triton."""
+"""The module that runs nodes on fakes, and says after each compilation how long it took, and with which Triton."""
+RUN_NODE = "run_node"
+"""Name of its function that runs one node of a graph on fakes."""
+run_node: Callable[..., Any] = utils.run_node
+"""The function of that name."""
 dynamo_config: Any = _dynamo_config
 """Settings of TorchDynamo."""
 Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
