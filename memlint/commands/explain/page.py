@@ -39,6 +39,7 @@ def report_of_recordings(sources: Sequence[Path], gpus: Sequence[str] = (), devi
         for each in result.workloads:
             timeline = each.timeline and each.timeline.model_copy(update={"failures": failures_in(evidence)})
             update = {"timeline": timeline, "explanation": explanation.verdict, "verdict": None, "fitting": None}
+            update |= dict.fromkeys(("mode", "batch", "dtype", "optimizer"))
             workloads.append(each.model_copy(update=update))
         position = len(workloads) - 1
         findings += [

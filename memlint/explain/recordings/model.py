@@ -94,6 +94,14 @@ class Growing(Record):
     lines: list[GrowingLine]
 
 
+class RuleFinding(Located):
+    """What a rule finds in the recording; its page is that of `memlint rule CODE`."""
+
+    code: str
+    nbytes: int
+    message: str
+
+
 class Explanation(Record):
     """One GPU of one recording."""
 
@@ -118,6 +126,8 @@ class Explanation(Record):
     failure: FailedRequest | None
     moments: list[Moment]
     growth: Growing | None
+    findings: list[RuleFinding]
+    """Most bytes first."""
     other_settings: list[Settings]
     notes: list[str]
 

@@ -12,6 +12,7 @@ from memlint.explain.recordings.model import (
     GrowingLine,
     Line,
     Moment,
+    RuleFinding,
     Settings,
 )
 from memlint.report.escaping import inert, one_line
@@ -49,6 +50,12 @@ def _lines(each: Explanation, style: TextStyle) -> Iterator[str]:
         rows = [(format_nbytes(line.per_step), _place(line)) for line in style.first_rows(each.growth.lines, _FEW)]
         yield from (f"    {row}" for row in table(rows, ("right", "left")))
         yield from style.rest(len(each.growth.lines) - len(rows))
+    if each.findings:
+        yield ""
+        for finding in each.findings:
+            place = _place(finding)
+            yield f"  {finding.code}{f' {place}' if place else ''}: {_shown(finding.message)}"
+        yield from style.help(f"memlint rule {each.findings[0].code} says what to change")
     if each.other_settings:
         yield from ("", "  the same requests with", *_settings(each.other_settings, style))
     if each.notes:
@@ -116,7 +123,7 @@ def _main_category(line: Line) -> str:
     return "" if category == "other" else category.replace("_", " ")
 
 
-def _place(located: Line | FailedRequest | GrowingLine) -> str:
+def _place(located: Line | FailedRequest | GrowingLine | RuleFinding) -> str:
     if located.path is not None:
         return _shown(place_text(located.path, located.line, located.library))
     return _shown(located.label) if isinstance(located, Line) else ""
@@ -178,6 +185,9 @@ def _markdown(each: Explanation) -> Iterator[str]:
         yield from _table(
             ("bytes", "line"), [(format_nbytes(line.per_step), _place(line)) for line in each.growth.lines[:10]]
         )
+    if each.findings:
+        findings = [(found.code, _place(found), found.message) for found in each.findings]
+        yield from ("", "### Rules", "", *_table(("rule", "line", "message"), findings))
     if each.other_settings:
         yield from ("", "### The same requests under other settings", "")
         settings = [
