@@ -14,7 +14,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.capture.recording import read_recordings
 from memlint.cli import main
 from memlint.commands.explain.page import report_of_recordings
-from memlint.commands.explain.recordings import explain_recordings
+from memlint.commands.explain.recordings import RecordingOptions, explain_recordings
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
 from memlint.explain.recordings.replay import Program
@@ -23,7 +23,8 @@ from memlint.memory.allocator.snapshot import frame
 from memlint.memory.devices import device_named
 from tests.explain.recorded_program import MIB, RecordedProgram
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
 HISTORIES = {file.name.removesuffix(".json.gz"): file for file in sorted((FIXTURES / "histories").glob("*.json.gz"))}
 SNAPSHOTS = {file.name.removesuffix(".pickle.gz"): file for file in sorted((FIXTURES / "snapshots").glob("*.gz"))}
 WITHOUT_SEGMENTS = "resnet18-train-b8-fp32"
@@ -31,7 +32,7 @@ OOM = SNAPSHOTS["oom-expandable"]
 
 
 def explained(file, **options):
-    (explanation,) = explain_recordings([file], **options).explanations
+    (explanation,) = explain_recordings([file], RecordingOptions(**options)).explanations
     return explanation
 
 
@@ -288,6 +289,7 @@ def test_json_and_markdown_are_the_same_explanation():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([SNAPSHOTS["one-event"], OOM, "--against", ROOT / "fixtures" / "models" / "mlp.py"], "several GPUs"),
         (["missing.pickle"], "cannot be read"),
         ([OOM, "--device", "7"], "nothing of device 7"),
         ([OOM, "--gpu", "gtx9999"], "no GPU named"),
@@ -335,7 +337,7 @@ def test_the_page_marks_the_moment_of_the_failure(tmp_path):
     text = page.read_text(encoding="utf-8")
     assert "too much alive: 78.3 GiB were in use" in text
     assert text.count('class="failure"') == 1
-    timeline = report_of_recordings([OOM]).workloads[0].timeline
+    timeline = report_of_recordings([OOM], RecordingOptions()).workloads[0].timeline
     live = list(accumulate(timeline.nbytes[e] if e >= 0 else -timeline.nbytes[~e] for e in timeline.events))
     assert [live[position] for position in timeline.failures] == [explained(OOM).failure.requested]
 
