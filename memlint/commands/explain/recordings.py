@@ -12,7 +12,7 @@ from memlint.commands.capture import capture
 from memlint.commands.explain.comparing import comparison_of
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
-from memlint.explain.recordings.model import Explanations
+from memlint.explain.recordings.model import Explanation, Explanations
 from memlint.memory.devices import device_named
 
 
@@ -46,7 +46,7 @@ def explain_recordings(
     hears of the simulation. Raises MemlintError for what is no recording, and for options that make no sense.
     """
     devices = [device_named(name) for name in options.gpus]
-    explanations = []
+    explanations: list[Explanation] = []
     for file, recording in recordings_of(sources, options.device):
         evidence = Evidence.of(recording)
         explanation = explain(evidence, str(file), options.settings, devices)

@@ -66,7 +66,7 @@ def _paired(
 ) -> tuple[list[tuple[Held, Held]], list[Held], list[Held]]:
     """Pair those of equal keys in their order; return the pairs, and what is left of both."""
     waiting: defaultdict[Hashable, list[Held]] = defaultdict(list)
-    rest_of_right = []
+    rest_of_right: list[Held] = []
     for each in right:
         of = key(each)
         (rest_of_right if of is None else waiting[of]).append(each)

@@ -96,7 +96,8 @@ def _gradients(evidence: Evidence) -> Iterator[RecordedFinding]:
 def _by_operator(evidence: Evidence) -> Iterator[RecordedFinding]:
     """MEM106 and MEM103: one operator's results hold much of the peak."""
     alive, recording = evidence.alive, evidence.recording
-    total, nbytes, sites = 0, Counter[str](), {}
+    total, nbytes = 0, Counter[str]()
+    sites: dict[str, int] = {}
     for number in _at_peak(evidence):
         total += alive.nbytes[number]
         site = recording.site(alive.sites[number])
