@@ -11,9 +11,12 @@ import click
 from memlint.base.errors import UsageError
 from memlint.base.writing import write_file
 from memlint.cli.options import COLOR, FILE
-from memlint.cli.printing import text_style_of, write
+from memlint.cli.printing import progress, text_style_of, write
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.commands.explain.recordings import RecordingOptions
     from memlint.commands.explain.sources import Sources
     from memlint.report.text_style import TextStyle
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--gpu", "gpus", multiple=True, metavar="NAME", help="The GPU that it was; given again, others to try it on."
+)
+@click.option(
+    "--against", metavar="TARGET", help="Put the simulated step of this program beside it, as check takes it."
 )
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="This GPU of a snapshot alone.")
 @click.option(
@@ -38,6 +44,7 @@ def explain(
     sources: tuple[str, ...],
     settings: tuple[str, ...],
     gpus: tuple[str, ...],
+    against: str | None,
     device: int | None,
     form: str,
     output_file: Path | None,
@@ -52,58 +59,54 @@ def explain(
 
     Exit status: 0 it is explained, 2 a source could not be read, or nothing in it is about memory.
     """
-    from memlint.commands.explain.sources import sorted_out  # noqa: PLC0415 -- as all commands: --help is immediate
+    from memlint.commands.explain.recordings import RecordingOptions  # noqa: PLC0415 -- --help is immediate
+    from memlint.commands.explain.sources import sorted_out  # noqa: PLC0415
 
-    given = sorted_out(sources)
+    given, options = sorted_out(sources), RecordingOptions(settings, gpus, device, against)
     if given.logs and form == "json" and (given.recordings or len(given.logs) > 1):
         raise UsageError("several sources do not go into one JSON document", "Name one text, or recordings alone.")
-    if given.logs and not given.recordings and (settings or gpus or device is not None):
+    if given.logs and not given.recordings and not options.are_default:
         raise UsageError(
             "a message can not be replayed: it has no events",
-            "Leave --alloc-conf, --gpu and --device out, or give what torch.cuda.memory._dump_snapshot wrote.",
+            "Leave --alloc-conf, --gpu, --against and --device out, or give a snapshot of PyTorch.",
         )
     if form == "html":
-        _write_page(given, settings, gpus, device, output_file)
+        _write_page(given, options, output_file)
         return
     style = text_style_of(color, output_file, verbosity=int(verbose))
-    write(_explained(given, settings, gpus, device, form, style), output_file, color=style.color)
+    write("\n".join(_explained(given, options, form, style)), output_file, color=style.color)
 
 
-def _write_page(
-    given: Sources, settings: tuple[str, ...], gpus: tuple[str, ...], device: int | None, output_file: Path | None
-) -> None:
+def _write_page(given: Sources, options: RecordingOptions, output_file: Path | None) -> None:
     from memlint.commands.explain.page import report_of_recordings  # noqa: PLC0415
     from memlint.report.page.render import render_page  # noqa: PLC0415
 
-    if given.logs or settings or output_file is None:
+    if given.logs or options.settings or options.against or output_file is None:
         raise UsageError(
-            "a page is made of recordings, without --alloc-conf, and written to a file",
+            "a page is made of recordings, without --alloc-conf and --against, and written to a file",
             "Write memlint explain snapshot.pickle --output-format html -o snapshot.html.",
         )
-    page = render_page(report_of_recordings(given.recordings, gpus, device))
+    page = render_page(report_of_recordings(given.recordings, options))
     write_file(output_file, page.encode(), "Name another file with -o.")
     click.echo(f"Wrote {output_file}", err=True)
 
 
-def _explained(
-    given: Sources, settings: tuple[str, ...], gpus: tuple[str, ...], device: int | None, form: str, style: TextStyle
-) -> str:
+def _explained(given: Sources, options: RecordingOptions, form: str, style: TextStyle) -> Iterator[str]:
     from memlint.commands.explain import message  # noqa: PLC0415
 
-    parts = []
     if given.recordings:
         from memlint.commands.explain.recordings import explain_recordings  # noqa: PLC0415
         from memlint.explain.recordings.text import render_markdown, render_text  # noqa: PLC0415
 
-        document = explain_recordings(given.recordings, settings, gpus, device)
+        with progress("simulating") as show:
+            document = explain_recordings(given.recordings, options, show)
         match form:
             case "json":
-                parts.append(document.model_dump_json(indent=2) + "\n")
+                yield document.model_dump_json(indent=2) + "\n"
             case "markdown":
-                parts.append(render_markdown(document))
+                yield render_markdown(document)
             case _:
-                parts.append(style.fitted(render_text(document, style)))
+                yield style.fitted(render_text(document, style))
     for log in given.logs:
         text = message.read_stream(sys.stdin.buffer) if log == "-" else message.read_log(Path(log))
-        parts.append(message.explain_text(text, form))
-    return "\n".join(parts)
+        yield message.explain_text(text, form)

@@ -14,7 +14,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.capture.recording import read_recordings
 from memlint.cli import main
 from memlint.commands.explain.page import report_of_recordings
-from memlint.commands.explain.recordings import explain_recordings
+from memlint.commands.explain.recordings import RecordingOptions, explain_recordings
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
 from memlint.explain.recordings.replay import Program
@@ -23,7 +23,8 @@ from memlint.memory.allocator.snapshot import frame
 from memlint.memory.devices import device_named
 from tests.explain.recorded_program import MIB, RecordedProgram
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
 HISTORIES = {file.name.removesuffix(".json.gz"): file for file in sorted((FIXTURES / "histories").glob("*.json.gz"))}
 SNAPSHOTS = {file.name.removesuffix(".pickle.gz"): file for file in sorted((FIXTURES / "snapshots").glob("*.gz"))}
 WITHOUT_SEGMENTS = "resnet18-train-b8-fp32"
@@ -31,7 +32,7 @@ OOM = SNAPSHOTS["oom-expandable"]
 
 
 def explained(file, **options):
-    (explanation,) = explain_recordings([file], **options).explanations
+    (explanation,) = explain_recordings([file], RecordingOptions(**options)).explanations
     return explanation
 
 
@@ -288,6 +289,7 @@ def test_json_and_markdown_are_the_same_explanation():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ([SNAPSHOTS["one-event"], OOM, "--against", ROOT / "fixtures" / "models" / "mlp.py"], "several GPUs"),
         (["missing.pickle"], "cannot be read"),
         ([OOM, "--device", "7"], "nothing of device 7"),
         ([OOM, "--gpu", "gtx9999"], "no GPU named"),
@@ -335,7 +337,7 @@ def test_the_page_marks_the_moment_of_the_failure(tmp_path):
     text = page.read_text(encoding="utf-8")
     assert "too much alive: 78.3 GiB were in use" in text
     assert text.count('class="failure"') == 1
-    timeline = report_of_recordings([OOM]).workloads[0].timeline
+    timeline = report_of_recordings([OOM], RecordingOptions()).workloads[0].timeline
     live = list(accumulate(timeline.nbytes[e] if e >= 0 else -timeline.nbytes[~e] for e in timeline.events))
     assert [live[position] for position in timeline.failures] == [explained(OOM).failure.requested]
 
@@ -344,3 +346,61 @@ def test_a_page_needs_a_file_and_a_recording():
     result = invoked(OOM, "--output-format", "html")
     assert result.exit_code == 2
     assert "-o snapshot.html" in result.output
+
+
+BACKWARD = {"filename": "??", "line": 0, "name": "torch::autograd::Engine::thread_main(...)"}
+
+
+def native(operator):
+    return {"filename": "??", "line": 0, "name": f"at::_ops::{operator}::call(at::Tensor const&)"}
+
+
+def trained(*, keeps_gradients=False, operator="mm", num_steps=3):
+    """Steps of a model of 64 MiB with 512 MiB of activations."""
+    program = RecordedProgram()
+    program.alloc(64 * MIB, 1)
+    gradient = 0
+    for step in range(num_steps):
+        activations = [program.alloc(128 * MIB, 10 + layer, native(operator)) for layer in range(4)]
+        if not (keeps_gradients and step):
+            program.num += 1
+            gradient = program.num
+            program.allocator.open(gradient, 64 * MIB, [native("mm"), BACKWARD])
+        program.num += 1
+        program.allocator.open(program.num, MIB, [native("mm"), BACKWARD])
+        program.free(program.num)
+        for each in activations:
+            program.free(each)
+        program.free(program.alloc(MIB, 20, native("mul"), *OPTIMIZER))
+        if not keeps_gradients:
+            program.free(gradient)
+    return program
+
+
+def codes(explanation):
+    return [each.code for each in explanation.findings]
+
+
+def test_activations_that_hold_most_of_the_peak_are_found(tmp_path):
+    explanation = of_program(trained(), tmp_path)
+    assert codes(explanation) == ["MEM101"]
+    assert explanation.findings[0].nbytes == 512 * MIB
+    assert explanation.moments[0].categories["parameter"] == 64 * MIB  # as large as the gradient
+    assert codes(explained(SNAPSHOTS["octree-inference"])) == []
+
+
+def test_gradients_that_live_through_the_next_forward_are_found(tmp_path):
+    explanation = of_program(trained(keeps_gradients=True), tmp_path)
+    assert "MEM205" in codes(explanation)
+    assert "MEM205" not in codes(of_program(trained(), tmp_path))
+
+
+@pytest.mark.parametrize(("operator", "code"), [("_log_softmax", "MEM106"), ("_softmax", "MEM103")])
+def test_operators_whose_results_hold_the_peak_are_found(tmp_path, operator, code):
+    assert code in codes(of_program(trained(operator=operator), tmp_path))
+
+
+def test_what_each_step_leaves_behind_is_a_finding_with_its_line(tmp_path):
+    explanation = of_program(leaking(8, 10 * MIB, 30 * MIB), tmp_path)
+    finding = next(each for each in explanation.findings if each.code == "MEM405")
+    assert (finding.line, finding.nbytes) == (3, explanation.growth.nbytes)

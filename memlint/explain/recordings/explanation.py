@@ -9,8 +9,18 @@ from memlint.capture.lifetimes import BEFORE, Course, Lifetimes
 from memlint.capture.recorded import Recording, Site
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.failure import Failure
+from memlint.explain.recordings.findings import findings_of
 from memlint.explain.recordings.kinds import Kinds
-from memlint.explain.recordings.model import Explanation, FailedRequest, Growing, GrowingLine, Line, Moment, Settings
+from memlint.explain.recordings.model import (
+    Explanation,
+    FailedRequest,
+    Growing,
+    GrowingLine,
+    Line,
+    Moment,
+    RuleFinding,
+    Settings,
+)
 from memlint.explain.recordings.replay import Program
 from memlint.explain.recordings.settings import Trial, trials
 from memlint.explain.recordings.steps import Growth, Steps
@@ -62,6 +72,10 @@ def explain(
         failure=None if failure is None else _failed(recording, failure, len(run.failures)),
         moments=moments,
         growth=None if grows is None else _growing(recording, grows),
+        findings=[
+            RuleFinding(**_located(recording.site(each.site)), code=each.code, nbytes=each.nbytes, message=each.message)
+            for each in findings_of(evidence)
+        ],
         other_settings=[_settings(each, failure) for each in trials(program, failure, settings, devices)],
         notes=list(_notes(recording, program, told, steps, reserved, replayed.reserved)),
     )

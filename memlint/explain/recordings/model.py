@@ -94,6 +94,39 @@ class Growing(Record):
     lines: list[GrowingLine]
 
 
+class RuleFinding(Located):
+    """What a rule finds in the recording; its page is that of `memlint rule CODE`."""
+
+    code: str
+    nbytes: int
+    message: str
+
+
+class OnOneSide(Record):
+    """Allocations that only the recording or only the simulation has at its peak."""
+
+    place: str
+    """Name of the file, and the line; empty if no line is known."""
+    label: str
+    category: CategoryName
+    nbytes: int
+    num: int
+
+
+class Comparison(Record):
+    """The peak beside that of the simulated program; every size is requested bytes."""
+
+    target: str
+    recorded: int
+    simulated: int
+    num_pairs: int
+    """Allocations of the same bytes on both sides."""
+    paired: int
+    """Their bytes."""
+    only_recorded: list[OnOneSide]
+    only_simulated: list[OnOneSide]
+
+
 class Explanation(Record):
     """One GPU of one recording."""
 
@@ -118,8 +151,12 @@ class Explanation(Record):
     failure: FailedRequest | None
     moments: list[Moment]
     growth: Growing | None
+    findings: list[RuleFinding]
+    """Most bytes first."""
     other_settings: list[Settings]
     notes: list[str]
+    against: Comparison | None = None
+    """Left out unless a program was named."""
 
 
 class Explanations(Record):

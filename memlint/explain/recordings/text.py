@@ -6,12 +6,15 @@ from typing import Final
 
 from memlint.base.units import format_count, format_nbytes
 from memlint.explain.recordings.model import (
+    Comparison,
     Explanation,
     Explanations,
     FailedRequest,
     GrowingLine,
     Line,
     Moment,
+    OnOneSide,
+    RuleFinding,
     Settings,
 )
 from memlint.report.escaping import inert, one_line
@@ -37,22 +40,35 @@ def _lines(each: Explanation, style: TextStyle) -> Iterator[str]:
     yield f"  most at once: {_peaks(each)}"
     if each.num_steps:
         yield f"  {format_count(each.num_steps, _unit(each))} in {format_count(each.num_events, 'event')}"
-    if style.verbosity < 0:
-        return
     if each.failure is not None:
         yield from ("", *_failed(each.failure))
     for moment in each.moments:
         yield from ("", *_moment(moment, style))
+    yield from _growth(each, style)
+    yield from _findings(each.findings, style)
+    if each.other_settings:
+        yield from ("", "  the same requests with", *_settings(each.other_settings, style))
+    if each.against is not None:
+        yield from ("", *_against(each.against, style))
+    if each.notes:
+        yield from ("", *(f"  note: {_shown(note)}" for note in each.notes))
+
+
+def _growth(each: Explanation, style: TextStyle) -> Iterator[str]:
     if each.growth is not None:
-        yield ""
-        yield f"  grows by {format_nbytes(each.growth.per_step)} a {_unit(each)}"
+        yield from ("", f"  grows by {format_nbytes(each.growth.per_step)} a {_unit(each)}")
         rows = [(format_nbytes(line.per_step), _place(line)) for line in style.first_rows(each.growth.lines, _FEW)]
         yield from (f"    {row}" for row in table(rows, ("right", "left")))
         yield from style.rest(len(each.growth.lines) - len(rows))
-    if each.other_settings:
-        yield from ("", "  the same requests with", *_settings(each.other_settings, style))
-    if each.notes:
-        yield from ("", *(f"  note: {_shown(note)}" for note in each.notes))
+
+
+def _findings(findings: Sequence[RuleFinding], style: TextStyle) -> Iterator[str]:
+    if findings:
+        yield ""
+        for finding in findings:
+            place = _place(finding)
+            yield f"  {finding.code}{f' {place}' if place else ''}: {_shown(finding.message)}"
+        yield from style.help(f"memlint rule {findings[0].code} says what to change")
 
 
 def _peaks(each: Explanation) -> str:
@@ -116,7 +132,7 @@ def _main_category(line: Line) -> str:
     return "" if category == "other" else category.replace("_", " ")
 
 
-def _place(located: Line | FailedRequest | GrowingLine) -> str:
+def _place(located: Line | FailedRequest | GrowingLine | RuleFinding) -> str:
     if located.path is not None:
         return _shown(place_text(located.path, located.line, located.library))
     return _shown(located.label) if isinstance(located, Line) else ""
@@ -140,6 +156,26 @@ def _settings(rows: Sequence[Settings], style: TextStyle) -> Iterator[str]:
     yield from (
         cut(f"    {row}", style.width) if style.is_terminal else f"    {row}" for row in table(shown, ["left"] * 4)
     )
+
+
+def _against(both: Comparison, style: TextStyle) -> Iterator[str]:
+    yield (
+        f"  beside {_shown(both.target)}: {format_nbytes(both.recorded)} recorded, {format_nbytes(both.simulated)} "
+        f"simulated; {format_count(both.num_pairs, 'allocation')} of {format_nbytes(both.paired)} in both"
+    )
+    for title, sides in (("only recorded", both.only_recorded), ("only simulated", both.only_simulated)):
+        if sides:
+            yield f"    {title}: {format_nbytes(sum(each.nbytes for each in sides))}"
+            rows = [
+                (format_nbytes(each.nbytes), str(each.num), _shown(each.place), _shown(each.label), _category(each))
+                for each in style.first_rows(sides)
+            ]
+            yield from (f"      {row}" for row in table(rows, ("right", "right", *["left"] * 3)))
+            yield from style.rest(len(sides) - len(rows))
+
+
+def _category(side: OnOneSide) -> str:
+    return "" if side.category == "other" else side.category.replace("_", " ")
 
 
 def _outcome(row: Settings) -> str:
@@ -178,6 +214,9 @@ def _markdown(each: Explanation) -> Iterator[str]:
         yield from _table(
             ("bytes", "line"), [(format_nbytes(line.per_step), _place(line)) for line in each.growth.lines[:10]]
         )
+    if each.findings:
+        findings = [(found.code, _place(found), found.message) for found in each.findings]
+        yield from ("", "### Rules", "", *_table(("rule", "line", "message"), findings))
     if each.other_settings:
         yield from ("", "### The same requests under other settings", "")
         settings = [

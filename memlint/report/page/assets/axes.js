@@ -84,7 +84,8 @@ function paintFailures(context, { layout, lifetimes, colors, scale, from, to }) 
     context.lineTo(x, layout.height);
     context.stroke();
     if (number < all.length - 1) return;
-    const isRight = x < layout.width / 2;
+    const side = 120 * scale; // the label of a peak close by is on the other one
+    const isRight = x < layout.width / 2 ? x < side : x < layout.width - side;
     haloed(context, "a request failed", x + (isRight ? 9 : -9) * scale, 10 * scale, isRight ? "left" : "right", scale,
       colors);
   });
