@@ -14,7 +14,16 @@ from memlint.base.errors import UsageError
 from memlint.base.units import format_count
 from memlint.cli import completion
 from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
-from memlint.cli.printing import ReportOutput, print_errors, print_outputs, progress, write
+from memlint.cli.printing import (
+    ReportOutput,
+    print_errors,
+    print_outputs,
+    progress,
+    show_progress,
+    text_style_of,
+    write,
+    write_report,
+)
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
 if TYPE_CHECKING:
@@ -64,6 +73,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option("--sweep/--no-sweep", default=None, help="Show the batch sizes around each workload's.  [default: yes]")
+@click.option("--watch", is_flag=True, help="Check again whenever a file changes, and say in a line what that changed.")
 @click.option("--no-cache", "cache", **OFF, help="Do everything anew, and keep nothing in .memlint_cache.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--no-exec", "execute", **OFF, help="Never run the code: source rules only.")
@@ -86,6 +96,7 @@ def check(
     fix: bool,
     unsafe_fixes: bool,
     diff: bool,
+    watch: bool,
     exit_zero: bool,
     color: str,
     quiet: bool,
@@ -115,6 +126,10 @@ def check(
     refuse_format(options, output_format, no_report=instead or diff)
     if not (paths or options.affected):
         paths = (".",)
+    if watch:
+        refuse_watch(output_format, output_file, others=instead or fix or diff or options.affected)
+        _watch(paths, settings, options, color, verbose - quiet)
+        return
     if fix or diff:
         fixed = command.corrections(paths, settings, options, unsafe=unsafe_fixes)
         if diff:
@@ -172,6 +187,29 @@ def refuse_format(options: CheckOptions, output_format: str, *, no_report: bool 
             f"{output_format} lists findings and has no place for --statistics",
             f"Leave one of them out, or take --output-format {WITH_STATISTICS[1]}.",
         )
+
+
+def refuse_watch(output_format: str, output_file: Path | None, *, others: bool) -> None:
+    """Raise UsageError for what --watch has no use for."""
+    if others:
+        hint = "Leave one of them out."
+        raise UsageError("--watch reports again and again, and --init, --fix and the like do not", hint)
+    if output_format != "text" or output_file is not None:
+        raise UsageError("--watch shows its reports as text, on the terminal", "Leave --output-format and -o out.")
+
+
+def _watch(paths: tuple[str, ...], settings: dict[str, Any], options: CheckOptions, color: str, verbosity: int) -> None:
+    """Print the report, and then a line for each change, until it is interrupted."""
+    from memlint.commands.check.watching import watch  # noqa: PLC0415
+    from memlint.report.escaping import inert, one_line  # noqa: PLC0415
+
+    with progress() as show:
+        for seen in watch(paths, settings, options, show):
+            show_progress("")
+            if seen.difference:
+                click.echo(inert(one_line(seen.difference)))
+            else:
+                write_report(seen.checked.report, "text", None, text_style_of(color, None, verbosity=verbosity))
 
 
 def add_comments(checked: Checked) -> None:

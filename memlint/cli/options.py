@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from memlint.base.errors import UsageError
-from memlint.base.units import DTYPES, Compile, Mode, dtype_named
+from memlint.base.units import DTYPES, Cache, Compile, Mode, dtype_named
 from memlint.cli import completion
 from memlint.report.formats import FORMATS
-
-if TYPE_CHECKING:
-    from memlint.lint.registry import Registry
 
 MODES = get_args(Mode)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -100,6 +97,18 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
         ),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
+        click.option("--prompt", type=click.IntRange(min=1), metavar="N", help=f"{of}Tokens of a prompt, to generate."),
+        click.option("--new-tokens", type=click.IntRange(min=1), metavar="N", help=f"{of}Tokens to generate after it."),
+        click.option("--num-beams", type=click.IntRange(min=1), metavar="N", help=f"{of}Beams of the generation."),
+        cache_option(of),
+    )
+
+
+def cache_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The cache of a generation."""
+    kinds = tuple(filter(None, get_args(Cache)))
+    return click.option(
+        "--cache", "kv_cache", type=click.Choice(kinds), help=f"{of}Cache of the generation; else the model's own."
     )
 
 
@@ -142,7 +151,7 @@ def compile_option(of: str = "") -> Callable[[Callable[..., None]], Callable[...
     return click.option(
         "--compile",
         type=click.Choice(get_args(Compile)),
-        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: off]",
+        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: auto]",
     )
 
 
@@ -180,11 +189,3 @@ CHECK_OPTIONS = all_of(
     click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline."),
 )
 """Add the options of `check` and `run`: the rules, the form of the report, and what is done with findings instead."""
-
-
-def registry_here(no_exec: bool) -> Registry:
-    """The installed rules, and those of the project around the current directory if its code may be run."""
-    from memlint.config import find_settings  # noqa: PLC0415
-    from memlint.lint.registry import project_rules  # noqa: PLC0415
-
-    return project_rules(*find_settings(Path()), execute=not no_exec)

@@ -17,7 +17,6 @@ from unicodedata import east_asian_width
 import click
 
 from memlint.base.writing import write_file
-from memlint.cli.options import registry_here
 from memlint.report.escaping import inert, one_line, visible
 from memlint.report.formats import render
 
@@ -58,6 +57,8 @@ def write_report(
 
         write(style.fitted(render_text(_from_here(report), style) + last), file, color=style.color)
     else:
+        from memlint.lint.registry import registry_here  # noqa: PLC0415
+
         write(render(report, form, lambda: registry_here(no_exec).rules), file, color=False)
 
 
@@ -159,10 +160,13 @@ class Status:
 
     def part(self, part: Part) -> None:
         """Take up a Phase, or hand on what is known of the Report."""
-        if isinstance(part, tuple):
+        from memlint.capture.capture import Capture  # noqa: PLC0415
+        from memlint.commands.parts import Phase  # noqa: PLC0415
+
+        if isinstance(part, Phase):
             self._phase = part.text
             self(self._target, time.monotonic() - self._begin)
-        elif self._output is not None:
+        elif self._output is not None and not isinstance(part, Capture):
             self._output.part(part)
 
 

@@ -1,7 +1,9 @@
 """`memlint run`."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +13,7 @@ from memlint.cli.check import add_comments, refuse, refuse_format, write_baselin
 from memlint.cli.options import (
     CHECK_OPTIONS,
     COLOR,
+    FILE,
     PACKAGES,
     SECONDS,
     compile_option,
@@ -21,6 +24,9 @@ from memlint.cli.options import (
 from memlint.cli.printing import ReportOutput, print_errors, print_outputs, progress
 from memlint.report.formats import WITH_ERRORS
 
+if TYPE_CHECKING:
+    from memlint.commands.parts import OnPart, Part
+
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 _CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "quick", "allow_dynamics", "baseline", "statistics")
@@ -28,6 +34,7 @@ _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run tra
 _OF_FILES = "They are for files: memlint check."
 REFUSED = {
     **dict.fromkeys(("--batch", "--dim", "--mode", "--optimizer"), _OF_SCRIPT),
+    **dict.fromkeys(("--prompt", "--new-tokens", "--num-beams", "--cache"), _OF_SCRIPT),
     "--dtype": f"{_OF_SCRIPT} What bfloat16 or autocast would save, --plan and the rules say.",
     "--strategy": "What the script does with its ranks counts: --ranks N --rank K.",
     **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),
@@ -77,6 +84,7 @@ class _Run(click.Command):
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
 @CHECK_OPTIONS
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option("--capture", "capture_file", type=FILE, help="Write what the run said into this file as well.")
 @click.option("--time-limit", "--timeout", "timeout", **SECONDS, help="For the script.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
 @click.option("--stub", **PACKAGES, help="Packages to do without: a placeholder does nothing.")
@@ -94,6 +102,7 @@ def run(
     add_ignore: bool,
     write_baseline: Path | None,
     exit_zero: bool,
+    capture_file: Path | None,
     color: str,
     quiet: bool,
     verbose: bool,
@@ -127,7 +136,7 @@ def run(
     program = Script(**{**fields, **started})
     output = ReportOutput(output_format, output_file, color, verbosity=verbose - (quiet or check_options.quick))
     with progress("planning" if check_options.plan else "running", None if num_instead else output) as show:
-        checked = command.run(program, options, check_options, show, show.part)
+        checked = command.run(program, options, check_options, show, _saving(show.part, capture_file))
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed
         print_outputs(checked.outputs)
@@ -141,3 +150,21 @@ def run(
         print_errors(report)
     status = exit_status(report)
     click.get_current_context().exit(0 if status == 1 and (exit_zero or num_instead) else status)
+
+
+def _saving(on_part: OnPart, file: Path | None) -> OnPart:
+    """Write the Capture among the parts into `file`, and pass all of them on. Raises UsageError for another suffix."""
+    from memlint.capture.capture import Capture  # noqa: PLC0415
+    from memlint.capture.codec import SUFFIX, save  # noqa: PLC0415
+
+    if file is None:
+        return on_part
+    if file.suffix != SUFFIX:
+        raise UsageError(f"{file} is not called as a capture", f"End it in {SUFFIX}.")
+
+    def pass_on(part: Part) -> None:
+        if isinstance(part, Capture):
+            save(part, file)
+        on_part(part)
+
+    return pass_on

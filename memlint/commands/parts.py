@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from memlint.capture.capture import Capture
 from memlint.report.model import Finding, Workload
 
 
@@ -12,8 +13,8 @@ class Phase(NamedTuple):
     text: str
 
 
-Part: TypeAlias = Phase | Workload | Finding
-"""A Phase; a Workload with its Estimate, before any rule has run; or a finding of a rule of traced steps.
+Part: TypeAlias = Phase | Capture | Workload | Finding
+"""A Phase; the Capture of a step; the Workload with its Estimate, before any rule has run; or a finding of a rule.
 
 Workloads and findings stand in the Report as they are here, but for what the Workload gets from the rules and the
 table of batch sizes.

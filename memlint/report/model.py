@@ -23,10 +23,11 @@ CategoryName = Literal[
     "communication",
     "workspace",
     "other",
+    "kv_cache",
 ]
 NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
 """Categories that live because the model, its training and the libraries need them, not for a line of code."""
-PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
+PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "prefill", "decode", "saving", "other"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]
@@ -290,6 +291,8 @@ class Timeline(Buffers):
     the first segment as well."""
     peak: int
     """Position of the event after which most requested bytes are live; -1 if there are no events."""
+    failures: Several[NonNegativeInt] = Field(default=[], exclude_if=lambda positions: not positions)
+    """Positions of events after which a request failed, of a recording; left out where none did."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -310,6 +313,7 @@ class Timeline(Buffers):
             and (firsts[:1] == [0] or not (firsts or self.events))
             and max(firsts, default=-1) < max(len(self.events), 1)
             and (0 <= self.peak < len(self.events) or (self.peak == -1 and not self.events))
+            and max(self.failures, default=-1) < len(self.events)
         )
         if not is_whole:
             raise ValueError("positions in a timeline lie outside of its lists, or in no order")
@@ -582,7 +586,7 @@ class Workload(Record):
     name: str
     target: str
     """`path.py::Name`, `path.py` or `config.json`."""
-    mode: Literal["train", "inference"] | None = None
+    mode: Literal["train", "inference", "generate"] | None = None
     batch: NonNegativeInt | None = None
     dtype: str | None = None
     optimizer: str | None = None
@@ -626,6 +630,8 @@ class Workload(Record):
     """The plan, if one was asked for."""
     error: Error | None = None
     """Why there is no Estimate, or, of a script, why it is of less than was asked for."""
+    explanation: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
+    """Why a recorded run failed, or what held its memory, in a sentence; left out of all others."""
 
     @property
     def file(self) -> str:

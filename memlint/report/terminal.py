@@ -68,6 +68,7 @@ _CATEGORY_COLORS = {
     "temporary": "green",
     "communication": "bright_blue",
     "workspace": "red",
+    "kv_cache": "cyan",
     "other": "white",
 }
 _BAR = 24

@@ -1,9 +1,13 @@
 """Many requests, each in a child of its own, as many at a time as cores and free memory allow."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memlint.base.errors import WorkerError
 from memlint.base.own_process import terminations_raise
@@ -11,10 +15,39 @@ from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer
 from memlint.worker.session import Session
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child, store_of
-from memlint.worker.task import Task
+from memlint.worker.task import CHILD, Task
+
+if TYPE_CHECKING:
+    from memlint.worker.server_client import HeldServer
 
 WORKER_NBYTES = 2**30
 """Host memory for one child: PyTorch, and the Trace of a model of a few billion parameters."""
+
+
+class _Held:
+    """Module state: the server that is kept from call to call."""
+
+    server: HeldServer | None = None
+
+
+@contextmanager
+def server_held() -> Iterator[None]:
+    """Keep one process that has imported PyTorch for all answers inside the block, also where there is one task alone.
+
+    It starts at once. On a system other than Linux every child is a new Python, and nothing is kept.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    from memlint.worker.server_client import HeldServer  # noqa: PLC0415 -- most commands keep none
+
+    with HeldServer((CHILD,)) as held:
+        held.server()
+        _Held.server = held
+        try:
+            yield
+        finally:
+            _Held.server = None
 
 
 def answers_to(
@@ -44,12 +77,13 @@ def answers_to(
     except KeyboardInterrupt:
         yield from ((number, unanswered()) for number in left)
         raise
-    if len(left) > 1 and sys.platform == "linux":
+    held = _Held.server
+    if (len(left) > 1 or (left and held is not None)) and sys.platform == "linux":
         from memlint.worker import server_client  # noqa: PLC0415 -- a look at what is known does without
 
         numbers = list(left)
         served = [tasks[number] for number in numbers]
-        for place, answer in server_client.answers(served, min(num_workers(), len(left)), on_wait):
+        for place, answer in server_client.answers(served, min(num_workers(), len(left)), on_wait, held):
             del left[numbers[place]]
             yield numbers[place], answer
     num = min(num_workers(), len(left)) if len(left) > 1 else 1

@@ -43,9 +43,9 @@ class Request(Record):
     """The answer of a script that was asked before; None where none was, or none builds it."""
 
     @property
-    def is_text(self) -> bool:
-        """True if its names are UTF-8: no child can be told of others, and no Report could name them."""
-        of_script = () if self.script is None else (self.script.path, *self.script.arguments)
+    def is_utf8(self) -> bool:
+        """True if its names are UTF-8: no child can be sent others, and no Report could name them."""
+        of_script = (self.script.path, *self.script.arguments) if self.script is not None else ()
         names = (self.target, self.path or "", self.root, *of_script)
         return not any("\ud800" <= character <= "\udfff" for name in names for character in name)
 

@@ -320,14 +320,14 @@ def test_a_model_at_which_the_child_ends_costs_the_others_of_its_file_nothing(pr
         ([".", "--budget", "lots"], "--budget: 'lots' is not a size"),
         ([".", "--budget", "24"], "--budget: '24' has no unit: 24GiB?"),
         ([".", "--dtype", "fp33"], "--dtype: dtype 'fp33' is unknown"),
-        (["book.ipynb"], "Type jupyter nbconvert --to script book.ipynb, then memlint check book.py."),
+        (["book.ipynb"], "book.ipynb is not a notebook"),
         ([".", "--batch", "0"], "'--batch'"),
         ([".", "--nonsense"], "--nonsense"),
     ],
 )
 def test_what_makes_no_sense_is_one_clear_message_and_exit_status_2(project, arguments, message):
     project.write("notes.txt", "")
-    project.write("book.ipynb", '{"cells": []}')
+    project.write("book.ipynb", "{}")
     project.write("broken.py", "def f(:\n")
     (project.directory / "latin.py").write_bytes(b"x = '\xe9'\n")
     result = project.memlint("check", *arguments)

@@ -49,9 +49,9 @@ def names(parts):
 def test_the_estimate_comes_before_the_first_rule_and_findings_before_the_table(parts_of):
     result, parts = parts_of(MODEL, sweep=True)
     order = names(parts)
-    assert order[:3] == ["looking for models", "tracing Model", "Workload"]
+    assert order[:4] == ["looking for models", "tracing Model", "Capture", "Workload"]
     assert order[-1] == "batch sizes"
-    assert order[3].startswith("rule MEM")
+    assert order[4].startswith("rule MEM")
     assert order.count("RunFinding") == len(result.findings) > 0
     for number, part in enumerate(parts):
         if isinstance(part, Finding) and part.code == "MEM101":

@@ -199,7 +199,7 @@ def _replayed(calls: Sequence[_Call]) -> dict[str, int]:
 
 def predicted_run(recording: Recording) -> Run:
     """What memlint says the program does, in the environment it was recorded in."""
-    with _environment(recording):
+    with environment(recording):
         trace = trace_program(recording.program(), recording.device, num_steps=recording.num_steps).trace
     first = 0 if recording.first_step is None else trace.nodes[trace.step_nodes[recording.first_step]].event
     doubts = {doubt.buffer: doubt for doubt in trace.doubts}
@@ -249,7 +249,7 @@ def _lifetimes(calls: Sequence[_Call]) -> tuple[int | None, ...]:
 
 
 @contextmanager
-def _environment(recording: Recording) -> Iterator[None]:
+def environment(recording: Recording) -> Iterator[None]:
     """Nothing about cuBLAS in the environment but what the script set, and the recording's version of PyTorch."""
     others = {name: value for name, value in os.environ.items() if name not in NO_WORKSPACES}
     with (

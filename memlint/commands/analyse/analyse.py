@@ -55,8 +55,12 @@ def analyse(session: Session, look: Look, on_part: OnPart = nobody) -> Result:
 def look_at_file(request: Request, look: Look) -> Result:
     """Say all of a Capture or a recording in a file, of which nothing more can be asked. Raises MemlintError."""
     capture = open_file(request.path or "", request.settings.gpu)
-    named = replace(capture, workload=replace(capture.workload, target=request.target))
-    return _Conversation(FileSession(request), look).file(named)
+    return look_at_capture(replace(capture, workload=replace(capture.workload, target=request.target)), request, look)
+
+
+def look_at_capture(capture: Capture, request: Request, look: Look) -> Result:
+    """Say all of a Capture of which nothing more can be asked."""
+    return _Conversation(FileSession(request), look).file(capture)
 
 
 class _Conversation:
@@ -150,6 +154,7 @@ class _Conversation:
         if record.verdict is not None:
             record = record.model_copy(update={"fitting": fitting_of(analysis, self._settings.gpu_prices)})
         self._add(record)
+        self._on_part(capture)
         self._on_part(record)
         if self._look.quick:
             return

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.base.version import install_command
+from memlint.capture.capture import Capture
 from memlint.capture.files import is_capture
 from memlint.commands.analyse.analyse import analyse, look_at_file
 from memlint.commands.analyse.look import Look
@@ -90,8 +91,8 @@ def answers_of_workers(
             reason = "PyTorch is not installed: only the source rules ran, no model was built"
             skipped.append(Skipped(reason=reason, hint=_INSTALL))
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
-    workloads += [_unspeakable(request) for request, _ in requests if not request.is_text]
-    requests = [(request, rules) for request, rules in requests if request.is_text]
+    workloads += [_unspeakable(request) for request, _ in requests if not request.is_utf8]
+    requests = [(request, rules) for request, rules in requests if request.is_utf8]
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
     own = [request for request, _ in requests]
     if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
@@ -147,7 +148,7 @@ def _shown(requests: Sequence[tuple[Request, ChosenRules]], failures: Sequence[W
 
     def pass_on(part: Part) -> None:
         match part:
-            case Workload(error=None) | Phase():
+            case Workload(error=None) | Phase() | Capture():
                 on_part(part)
             case RunFinding() if only is not None and part.confidence != "heuristic" and part.code != BrokenRule.code:
                 for each in only.unignored(unsuppressed([part])):

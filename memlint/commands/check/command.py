@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint import config
+from memlint.base.errors import UsageError
 from memlint.base.version import __version__
+from memlint.capture.capture import Capture
 from memlint.commands.check.answers import Output, answers_of_workers
+from memlint.commands.check.notebooks import by_cell, is_notebook, notebook_folder
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
@@ -54,7 +57,13 @@ def check(
     MemlintError for configuration and for an only argument that make no sense; what goes wrong with one target of
     several stands in the Report.
     """
-    return check_resolved(check_targets(arguments, settings, options), arguments, options, on_wait, on_part)
+    if options.init and any(map(is_notebook, arguments)):
+        raise UsageError(
+            "a model in a notebook cannot be declared", "Move it into a Python file, and import it from there."
+        )
+    with notebook_folder(arguments) as folder:
+        resolved = check_targets(arguments, settings, options, folder)
+        return check_resolved(resolved, arguments, options, on_wait, on_part)
 
 
 def check_resolved(
@@ -71,7 +80,8 @@ def check_resolved(
 
         baseline = Baseline.read(options.baseline)
     on_part(Phase("reading the sources"))
-    files = tuple(file for target in resolved.targets for file in target.files)
+    programs = {written.file for written in resolved.notebooks}
+    files = tuple(file for target in resolved.targets for file in target.files if file not in programs)
     requests = [request for target in resolved.targets for request in target.requests if options.execute]
     with early_session(requests, cache=options.cache) as early:
         chosen = choose_rules(resolved.targets, execute=options.execute, none=options.quick)
@@ -95,9 +105,9 @@ def check_resolved(
         statistics=_statistics(settled.findings, chosen) if options.statistics else None,
     )
     return Checked(
-        report=Report.model_validate(relative(report.model_dump(), Path.cwd(), files)),
+        report=Report.model_validate(relative(by_cell(report.model_dump(), resolved.notebooks), Path.cwd(), files)),
         files=files,
-        correctable=source.correctable,
+        correctable=source.correctable if not programs else Counter(),
         declarations=answers.declarations,
         outputs=answers.outputs,
     )
@@ -134,7 +144,7 @@ def _final_of(on_part: OnPart, files: Sequence[Path], options: CheckOptions) -> 
 
     def pass_on(part: Part) -> None:
         match part:
-            case Phase():
+            case Phase() | Capture():
                 on_part(part)
             case Workload():
                 on_part(Workload.model_validate(relative(part.model_dump(), Path.cwd(), files)))

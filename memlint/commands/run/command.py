@@ -77,7 +77,7 @@ def run(
         raise TargetError(f"{script.path or repr('')} {problem}", hint)
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
-    refuse_notebook(file, "run")
+    refuse_notebook(file)
     start = Path.cwd() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)

@@ -18,11 +18,13 @@ class Driver:
     counts bytes of memory. Addresses reserved for expandable segments cost none until they are mapped.
     """
 
-    def __init__(self, capacity: int | None = None, *, descending: bool = False) -> None:
+    def __init__(
+        self, capacity: int | None = None, *, descending: bool = False, first_address: int = _FIRST_ADDRESS
+    ) -> None:
         self.capacity = capacity
         self._direction = -1 if descending else 1
         self.used = 0
-        self._next_address = _FIRST_ADDRESS
+        self._next_address = first_address
         self._below: dict[int, int] = {}
         """Bytes of addresses that are left below the first segment, by stream."""
 

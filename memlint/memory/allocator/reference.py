@@ -96,6 +96,12 @@ class Allocator:
         self._note_peaks()
         return block
 
+    def can_serve(self, nbytes: int, stream: int = 0) -> bool:
+        """Return True if a free block is large enough for a request, whatever `max_split_size` says."""
+        size = self.block_size(nbytes)
+        blocks = (self._small if size <= SMALL_SIZE else self._large).free.get(stream)
+        return blocks is not None and len(blocks) > 0 and blocks[-1][0] >= size
+
     def free(self, block: Block) -> None:
         """Return a block to its pool and merge it with free neighbours."""
         assert block.allocated, "a block is freed once"

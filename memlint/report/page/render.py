@@ -128,6 +128,7 @@ def _in_columns(timeline: Timeline) -> dict[str, Any]:
             "step": [stretch.step for stretch in parts],
         },
         "peak": timeline.peak,
+        "failures": timeline.failures,
         "strings": list(strings),
     }
 

@@ -14,8 +14,8 @@ from memlint.report.phrases import spaced
 
 # From the bottom of the stack to its top: the longest-lived categories first.
 CATEGORIES: tuple[CategoryName, ...] = (
-    *("parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary", "communication"),
-    *("workspace", "other"),
+    *("parameter", "buffer", "optimizer_state", "gradient", "input", "kv_cache", "activation", "temporary"),
+    *("communication", "workspace", "other"),
 )
 SIDE = 1000
 _HEADROOM = 1.08
@@ -69,6 +69,8 @@ class Picture(NamedTuple):
     peak: Point
     num_events: int | None
     """None if only a Course was available."""
+    failures: list[float]
+    """Where requests failed, from left to right."""
     alive: frozenset[CategoryName]
     """Categories with any bytes at any time, as far as the Report distinguishes categories."""
 
@@ -84,7 +86,9 @@ def picture(workload: Workload) -> Picture | None:
     """Draw the Timeline of a Workload, or else its Course; None if nothing took memory."""
     course = workload.estimate.course if workload.estimate is not None else None
     if workload.timeline is not None and workload.timeline.events:
-        return _drawn(list(_of_timeline(workload.timeline)), CATEGORIES, len(workload.timeline.events))
+        whole = workload.timeline
+        failures = [SIDE * (each + 0.5) / len(whole.events) for each in sorted(whole.failures)]
+        return _drawn(list(_of_timeline(whole)), CATEGORIES, len(whole.events), failures)
     if course is not None and course.nbytes:
         parts = zip(course.phases, course.steps, strict=True)
         columns = [_Column((nbytes,), part) for nbytes, part in zip(course.nbytes, parts, strict=True)]
@@ -143,7 +147,12 @@ def _of_timeline(timeline: Timeline) -> Iterator[_Column]:
         yield _Column(amounts, (part.phase, part.step))
 
 
-def _drawn(columns: Sequence[_Column], categories: Sequence[CategoryName | None], num_events: int | None) -> Picture:
+def _drawn(
+    columns: Sequence[_Column],
+    categories: Sequence[CategoryName | None],
+    num_events: int | None,
+    failures: Sequence[float] = (),
+) -> Picture:
     stacks = [list(accumulate(column.amounts)) for column in columns]
     totals = [stack[-1] for stack in stacks]
     top = int(max(totals) * _HEADROOM) or 1
@@ -165,6 +174,7 @@ def _drawn(columns: Sequence[_Column], categories: Sequence[CategoryName | None]
         spans=list(_spans(columns, totals)),
         peak=Point(SIDE * (highest + 0.5) / len(totals), SIDE * (1 - totals[highest] / top), totals[highest]),
         num_events=num_events,
+        failures=list(failures),
         alive=frozenset(
             category
             for rank, category in enumerate(categories)

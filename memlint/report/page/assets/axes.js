@@ -73,6 +73,24 @@ function paintAxis(context, { layout, lifetimes, colors, scale, from, to }) {
   if (step && step.number >= 0) segment(step.first, step.end, `step ${step.number}`, layout.height + row, true);
 }
 
+function paintFailures(context, { layout, lifetimes, colors, scale, from, to }) {
+  lifetimes.failures.forEach((failure, number, all) => {
+    if (failure < from || failure >= to) return;
+    const x = columnIn(layout.width, { from, to }, failure) + 0.5;
+    context.strokeStyle = colors.text;
+    context.lineWidth = 2 * scale;
+    context.beginPath();
+    context.moveTo(x, 0);
+    context.lineTo(x, layout.height);
+    context.stroke();
+    if (number < all.length - 1) return;
+    const side = 120 * scale; // the label of a peak close by is on the other one
+    const isRight = x < layout.width / 2 ? x < side : x < layout.width - side;
+    haloed(context, "a request failed", x + (isRight ? 9 : -9) * scale, 10 * scale, isRight ? "left" : "right", scale,
+      colors);
+  });
+}
+
 function paintPeak(context, { layout, lifetimes, colors, scale, from, to }) {
   const { peak } = lifetimes;
   if (peak < from || peak >= to) return;

@@ -32,6 +32,7 @@ function startTimeline(figure, lifetimes) {
     paintTicks(context, frame);
     if (state.view === "categories") paintNames(context, layout, scale, colors);
     paintAxis(context, frame);
+    paintFailures(context, frame);
     paintPeak(context, frame);
     // Values that a test or a person with a debugger can compare with the report.
     Object.assign(live.dataset, { from: state.from, to: state.to, top: layout.top, singles: layout.single?.size ?? 0 });

@@ -1,0 +1,1 @@
+"""`memlint explain`: a recording, or the message of a run that failed."""

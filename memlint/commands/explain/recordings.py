@@ -1,0 +1,95 @@
+"""Explanations of recordings: a file, or a folder with one for each rank."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memlint.base.errors import TargetError, UsageError
+from memlint.base.version import __version__
+from memlint.capture.recorded import Recording
+from memlint.capture.recording import is_recording, read_recordings
+from memlint.commands.capture import capture
+from memlint.commands.explain.comparing import comparison_of
+from memlint.explain.recordings.evidence import Evidence
+from memlint.explain.recordings.explanation import explain
+from memlint.explain.recordings.model import Explanation, Explanations
+from memlint.memory.devices import device_named
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingOptions:
+    """How recordings are looked at."""
+
+    settings: tuple[str, ...] = ()
+    """Further `PYTORCH_ALLOC_CONF` to replay them under."""
+    gpus: tuple[str, ...] = ()
+    """The GPU that it was, and others to replay them on."""
+    device: int | None = None
+    """The number of one GPU of a snapshot with several."""
+    against: str | None = None
+    """A program, as `memlint capture` takes it, whose simulated step is put beside a recording."""
+
+    @property
+    def are_default(self) -> bool:
+        """True if nothing is asked for."""
+        return self == RecordingOptions()
+
+
+def explain_recordings(
+    sources: Sequence[Path],
+    options: RecordingOptions = RecordingOptions(),
+    on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+) -> Explanations:
+    """Explain every file and every file of every folder.
+
+    Of a file with several GPUs, those that recorded something are explained, or else those with memory. `on_wait`
+    hears of the simulation. Raises MemlintError for what is no recording, and for options that make no sense.
+    """
+    devices = [device_named(name) for name in options.gpus]
+    explanations: list[Explanation] = []
+    for file, recording in recordings_of(sources, options.device):
+        evidence = Evidence.of(recording)
+        explanation = explain(evidence, str(file), options.settings, devices)
+        if options.against is not None:
+            if explanations:
+                raise UsageError(
+                    "several GPUs are recorded, and one program is to stand beside them",
+                    "Name one file, and one of its GPUs with --device N.",
+                )
+            gpu = options.gpus[0] if options.gpus else None
+            simulated = capture(options.against, {"gpu": gpu}, on_wait=on_wait)
+            comparison = comparison_of(evidence, simulated.trace, options.against)
+            explanation = explanation.model_copy(update={"against": comparison})
+        explanations.append(explanation)
+    return Explanations(tool=f"memlint {__version__}", explanations=explanations)
+
+
+def recordings_of(sources: Sequence[Path], device: int | None) -> Iterator[tuple[Path, Recording]]:
+    """Yield each file with each of its GPUs that is to be explained."""
+    for file in _files(sources):
+        for recording in _chosen(read_recordings(file), file, device):
+            yield file, recording
+
+
+def _files(sources: Sequence[Path]) -> Iterator[Path]:
+    for source in sources:
+        if not source.is_dir():
+            yield source
+            continue
+        files = sorted(path for path in source.iterdir() if path.is_file() and is_recording(path.name))
+        if not files:
+            raise TargetError(
+                f"{source} holds no recording of a GPU",
+                "Name its files as PyTorch's examples do: snapshot.pickle, or one file a rank, rank0.pickle.",
+            )
+        yield from files
+
+
+def _chosen(recordings: Sequence[Recording], file: Path, device: int | None) -> Sequence[Recording]:
+    if device is None:
+        return [each for each in recordings if len(each.events)] or recordings
+    chosen = [each for each in recordings if each.device == device]
+    if not chosen:
+        there = ", ".join(str(each.device) for each in recordings)
+        raise TargetError(f"{file} has nothing of device {device}", f"It has device {there}.")
+    return chosen

@@ -1,0 +1,1 @@
+"""A run that failed: its message, its recording, and a watch beside the next run."""

@@ -1,0 +1,254 @@
+"""The requests of a Recording, answered by the allocator under other settings."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from memlint.base.garbage import uncollected
+from memlint.capture.lifetimes import end_of_life, lifetimes
+from memlint.capture.recorded import ALLOC, GROWS, OOM, RELEASES, SEGMENT_ALLOC, Recording
+from memlint.explain.recordings.starting_state import StartingSegment, starting_state
+from memlint.memory.allocator.driver import Driver
+from memlint.memory.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
+
+_ALIGNMENT: Final = 2**21
+
+
+class Replayed(NamedTuple):
+    """The allocator after the requests of a Recording."""
+
+    requested: int
+    allocated: int
+    reserved: int
+    """Most bytes at once."""
+    num_retries: int
+    failed_at: int | None
+    """Position of the event whose request it could not serve; None if it served all."""
+    at_end: tuple[int, int]
+    """Allocated and reserved bytes after the last event, or where it failed."""
+    free_blocks: tuple[tuple[int, int, bool], ...]
+    """Bytes and stream of each free block then, and whether it is of the pool of small ones; the largest first."""
+
+
+class Program:
+    """What a program asked of the allocator in a Recording: requests, ends, and calls of `empty_cache`."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.start: tuple[StartingSegment, ...] | None = starting_state(recording)
+        """None if it is not known how lay what was there before."""
+        self.before = [] if self.start is not None else _before(recording)
+        """Bytes, stream and address of what was there before, if it is not known how it lay."""
+        emptied, released, either = _releases(recording)
+        calls = self._calls_among(either, emptied | released) if either else set()
+        self.emptied = frozenset(emptied | calls)
+        """Positions before which the program emptied the cache."""
+        self.released = frozenset(released | (either.keys() - calls))
+        """Positions before which the allocator released segments."""
+
+    @property
+    def full_at(self) -> int | None:
+        """The most bytes of segments if the GPU was full, so that the allocator had to release some; else None."""
+        return self.recording.most_reserved() if self.released else None
+
+    @property
+    def begins_in_the_middle(self) -> bool:
+        """True if something was there before the recording."""
+        return bool(self.start or self.before)
+
+    def replay(
+        self,
+        settings: AllocatorSettings,
+        capacity: int | None = None,
+        *,
+        empties_cache: bool = True,
+        as_recorded: bool = False,
+        until: int | None = None,
+    ) -> Replayed:
+        """Replay the events up to the one at position `until`, itself included, on `capacity` bytes for segments.
+
+        `as_recorded` releases segments where they were released and gives new ones their recorded addresses: with the
+        recorded settings this is what happened. It fails at the first request that cannot be served; a recorded
+        failure is a request as any other.
+        """
+        releases: frozenset[int] = self.emptied if empties_cache else frozenset()
+        if as_recorded:
+            return self._replayed(settings, _RecordedDriver(self.recording), self.emptied | self.released, until)
+        return self._replayed(settings, self._driver(capacity), releases, until)
+
+    def _calls_among(self, either: Mapping[int, int], others: set[int]) -> set[int]:
+        """Positions of releases before a request that one of the released blocks would have served.
+
+        The allocator would not have released it, so the program did.
+        """
+        events = self.recording.events
+        calls: set[int] = set()
+
+        def look(position: int, allocator: Allocator) -> None:
+            if position not in either:
+                return
+            asked = either[position]
+            while asked < len(events) and events.actions[asked] != ALLOC:
+                asked += 1
+            if asked < len(events) and allocator.can_serve(events.sizes[asked], events.streams[asked]):
+                calls.add(position)
+
+        settings = AllocatorSettings.parse(self.recording.settings)
+        self._replayed(settings, _RecordedDriver(self.recording), frozenset(either.keys() | others), None, look)
+        return calls
+
+    @uncollected()
+    def _replayed(
+        self,
+        settings: AllocatorSettings,
+        driver: Driver,
+        releases: frozenset[int],
+        until: int | None,
+        on_release: Callable[[int, Allocator], None] | None = None,
+    ) -> Replayed:
+        events = self.recording.events
+        ends = end_of_life(self.recording)
+        capacity = driver.capacity
+        share = None if settings.memory_fraction == 1 or capacity is None else int(settings.memory_fraction * capacity)
+        allocator = Allocator(settings, driver=driver, share=share)
+        live = self._begin(allocator)
+        asks_at = None if isinstance(driver, _RecordedDriver) else until
+        failed_at = None
+        position = -1
+        last = len(events) - 1 if until is None else until
+        columns = zip(range(last + 1), events.actions, events.addresses, events.sizes, events.streams, strict=False)
+        try:
+            for position, action, address, nbytes, stream in columns:
+                if position in releases:
+                    if on_release is not None:
+                        on_release(position, allocator)
+                    allocator.empty_cache()
+                if action == ALLOC:
+                    live[address] = allocator.malloc(nbytes, stream)
+                elif action == ends:
+                    block = live.pop(address, None)
+                    if block is not None:
+                        allocator.free(block)
+                elif position == asks_at:  # the request that failed
+                    allocator.malloc(nbytes, stream)
+        except OutOfMemory:
+            failed_at = position
+        return Replayed(
+            allocator.peak_requested,
+            allocator.peak_allocated,
+            allocator.peak_reserved,
+            allocator.num_retries,
+            failed_at,
+            (allocator.allocated, allocator.reserved),
+            tuple(sorted(_free_blocks(allocator), reverse=True)),
+        )
+
+    def _driver(self, capacity: int | None) -> Driver:
+        """A driver that hands out addresses in the recorded direction, and none that is taken."""
+        recorded = [
+            address
+            for action, address in zip(self.recording.events.actions, self.recording.events.addresses, strict=True)
+            if action == SEGMENT_ALLOC
+        ]
+        falls = sum(second < first for first, second in pairwise(recorded))
+        descending = falls > len(recorded) / 2
+        taken = self.start or ()
+        if not taken:
+            return Driver(capacity, descending=descending)
+        edge = min(each.address for each in taken) if descending else max(each.address + each.nbytes for each in taken)
+        edge -= edge % _ALIGNMENT
+        return Driver(capacity, descending=descending, first_address=edge + (0 if descending else _ALIGNMENT))
+
+    def _begin(self, allocator: Allocator) -> dict[int, Block]:
+        """Put what was there before into the allocator; return its blocks in use by address.
+
+        Expandable segments would have held it in others: then, and where it is not known how it lay, it is asked for
+        anew, in the order of addresses.
+        """
+        live: dict[int, Block] = {}
+        if self.start is not None and not allocator.settings.expandable_segments:
+            for segment in self.start:
+                for block in allocator.adopt(
+                    segment.address, segment.stream, segment.blocks, is_small=segment.is_small
+                ):
+                    if block.allocated:
+                        live[block.address] = block
+            return live
+        for nbytes, stream, address in self.before if self.start is None else _requests(self.start):
+            live[address] = allocator.malloc(nbytes, stream)
+        return live
+
+
+class _RecordedDriver(Driver):
+    """Gives new segments the addresses that they were recorded with, in that order."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(None)
+        events = recording.events
+        self.recorded = deque(
+            address for action, address in zip(events.actions, events.addresses, strict=True) if action == SEGMENT_ALLOC
+        )
+
+    def reserve_addresses(self, nbytes: int, stream: int) -> int:
+        """Give the next recorded address, and made-up ones behind the last."""
+        return self.recorded.popleft() if self.recorded else super().reserve_addresses(nbytes, stream)
+
+
+def _free_blocks(allocator: Allocator) -> Iterator[tuple[int, int, bool]]:
+    for blocks in allocator.segments():
+        for block in blocks:
+            if block.mapped and not block.allocated:
+                yield block.size, block.stream, block.pool.is_small
+
+
+def _requests(start: tuple[StartingSegment, ...]) -> Iterator[tuple[int, int, int]]:
+    for segment in start:
+        address = segment.address
+        for size, requested in segment.blocks:
+            if requested is not None:
+                yield requested, segment.stream, address
+            address += size
+
+
+def _before(recording: Recording) -> list[tuple[int, int, int]]:
+    alive = lifetimes(recording)
+    return [
+        (alive.nbytes[number], alive.streams[number], alive.addresses[number]) for number in range(alive.num_before)
+    ]
+
+
+def _releases(recording: Recording) -> tuple[set[int], set[int], dict[int, int]]:
+    """Positions of the events before which segments were released: by `empty_cache`, by the allocator, and by either.
+
+    The allocator releases segments only where the driver has no memory left for one. Where stacks are recorded, they
+    tell the two apart. Elsewhere a release is a call if no segment was asked for next, or if that one would not have
+    exceeded what was reserved at another time. The rest has the position of the request that follows.
+    """
+    events = recording.events
+    emptied: set[int] = set()
+    released: set[int] = set()
+    either: dict[int, int] = {}
+    most = recording.most_reserved()
+    reserved = recording.reserved - sum(map(recording.change_of_reserved, range(len(events))))
+    position, num = 0, len(events)
+    while position < num:
+        if events.actions[position] not in RELEASES:
+            reserved += recording.change_of_reserved(position)
+            position += 1
+            continue
+        start, before = position, reserved
+        while position < num and events.actions[position] in RELEASES:
+            reserved += recording.change_of_reserved(position)
+            position += 1
+        site = recording.site(events.sites[start])
+        follows = events.actions[position] if position < num else None
+        if site is not None and site.has_frames:
+            (emptied if site.empties_cache else released).add(start)
+        elif follows == OOM:
+            released.add(start)
+        elif follows not in GROWS or before + events.sizes[position] <= most:
+            emptied.add(start)
+        else:
+            either[start] = position
+    return emptied, released, either
