@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from memlint.config import Settings
-from memlint.report.model import Finding, Report, Workload
+from memlint.report.model import Finding, Report, RunFinding, Workload
 from memlint.report.terminal import block_of, blocks
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
@@ -81,3 +83,35 @@ def test_of_several_models_findings_wait_for_the_last(parts_of):
     _result, parts = parts_of(MODEL + MODEL.replace("class Model", "class Other"))
     assert names(parts).count("Workload") == 2
     assert "RunFinding" not in names(parts)
+
+
+def test_parts_of_a_notebook_have_places_by_cell_as_its_report_has(tmp_path, monkeypatch):
+    from memlint.commands import early
+    from memlint.commands.check import answers
+    from memlint.commands.check.command import check
+    from memlint.commands.check.targets import CheckOptions
+    from memlint.worker.protocol import Result
+    from tests.report.sample import REPORT
+
+    def analyse(session, look, on_part):
+        at = {"path": session.request.path, "line": 2}
+        (workload, *_others), (finding, *_findings) = REPORT.workloads, REPORT.findings
+        estimate = workload.estimate.model_copy(update=at)
+        record = workload.model_copy(update={"estimate": estimate, "sweep": []})
+        on_part(record)
+        seen = RunFinding(**{**finding.model_dump(), **at, "confidence": "modelled"})
+        on_part(seen)
+        return Result(workloads=[record], findings=[seen])
+
+    monkeypatch.setattr(answers, "analyse", analyse)
+    monkeypatch.setattr(early, "_may_start", lambda _request: False)
+    monkeypatch.chdir(tmp_path)
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": MODEL}]
+    content = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
+    (tmp_path / "model.ipynb").write_text(json.dumps(content))
+    parts = []
+    report = check(["model.ipynb"], {}, CheckOptions(cache=False), on_part=parts.append).report
+    shown = [block_of(part, TextStyle()) for part in parts if isinstance(part, Workload | Finding)]
+    assert len(shown) == 2
+    assert all("model.ipynb:cell 1" in block for block in shown)
+    assert set(shown) <= set(blocks(report, TextStyle()))

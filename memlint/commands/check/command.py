@@ -13,7 +13,7 @@ from memlint.base.errors import UsageError
 from memlint.base.version import __version__
 from memlint.capture.capture import Capture
 from memlint.commands.check.answers import Output, answers_of_workers
-from memlint.commands.check.notebooks import by_cell, is_notebook, notebook_folder
+from memlint.commands.check.notebooks import Written, by_cell, is_notebook, notebook_folder
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
@@ -90,7 +90,7 @@ def check_resolved(
                 device_named(name)
         source = source_findings(chosen, cache=options.cache)
         failures = (*resolved.failures, *source.failures)
-        shown = _final_of(on_part, files, options)
+        shown = _final_of(on_part, files, resolved.notebooks, options)
         answers = answers_of_workers(chosen, failures, options, on_wait, shown, early)
     on_part(Phase("putting it together"))
     settled = settle(arguments, chosen, source, answers, baseline, cache=options.cache)
@@ -138,7 +138,7 @@ def _statistics(findings: Iterable[Finding], chosen: Iterable[ChosenRules]) -> l
     return [CodeCount(code=code, name=names.get(code, ""), count=count) for code, count in ordered]
 
 
-def _final_of(on_part: OnPart, files: Sequence[Path], options: CheckOptions) -> OnPart:
+def _final_of(on_part: OnPart, files: Sequence[Path], notebooks: Sequence[Written], options: CheckOptions) -> OnPart:
     """Call `on_part` with parts as the Report will have them; findings that it may leave out or count stay away."""
     lists_findings = options.baseline is None and not options.statistics
 
@@ -147,10 +147,10 @@ def _final_of(on_part: OnPart, files: Sequence[Path], options: CheckOptions) -> 
             case Phase() | Capture():
                 on_part(part)
             case Workload():
-                on_part(Workload.model_validate(relative(part.model_dump(), Path.cwd(), files)))
+                on_part(Workload.model_validate(relative(by_cell(part.model_dump(), notebooks), Path.cwd(), files)))
             case Finding() if lists_findings:
-                fields = relative(part.model_dump(include=set(Finding.model_fields)), Path.cwd(), files)
-                on_part(Finding.model_validate(fields))
+                fields = by_cell(part.model_dump(include=set(Finding.model_fields)), notebooks)
+                on_part(Finding.model_validate(relative(fields, Path.cwd(), files)))
 
     return pass_on
 
