@@ -73,7 +73,7 @@ def test_each_part_stands_in_the_text_of_the_whole_as_it_is(parts_of):
 
 def test_the_verdict_alone_runs_no_rule_and_makes_no_table(parts_of):
     result, parts = parts_of(MODEL, quick=True, sweep=True)
-    assert names(parts) == ["looking for models", "tracing Model", "Workload"]
+    assert names(parts) == ["looking for models", "tracing Model", "Capture", "Workload"]
     assert result.workloads[0].verdict is not None
     assert not result.workloads[0].sweep
     assert not result.findings
