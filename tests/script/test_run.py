@@ -436,7 +436,9 @@ def test_the_capture_of_a_script_is_looked_at_without_it(tmp_path: Path, monkeyp
     assert of_file.script.model_dump(mode="json") == of_run["script"]
     assert of_file.estimate is not None
     sizes = ("peak", "categories", "at_peak", "course")
-    assert of_file.estimate.model_dump(mode="json", include=set(sizes)) == {name: of_run["estimate"][name] for name in sizes}
+    assert of_file.estimate.model_dump(mode="json", include=set(sizes)) == {
+        name: of_run["estimate"][name] for name in sizes
+    }
 
 
 def test_argparse_says_itself_what_is_wrong(tmp_path: Path) -> None:
