@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("pygls")
 pytest.importorskip("torch")
 
+from memlint import cli
+from memlint.base.version import install_command
 from tests.language_server.client import Editor
 
 MLP = (Path(__file__).parents[2] / "fixtures" / "models" / "mlp.py").read_text(encoding="utf-8")
@@ -288,6 +292,13 @@ def test_a_script_runs_by_command_and_files_without_models_run_not_at_all(tmp_pa
         assert editor.diagnostics("functions.py") == []
 
     edited(tmp_path, scenario, batch=-1)
+
+
+def test_without_pygls_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    result = CliRunner().invoke(cli.main, ["lsp", "--stdio"])
+    assert result.exit_code == 2
+    assert install_command("lsp") in result.output
 
 
 def test_the_server_ends_with_its_editor(tmp_path):
