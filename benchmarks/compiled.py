@@ -3,10 +3,10 @@
     python -m benchmarks.compiled
     python -m benchmarks.compiled gpt2 bert
 
-Prints for each model the requested peak in bytes of two training steps: eager as predicted, compiled as predicted and at
-most, and compiled as the profiler's memory events say of the real step. Inductor compiles a real step with g++, a minute
-or so; the prediction needs no compiler. Each real step runs in a process of its own, which has nothing of memlint's
-device.
+Prints for each model the requested peak in bytes of two training steps: eager as predicted, compiled as predicted and
+at most, and compiled as the profiler's memory events say of the real step. Inductor compiles a real step with g++, a
+minute or so; the prediction needs no compiler. Each real step runs in a process of its own, which has nothing of
+memlint's device.
 """
 
 from __future__ import annotations
