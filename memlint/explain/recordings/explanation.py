@@ -256,26 +256,30 @@ def _settings(trial: Trial, failure: Failure | None) -> Settings:
 
 def _notes(evidence: Evidence, devices: Sequence[Device], reserved: int, replayed: int) -> Iterator[str]:
     recording, _, run, program, steps, told, _, _ = evidence
+    yield from _of_file(recording)
+    if len(recording.events) > 1:
+        if reserved != replayed:
+            yield f"a replay reserves {format_nbytes(replayed)}, the GPU reserved {format_nbytes(reserved)}"
+        if program.begins_in_the_middle:
+            yield "the recording begins in the middle; what was there before has no place unless its block has one"
+        yield "categories and phases are inferred from stacks, sizes and lifetimes"
+        if not told.tells_phases:
+            yield "no backward and no optimizer is in it, or its stacks do not show them (record with stacks='all')"
+    if run.failures and not devices:
+        yield "whether another process held memory is not recorded: name the card with --gpu"
+    if program.released:
+        times = format_count(len(program.released), "time")
+        yield f"the GPU was full: {times}, cached segments were released to serve a request"
+    if steps.evidence == "period":
+        yield "steps are periods of equal allocations: no optimizer of PyTorch is in its stacks"
+
+
+def _of_file(recording: Recording) -> Iterator[str]:
     if recording.num_recorded > 1:
         yield f"device {recording.device} of {recording.num_recorded} that recorded something"
     if not recording.knows_settings:
         yield "the settings of the allocator are not recorded: PyTorch's defaults are taken"
     if len(recording.events) <= 1:
         yield "it has no history: call torch.cuda.memory._record_memory_history() before the run"
-    else:
-        if reserved != replayed:
-            yield f"a replay reserves {format_nbytes(replayed)}, the GPU reserved {format_nbytes(reserved)}"
-        if program.begins_in_the_middle:
-            yield "the recording begins in the middle; what was there before has no place unless its block has one"
-        yield "categories and phases are inferred from stacks, sizes and lifetimes"
     if any(segment.is_private for segment in recording.segments):
         yield "pools of CUDA graphs are in it; in replays all blocks are of the common pools"
-    if run.failures and not devices:
-        yield "whether another process held memory is not recorded: name the card with --gpu"
-    if program.released:
-        times = format_count(len(program.released), "time")
-        yield f"the GPU was full: {times}, cached segments were released to serve a request"
-    if not told.tells_phases and len(recording.events) > 1:
-        yield "no backward and no optimizer is in it, or its stacks do not show them (record with stacks='all')"
-    if steps.evidence == "period":
-        yield "steps are periods of equal allocations: no optimizer of PyTorch is in its stacks"
