@@ -74,6 +74,7 @@ NAMED = (
     Benchmark("programs", "how far random training programs are from real runs on the CPU"),
     Benchmark("published", "how far estimates are from training runs that others published"),
     Benchmark("published_libraries", "how far estimates are from what libraries for GPUs published"),
+    Benchmark("serving", "how far plans of serving engines are from what the engines logged"),
     Benchmark("zoo", "which published models analyse", ("--sample", "70", "--shallow")),
 )
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Compile, Dtype, Mode, dtype_named, parse_context, parse_nbytes
+from memlint.base.units import LARGEST_SIZE, Cache, Compile, Dtype, Mode, dtype_named, parse_context, parse_nbytes
 
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
 _USUAL_FILES = (
@@ -119,6 +119,12 @@ class Settings(_Table):
     rank: Annotated[int, Field(ge=0)] | Literal["worst"] | None = None
     dimensions: dict[str, Size] = {}
     """Sizes of named dimensions other than the batch."""
+    prompt: Size | None = None
+    new_tokens: Size | None = None
+    num_beams: Size | None = None
+    """Of a generation: tokens of the prompt, tokens that are added to it, and beams."""
+    kv_cache: Cache | None = None
+    """Kind of the cache that `generate` makes."""
     budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}
     """Budgets by name of the Workload; `*` is for all others. `budget = "24GiB"` is short for `*`."""
     select: Codes = ("ALL",)

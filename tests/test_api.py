@@ -47,7 +47,8 @@ def test_the_example_of_every_public_name_runs(name, monkeypatch):
 
 
 def test_dir_shows_what_is_public():
-    assert dir(memlint) == ["Declaration", "__version__", "op", "open", "trace", "workload"]
+    public = ["Declaration", "__version__", "estimate", "fit", "op", "open", "run", "trace", "watch", "workload"]
+    assert dir(memlint) == public
 
 
 def test_importing_memlint_does_not_import_torch():

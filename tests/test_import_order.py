@@ -41,7 +41,7 @@ def test_imports_point_down_the_list_of_packages_and_no_module_needs_itself():
         ("memlint/report/model.py", "from memlint.commands.check import command", "memlint.commands"),
         ("memlint/lint/rule.py", "if TYPE_CHECKING:\n    from memlint.worker import protocol", "memlint.worker"),
         ("memlint/base/units.py", "from memlint import config", "memlint.config"),
-        ("rules/memlint_rules/mem010_over_budget.py", "from memlint.report import model", "memlint.report"),
+        ("rules/memlint_rules/m0_budget/mem010_over_budget.py", "from memlint.report import model", "memlint.report"),
         ("memlint/lint/registry.py", "import memlint_rules", "memlint_rules"),
         ("memlint/libraries/finders.py", "import memlint_libraries.spconv", "memlint_libraries.spconv"),
         ("libraries/memlint_libraries/mamba.py", "from memlint.tracing import recorder", "memlint.tracing.recorder"),
@@ -77,4 +77,4 @@ def test_the_top_of_the_package_stays_small():
     entries = [entry for entry in (ROOT / "memlint").iterdir() if entry.name != "__pycache__"]
     loose = {entry.name for entry in entries if entry.is_file()} - {"__init__.py", "__main__.py", "py.typed"}
     assert loose == {"config.py"}
-    assert len(entries) <= 28
+    assert len(entries) <= 32  # one thing each; a new one is a decision

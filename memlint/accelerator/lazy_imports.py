@@ -212,6 +212,11 @@ class Compilation:
     is_requested = False
     """True if any function that was passed to it has run."""
 
+    @classmethod
+    def is_simulated(cls, setting: str) -> bool:
+        """Return True if such a function has run, and a Workload's `setting` has it compiled."""
+        return cls.is_requested and setting != "off"
+
 
 def _note_call(module: torch.nn.Module, _args: Any) -> None:
     Compilation.is_requested = True

@@ -5,6 +5,7 @@ number keeps that number. All other reads give zero, and each such read is an as
 values pass through kernels.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from memlint.accelerator.private import DisableTorchFunction
 
 Tensor = torch.Tensor
 real_arange = torch.arange
+_INFINITE = (math.inf, -math.inf)
 MAX_SHADOW = 1 << 18
 """Bytes up to which the content of a storage is kept: enough for the index tables that models compute."""
 
@@ -101,7 +103,10 @@ def uniform_value(tensor: Tensor) -> Any:
 def make_uniform(tensor: Tensor, value: Any) -> None:
     """Note that all elements of `tensor` now equal `value`."""
     entry = entry_of(tensor)
-    value = real.full((), value, dtype=tensor.dtype, device="cpu").item()  # rounded, or truncated
+    # Rounded, truncated, or for infinity the number that a cast makes of it.
+    value = (
+        real.full((), value, device="cpu", dtype=None if value in _INFINITE else tensor.dtype).to(tensor.dtype).item()
+    )
     if entry.shadow is not None:
         shadow = content(tensor)
         assert shadow is not None

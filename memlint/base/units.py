@@ -31,7 +31,9 @@ _CONTEXTS = range(32 << 20, 8 << 30)
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
-Mode: TypeAlias = Literal["train", "inference"]
+Mode: TypeAlias = Literal["train", "inference", "generate"]
+Cache: TypeAlias = Literal["", "dynamic", "static", "quantized", "offloaded", "offloaded_static", "none"]
+"""Kinds of caches of keys and values; the empty one is the model's own choice, `none` is to compute them anew."""
 Compile: TypeAlias = Literal["off", "auto", "on"]
 
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)

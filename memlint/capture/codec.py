@@ -30,8 +30,10 @@ from memlint.memory.records import (
     Geometry,
     Node,
     Phase,
+    Round,
     Streams,
     Trace,
+    Whole,
     World,
 )
 from memlint.targets.workload import InputSpec, Workload
@@ -50,7 +52,7 @@ _NONE: Final = -1
 """For a place, a number or a text that is missing."""
 _OF_WORKLOAD: Final = (
     *("name", "target", "path", "qualname", "mode", "batch", "dtype", "optimizer", "gpu", "torch", "context"),
-    *("allocator", "compile", "strategy", "world_size", "rank", "origin"),
+    *("allocator", "compile", "strategy", "world_size", "rank", "origin", "cache"),
 )
 _OF_TRACE: Final = ("num_steps", "torch", "device", "reads_allocator")
 _OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "memlint")
@@ -141,6 +143,8 @@ class _Encoder:
             "event_nodes": trace.event_nodes,
             "with_gradient": sorted(trace.with_gradient),
         }
+        if trace.whole is not None:
+            self.columns |= {"whole_sizes": trace.whole.sizes, "whole_events": trace.whole.events}
         header = {
             "version": VERSION,
             **{name: getattr(capture, name) for name in _OF_CAPTURE},
@@ -224,6 +228,8 @@ class _Encoder:
             "switches": trace.switches,
             "seeded": sorted(trace.seeded),
             "without_overload": sorted(trace.without_overload),
+            "rounds": trace.rounds,
+            "whole_doubts": None if trace.whole is None else trace.whole.doubts,
         }
 
     def _script(self, script: ScriptFacts) -> dict[str, Any]:
@@ -410,8 +416,16 @@ class _Decoder:
             switches=tuple((path, switch) for path, switch in header["switches"]),
             seeded=frozenset(header["seeded"]),
             without_overload=frozenset(header["without_overload"]),
+            rounds=tuple(Round(*each) for each in header.get("rounds", ())),
+            whole=self._whole(header.get("whole_doubts")),
             **{name: header[name] for name in _OF_TRACE},
         )
+
+    def _whole(self, doubts: list[Any] | None) -> Whole | None:
+        if doubts is None:
+            return None
+        sizes, events = (array("q", self._column(name)) for name in ("whole_sizes", "whole_events"))
+        return Whole(sizes, events, tuple(Doubt(*each) for each in doubts))
 
     def _frame(self, number: int) -> Frame | None:
         return None if number == _NONE else self._frames[number]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memlint.capture.capture import Capture
 
 from memlint.memory.allocator.settings import AllocatorSettings
-from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.estimate import Estimate, estimate, peaks
 from memlint.memory.timeline import Timeline
 
 
@@ -19,4 +20,9 @@ def settings_of(capture: Capture) -> AllocatorSettings:
 
 def estimate_of(capture: Capture) -> Estimate:
     """The peaks."""
-    return estimate(Timeline.of(capture.trace), capture.device, capture.trace.nodes, settings_of(capture))
+    trace, device, settings = capture.trace, capture.device, settings_of(capture)
+    shown = estimate(Timeline.of(trace), device, trace.nodes, settings)
+    if trace.whole is None:
+        return shown
+    whole = peaks(trace.whole.sizes, trace.whole.events, trace.whole.doubts, device, settings)
+    return replace(shown, **whole._asdict())

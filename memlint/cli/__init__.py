@@ -18,7 +18,7 @@ import click
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.garbage import collect_seldom
 from memlint.base.version import __version__
-from memlint.cli import capture, check, comment, diff, explain, report, rules, run, sweep, validate
+from memlint.cli import capture, check, comment, diff, explain, lsp, report, rules, run, serve, sweep, validate
 from memlint.cli.printing import print_error
 from memlint.lint.own_rules import watch_own_rules
 
@@ -106,10 +106,12 @@ for _command in (
     validate.validate,
     sweep.sweep,
     sweep.fit,
+    serve.serve,
     diff.diff,
     report.report,
     explain.explain,
     comment.comment,
+    lsp.lsp,
     clean,
     rules.rule,
     rules.rules,

@@ -9,13 +9,14 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_nbytes
+from memlint.cli import completion
 from memlint.cli.check import OFF
 from memlint.cli.options import FILE, PACKAGES, SECONDS, workload_options
 from memlint.cli.printing import progress
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=completion.targets)
 @workload_options()
 @click.option("-o", "--output-file", type=FILE, help="Write it there.  [default: TARGET.memlint]")
 @click.option("--force", is_flag=True, help="Without -o: write over a file that is there.")

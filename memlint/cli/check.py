@@ -12,8 +12,18 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
+from memlint.cli import completion
 from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
-from memlint.cli.printing import print_errors, print_outputs, progress, write, write_report
+from memlint.cli.printing import (
+    ReportOutput,
+    print_errors,
+    print_outputs,
+    progress,
+    show_progress,
+    text_style_of,
+    write,
+    write_report,
+)
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
 if TYPE_CHECKING:
@@ -34,6 +44,7 @@ _FLAGS = (
     "allow_dynamics",
     "timeline",
     "graph",
+    "quick",
 )
 _CHECK_OPTIONS = (*_FLAGS, "baseline", "statistics")
 """Parameters that go into CheckOptions alone; those beside them that have no name below go into Settings."""
@@ -54,7 +65,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 
 
 @click.command(cls=_Check)
-@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@click.argument("paths", nargs=-1, metavar="[PATHS]...", shell_complete=completion.targets)
 @workload_options()
 @click.option("--plan", is_flag=True, help="Find changes that bring each workload below its budget, or into the GPU.")
 @CHECK_OPTIONS
@@ -62,6 +73,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option("--sweep/--no-sweep", default=None, help="Show the batch sizes around each workload's.  [default: yes]")
+@click.option("--watch", is_flag=True, help="Check again whenever a file changes, and say in a line what that changed.")
 @click.option("--no-cache", "cache", **OFF, help="Do everything anew, and keep nothing in .memlint_cache.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--no-exec", "execute", **OFF, help="Never run the code: source rules only.")
@@ -84,6 +96,7 @@ def check(
     fix: bool,
     unsafe_fixes: bool,
     diff: bool,
+    watch: bool,
     exit_zero: bool,
     color: str,
     quiet: bool,
@@ -106,21 +119,27 @@ def check(
     instead = num_instead > 0
     options = CheckOptions(
         thorough=verbose,
-        sweep=not (instead or quiet or (settings["affected"] and not settings["sweep"])),
+        sweep=not (instead or quiet or settings["quick"] or (settings["affected"] and not settings["sweep"])),
         **{name: settings.pop(name) for name in _CHECK_OPTIONS},
     )
     refuse(options, num_instead, unfixed=unsafe_fixes and not (fix or diff), written=write_baseline is not None)
     refuse_format(options, output_format, no_report=instead or diff)
     if not (paths or options.affected):
         paths = (".",)
+    if watch:
+        refuse_watch(output_format, output_file, others=instead or fix or diff or options.affected)
+        _watch(paths, settings, options, color, verbose - quiet)
+        return
     if fix or diff:
         fixed = command.corrections(paths, settings, options, unsafe=unsafe_fixes)
         if diff:
             write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
-    with progress("planning" if options.plan else "analysing") as show:
-        checked = command.check(paths, settings, options, show)
+    verbosity, no_exec = verbose - (quiet or options.quick), not options.execute
+    output = ReportOutput(output_format, output_file, color, verbosity=verbosity, no_exec=no_exec)
+    with progress("planning" if options.plan else "analysing", None if instead else output) as show:
+        checked = command.check(paths, settings, options, show, show.part)
     report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
         print_outputs(checked.outputs)
@@ -131,9 +150,7 @@ def check(
     elif write_baseline is not None:
         write_baseline_of(report, write_baseline)
     else:
-        last = "" if quiet or options.baseline is not None else _correctable(checked)
-        no_exec = not options.execute
-        write_report(report, output_format, output_file, color, verbosity=verbose - quiet, last=last, no_exec=no_exec)
+        output.rest(report, "" if quiet or options.baseline is not None else _correctable(checked))
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)
@@ -147,6 +164,8 @@ def refuse(options: CheckOptions, num_instead: int, *, unfixed: bool = False, wr
         raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
     if unfixed:
         raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
+    if options.quick and (options.plan or options.statistics or num_instead):
+        raise UsageError("--quick leaves out rules, plans and tables, and other options ask for them", "Leave one out.")
     if options.allow_dynamics and not options.plan:
         raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
     if options.baseline is not None and written:
@@ -168,6 +187,29 @@ def refuse_format(options: CheckOptions, output_format: str, *, no_report: bool 
             f"{output_format} lists findings and has no place for --statistics",
             f"Leave one of them out, or take --output-format {WITH_STATISTICS[1]}.",
         )
+
+
+def refuse_watch(output_format: str, output_file: Path | None, *, others: bool) -> None:
+    """Raise UsageError for what --watch has no use for."""
+    if others:
+        hint = "Leave one of them out."
+        raise UsageError("--watch reports again and again, and --init, --fix and the like do not", hint)
+    if output_format != "text" or output_file is not None:
+        raise UsageError("--watch shows its reports as text, on the terminal", "Leave --output-format and -o out.")
+
+
+def _watch(paths: tuple[str, ...], settings: dict[str, Any], options: CheckOptions, color: str, verbosity: int) -> None:
+    """Print the report, and then a line for each change, until it is interrupted."""
+    from memlint.commands.check.watching import watch  # noqa: PLC0415
+    from memlint.report.escaping import inert, one_line  # noqa: PLC0415
+
+    with progress() as show:
+        for seen in watch(paths, settings, options, show):
+            show_progress("")
+            if seen.difference:
+                click.echo(inert(one_line(seen.difference)))
+            else:
+                write_report(seen.checked.report, "text", None, text_style_of(color, None, verbosity=verbosity))
 
 
 def add_comments(checked: Checked) -> None:

@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 from memlint.base.errors import UsageError
 from memlint.cli.check import check
-from memlint.cli.options import COLOR, FILE
+from memlint.cli.options import COLOR, FILE, format_option
 from memlint.cli.printing import print_error, text_style_of, write
 
 _PYTHON = click.Path(dir_okay=False)
@@ -42,7 +42,7 @@ class _WithArgumentsOfCheck(click.Command):
 @click.argument("head", required=False)
 @click.option("--base-python", type=_PYTHON, metavar="FILE", help="Python of the environment to analyse BASE with.")
 @click.option("--head-python", type=_PYTHON, metavar="FILE", help="Python of the environment to analyse HEAD with.")
-@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@format_option("text", "json", "markdown")
 @click.option("-o", "--output-file", type=FILE, help="Write the comparison there.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if a budget is exceeded.")
 @COLOR

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
 from memlint.base.errors import UsageError
-from memlint.base.units import DTYPES, Compile, Mode, dtype_named
+from memlint.base.units import DTYPES, Cache, Compile, Mode, dtype_named
+from memlint.cli import completion
 from memlint.report.formats import FORMATS
-
-if TYPE_CHECKING:
-    from memlint.lint.registry import Registry
 
 MODES = get_args(Mode)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -67,7 +65,14 @@ def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tupl
     return sizes or None
 
 
+def format_option(*formats: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The form of what a command prints, the first by default; in all commands the option has the same two names."""
+    names = ("--output-format", "--format", "output_format")
+    return click.option(*names, type=click.Choice(formats), default=formats[0], show_default=True)
+
+
 CODES: dict[str, Any] = {"metavar": "CODES", "multiple": True, "callback": by_comma}
+RULES: dict[str, Any] = {**CODES, "shell_complete": completion.rules}
 PACKAGES: dict[str, Any] = {**CODES, "metavar": "NAMES"}
 
 
@@ -87,10 +92,23 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
             "--dtype",
             metavar=f"[{'|'.join(DTYPES)}]",
             callback=dtype_of,
+            shell_complete=completion.dtypes,
             help=f"{of}Type of the weights, or float32 with autocast (-amp).",
         ),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
+        click.option("--prompt", type=click.IntRange(min=1), metavar="N", help=f"{of}Tokens of a prompt, to generate."),
+        click.option("--new-tokens", type=click.IntRange(min=1), metavar="N", help=f"{of}Tokens to generate after it."),
+        click.option("--num-beams", type=click.IntRange(min=1), metavar="N", help=f"{of}Beams of the generation."),
+        cache_option(of),
+    )
+
+
+def cache_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The cache of a generation."""
+    kinds = tuple(filter(None, get_args(Cache)))
+    return click.option(
+        "--cache", "kv_cache", type=click.Choice(kinds), help=f"{of}Cache of the generation; else the model's own."
     )
 
 
@@ -98,7 +116,12 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
     """Return the options that describe a Workload and the limits it has to fit into; their help begins with `of`."""
     return all_of(
         step_options(of),
-        click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
+        click.option(
+            "--gpu",
+            metavar="NAME",
+            shell_complete=completion.gpus,
+            help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host.",
+        ),
         torch_option(of),
         context_option(of),
         compile_option(of),
@@ -128,7 +151,7 @@ def compile_option(of: str = "") -> Callable[[Callable[..., None]], Callable[...
     return click.option(
         "--compile",
         type=click.Choice(get_args(Compile)),
-        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: off]",
+        help=f"{of}torch.compile: run eagerly, compile what the code compiles, or the whole model.  [default: auto]",
     )
 
 
@@ -147,11 +170,16 @@ CHECK_OPTIONS = all_of(
     click.option(
         "--alloc-conf", metavar="CONF", default="", help="The allocator's settings, as in PYTORCH_ALLOC_CONF."
     ),
+    click.option("--quick", is_flag=True, help="The verdict alone: run no rules, and make no tables."),
     click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training."),
-    click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma."),
-    click.option("--extend-select", **CODES, help="Rules to run beside those configured."),
-    click.option("--ignore", **CODES, help="Rules to leave out."),
-    click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True),
+    click.option(
+        "--select", **CODES, shell_complete=completion.rules, help="Rules to run: codes or their beginnings, by comma."
+    ),
+    click.option(
+        "--extend-select", **CODES, shell_complete=completion.rules, help="Rules to run beside those configured."
+    ),
+    click.option("--ignore", **CODES, shell_complete=completion.rules, help="Rules to leave out."),
+    format_option("text", *FORMATS),
     click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report."),
     click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report."),
     click.option("-o", "--output-file", type=FILE, help="Write the report there."),
@@ -161,11 +189,3 @@ CHECK_OPTIONS = all_of(
     click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline."),
 )
 """Add the options of `check` and `run`: the rules, the form of the report, and what is done with findings instead."""
-
-
-def registry_here(no_exec: bool) -> Registry:
-    """The installed rules, and those of the project around the current directory if its code may be run."""
-    from memlint.config import find_settings  # noqa: PLC0415
-    from memlint.lint.registry import project_rules  # noqa: PLC0415
-
-    return project_rules(*find_settings(Path()), execute=not no_exec)

@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+from unicodedata import east_asian_width
 
 import click
 
 from memlint.base.writing import write_file
-from memlint.cli.options import registry_here
 from memlint.report.escaping import inert, one_line, visible
 from memlint.report.formats import render
 
 if TYPE_CHECKING:
+    from memlint.commands.parts import Part
     from memlint.commands.sweep.gather import Document, Gathered
-    from memlint.report.model import Report
+    from memlint.report.model import Finding, Report, Workload
     from memlint.report.text_style import TextStyle
 
+_Record = TypeVar("_Record", "Report", "Workload", "Finding")
 _COLUMNS = 80  # of a terminal that does not say how wide it is
+_DOTS = "..."
 _PATIENCE = 1.0  # seconds before progress is shown
 
 
@@ -43,27 +49,67 @@ def show_result(
 
 
 def write_report(
-    report: Report, form: str, file: Path | None, color: str, *, verbosity: int, last: str = "", no_exec: bool = False
+    report: Report, form: str, file: Path | None, style: TextStyle, *, last: str = "", no_exec: bool = False
 ) -> None:
     """Write a Report as text, which ends in `last`, or in one of the FORMATS. Raises UsageError."""
     if form == "text":
         from memlint.report.terminal import render_text  # noqa: PLC0415
 
-        style = text_style_of(color, file, verbosity=verbosity)
         write(style.fitted(render_text(_from_here(report), style) + last), file, color=style.color)
     else:
+        from memlint.lint.registry import registry_here  # noqa: PLC0415
+
         write(render(report, form, lambda: registry_here(no_exec).rules), file, color=False)
 
 
-def _from_here(report: Report) -> Report:
-    """The Report with files of the project around the current folder written from there: `../src/model.py`."""
+class ReportOutput:
+    """A Report in one of the FORMATS, or as text: on stdout each part of that is written as soon as it is known."""
+
+    def __init__(self, form: str, file: Path | None, color: str, *, verbosity: int, no_exec: bool = False) -> None:
+        self._form, self._file, self._no_exec = form, file, no_exec
+        self._style = text_style_of(color, file, verbosity=verbosity)
+        self._comes_in_parts = form == "text" and file is None
+        self._written: Counter[str] = Counter()
+
+    def part(self, part: Workload | Finding) -> None:
+        """Write a Workload or a finding, if the form allows it."""
+        if self._comes_in_parts:
+            from memlint.report.terminal import block_of  # noqa: PLC0415
+
+            show_progress("")
+            self._write(block_of(_from_here(part), self._style))
+
+    def rest(self, report: Report, last: str = "") -> None:
+        """Write all of the Report that was not written yet, and at the end of text `last`. Raises UsageError."""
+        from memlint.report.terminal import blocks  # noqa: PLC0415
+
+        if not self._comes_in_parts:
+            write_report(report, self._form, self._file, self._style, last=last, no_exec=self._no_exec)
+            return
+        missing = self._written.copy()
+        for block in blocks(_from_here(report), self._style):
+            if missing[block]:
+                missing[block] -= 1
+            else:
+                self._write(block)
+        write(self._style.fitted(last), None, color=self._style.color)
+
+    def _write(self, block: str) -> None:
+        if block:
+            start = "\n" if self._written else ""
+            write(self._style.fitted(f"{start}{block}\n"), None, color=self._style.color)
+            self._written[block] += 1
+
+
+def _from_here(record: _Record) -> _Record:
+    """The Report, or a part of it, with files of the project around the current folder written from there."""
     from memlint.config import find_settings  # noqa: PLC0415
     from memlint.report.paths import relative_to_parents  # noqa: PLC0415
 
     here, root = Path.cwd(), find_settings(Path())[1]
     if here == root:
-        return report
-    return type(report).model_validate(relative_to_parents(report.model_dump(), here, root))
+        return record
+    return type(record).model_validate(relative_to_parents(record.model_dump(), here, root))
 
 
 def text_style_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:
@@ -94,16 +140,41 @@ def write(text: str, file: Path | None, *, color: bool) -> None:
     write_file(file, text.encode(), "Give another --output-file.")
 
 
-@contextmanager
-def progress(doing: str = "analysing") -> Iterator[Callable[[str, float], None]]:
-    """Show on a terminal which target is being analysed, and wipe it away at the end."""
+class Status:
+    """The line on a terminal that says which target is being analysed, and what is done with it."""
 
-    def show(target: str, seconds: float) -> None:
+    def __init__(self, doing: str, output: ReportOutput | None = None) -> None:
+        """`output` is given the parts of the Report that are known before the end."""
+        self._doing = doing
+        self._output = output
+        self._phase = ""
+        self._target = ""
+        self._begin = time.monotonic()
+
+    def __call__(self, target: str, seconds: float) -> None:
+        """Show it, unless that is a matter of a second."""
+        self._target = target
         if seconds > _PATIENCE:
-            show_progress(f"{doing} {one_line(target)}", f" ({seconds:.0f} s)")
+            phase = f": {self._phase}" if self._phase else ""
+            show_progress(f"{self._doing} {one_line(target)}", f"{phase} ({seconds:.0f} s)")
 
+    def part(self, part: Part) -> None:
+        """Take up a Phase, or hand on what is known of the Report."""
+        from memlint.capture.capture import Capture  # noqa: PLC0415
+        from memlint.commands.parts import Phase  # noqa: PLC0415
+
+        if isinstance(part, Phase):
+            self._phase = part.text
+            self(self._target, time.monotonic() - self._begin)
+        elif self._output is not None and not isinstance(part, Capture):
+            self._output.part(part)
+
+
+@contextmanager
+def progress(doing: str = "analysing", output: ReportOutput | None = None) -> Iterator[Status]:
+    """Show on a terminal which target is being analysed, and wipe it away at the end."""
     try:
-        yield show
+        yield Status(doing, output)
     finally:
         show_progress("")
 
@@ -111,14 +182,36 @@ def progress(doing: str = "analysing") -> Iterator[Callable[[str, float], None]]
 def show_progress(text: str, end: str = "") -> None:
     """Write over what is on the last line of the terminal, if that is one; `text` is cut so that one line holds both.
 
-    What was longer could not be wiped away.
+    What was longer could not be wiped away: the terminal does not wrap it either, in case it was made narrower.
     """
     if sys.stderr.isatty():
-        from memlint.report.text_style import cut  # noqa: PLC0415
+        shown = cut_to_columns(text, end, _columns() - 1)  # the cursor needs a column too
+        click.echo(f"\r\033[K\033[?7l{shown}\033[?7h" if shown else "\r\033[K", err=True, nl=False)
 
-        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
-        shown = cut(text, columns - len(end) - 1) + end  # the cursor needs a column too
-        click.echo(f"\r\033[K{shown}", err=True, nl=False)
+
+def _columns() -> int:
+    """The width of the terminal at stderr. COLUMNS may be that of the shell's terminal as it was: the less counts."""
+    widths = (int(os.environ.get("COLUMNS") or 0), os.get_terminal_size(sys.stderr.fileno()).columns)
+    return min(filter(None, widths), default=_COLUMNS)
+
+
+def cut_to_columns(text: str, end: str, columns: int) -> str:
+    """`text`, cut where it has to be, and `end`, in so many columns; characters of East Asia take two."""
+    if _width(text + end) <= columns:
+        return text + end
+    end = _beginning(end, columns)
+    left = columns - _width(end)
+    return (_beginning(text, left - len(_DOTS)).rstrip() + _DOTS if left > len(_DOTS) else "") + end
+
+
+def _beginning(text: str, columns: int) -> str:
+    """As much of `text` as fits."""
+    ends = accumulate(map(_width, text))
+    return "".join(character for character, end in zip(text, ends, strict=True) if end <= columns)
+
+
+def _width(text: str) -> int:
+    return sum(1 + (east_asian_width(character) in "WF") for character in text)
 
 
 def print_outputs(outputs: Iterable[tuple[str, str, str]]) -> None:

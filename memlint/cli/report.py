@@ -10,8 +10,9 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.writing import write_file
-from memlint.cli.options import FILE, SECONDS, workload_options
-from memlint.cli.printing import print_errors, progress, write_report
+from memlint.cli import completion
+from memlint.cli.options import FILE, SECONDS, format_option, workload_options
+from memlint.cli.printing import print_errors, progress, text_style_of, write_report
 from memlint.report.escaping import one_line
 from memlint.report.exports import EXPORTS, GRAPH, GRAPH_ENDINGS, SUFFIXES, export
 from memlint.report.formats import FORMATS
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCES...")
-@click.option("--format", "form", type=click.Choice((*SUFFIXES, "text", *FORMATS)), default="html", show_default=True)
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCES...", shell_complete=completion.targets)
+@format_option(*sorted((*SUFFIXES, "text", *FORMATS), key=lambda name: name != "html"))
 @click.option("-o", "--output-file", type=FILE, help="Write it there, whatever is there now.")
 @click.option("--force", is_flag=True, help="Without -o: write over a file that is there.")
 @click.option("--workload", metavar="NAME", help="Show only this one.")
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 @click.option("--timeout", **SECONDS, help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 def report(
-    sources: tuple[str, ...], form: str, output_file: Path | None, force: bool, workload: str | None, **options: Any
+    sources: tuple[str, ...],
+    output_format: str,
+    output_file: Path | None,
+    force: bool,
+    workload: str | None,
+    **options: Any,
 ) -> None:
     """Show reports as a page, or hand them to another program.
 
@@ -48,7 +54,7 @@ def report(
     from memlint.commands.report import file_name, gather  # noqa: PLC0415
     from memlint.report.workloads import of_workload  # noqa: PLC0415
 
-    file = output_file
+    file, form = output_file, output_format
     if form in SUFFIXES and file is None:
         file = Path(file_name(sources, SUFFIXES[form]))
         if file.exists() and not force:
@@ -61,7 +67,7 @@ def report(
         gathered = gather(sources, options, extent, sys.stdin.buffer.read, show)
     shown = of_workload(gathered.report, workload) if workload is not None else gathered.report
     if file is None or form not in SUFFIXES:
-        write_report(shown, form, file, "auto", verbosity=0, no_exec=True)
+        write_report(shown, form, file, text_style_of("auto", file, verbosity=0), no_exec=True)
     else:
         _write_picture(shown, form, file)
         click.echo(f"Wrote {file}{_devices(shown) if form == 'memviz' else ''}", err=True)

@@ -1,18 +1,31 @@
 """`memlint rule`, `rules`, `new-rule` and `test`."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
-from memlint.cli.options import FOLDER, NO_LOCAL_RULES, registry_here
+from memlint.cli import completion
+from memlint.cli.options import FOLDER, NO_LOCAL_RULES, format_option
 from memlint.cli.printing import print_error
+
+if TYPE_CHECKING:
+    from memlint.lint.registry import Registry
+
+
+def _registry(no_exec: bool) -> Registry:
+    from memlint.lint.registry import registry_here  # noqa: PLC0415 -- help does without
+
+    return registry_here(no_exec)
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=completion.rules)
 @click.option("--all", "every", is_flag=True, help="List all rules.")
 @NO_LOCAL_RULES
 def rule(code: str | None, every: bool, no_exec: bool) -> None:
@@ -24,11 +37,11 @@ def rule(code: str | None, every: bool, no_exec: bool) -> None:
     elif code is None:
         raise UsageError("which rule?", "Give its code, such as MEM107, or --all.")
     else:
-        click.echo(page(registry_here(no_exec)[code]), nl=False)
+        click.echo(page(_registry(no_exec)[code]), nl=False)
 
 
 @click.command()
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+@format_option("text", "json")
 @NO_LOCAL_RULES
 def rules(output_format: str, no_exec: bool) -> None:
     """List the installed rules, and those of the project."""
@@ -36,7 +49,7 @@ def rules(output_format: str, no_exec: bool) -> None:
 
     from memlint.report.text_style import table  # noqa: PLC0415
 
-    registry = registry_here(no_exec)
+    registry = _registry(no_exec)
     if output_format == "json":
         entries = [
             {
@@ -73,7 +86,7 @@ def new_rule(code: str, name: str, path: Path | None, no_exec: bool) -> None:
     settings, root = find_settings(Path())
     configured = [root / folder for folder in settings.rule_paths if not folder.endswith(".py")]
     folder = path or Path(os.path.relpath(configured[0] if configured else root / "lint_rules"))
-    file = write_rule(code, name, folder, registry_here(no_exec))
+    file = write_rule(code, name, folder, _registry(no_exec))
     click.echo(f"Wrote {file}. Try it with: memlint test {file}")
     if folder.resolve() not in {place.resolve() for place in configured}:
         inside = Path(os.path.relpath(folder, root)).as_posix()

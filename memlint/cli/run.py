@@ -1,15 +1,19 @@
 """`memlint run`."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from memlint.base.errors import UsageError
+from memlint.cli import completion
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
 from memlint.cli.options import (
     CHECK_OPTIONS,
     COLOR,
+    FILE,
     PACKAGES,
     SECONDS,
     compile_option,
@@ -17,16 +21,20 @@ from memlint.cli.options import (
     rank_of,
     torch_option,
 )
-from memlint.cli.printing import print_errors, print_outputs, progress, write_report
+from memlint.cli.printing import ReportOutput, print_errors, print_outputs, progress
 from memlint.report.formats import WITH_ERRORS
+
+if TYPE_CHECKING:
+    from memlint.commands.parts import OnPart, Part
 
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
-_CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
+_CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "quick", "allow_dynamics", "baseline", "statistics")
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
 _OF_FILES = "They are for files: memlint check."
 REFUSED = {
     **dict.fromkeys(("--batch", "--dim", "--mode", "--optimizer"), _OF_SCRIPT),
+    **dict.fromkeys(("--prompt", "--new-tokens", "--num-beams", "--cache"), _OF_SCRIPT),
     "--dtype": f"{_OF_SCRIPT} What bfloat16 or autocast would save, --plan and the rules say.",
     "--strategy": "What the script does with its ranks counts: --ranks N --rank K.",
     **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),
@@ -68,7 +76,7 @@ class _Run(click.Command):
 @click.option("--seq", type=click.IntRange(min=1), metavar="N", help="Words of each text of fake data.")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
-@click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
+@click.option("--gpu", metavar="NAME", shell_complete=completion.gpus, help="GPU to estimate for, such as a100-80gb.")
 @torch_option()
 @context_option()
 @compile_option()
@@ -76,13 +84,14 @@ class _Run(click.Command):
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
 @CHECK_OPTIONS
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option("--capture", "capture_file", type=FILE, help="Write what the run said into this file as well.")
 @click.option("--time-limit", "--timeout", "timeout", **SECONDS, help="For the script.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
 @click.option("--stub", **PACKAGES, help="Packages to do without: a placeholder does nothing.")
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")
-@click.argument("script")
+@click.argument("script", shell_complete=completion.targets)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
     script: str,
@@ -93,6 +102,7 @@ def run(
     add_ignore: bool,
     write_baseline: Path | None,
     exit_zero: bool,
+    capture_file: Path | None,
     color: str,
     quiet: bool,
     verbose: bool,
@@ -124,8 +134,9 @@ def run(
     if fields["rank"] >= (fields["ranks"] or 1):
         raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
     program = Script(**{**fields, **started})
-    with progress("planning" if check_options.plan else "running") as show:
-        checked = command.run(program, options, check_options, show)
+    output = ReportOutput(output_format, output_file, color, verbosity=verbose - (quiet or check_options.quick))
+    with progress("planning" if check_options.plan else "running", None if num_instead else output) as show:
+        checked = command.run(program, options, check_options, show, _saving(show.part, capture_file))
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed
         print_outputs(checked.outputs)
@@ -134,8 +145,26 @@ def run(
     elif write_baseline is not None:
         write_baseline_of(report, write_baseline)
     else:
-        write_report(report, output_format, output_file, color, verbosity=verbose - quiet)
+        output.rest(report)
     if num_instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)
     click.get_current_context().exit(0 if status == 1 and (exit_zero or num_instead) else status)
+
+
+def _saving(on_part: OnPart, file: Path | None) -> OnPart:
+    """Write the Capture among the parts into `file`, and pass all of them on. Raises UsageError for another suffix."""
+    from memlint.capture.capture import Capture  # noqa: PLC0415
+    from memlint.capture.codec import SUFFIX, save  # noqa: PLC0415
+
+    if file is None:
+        return on_part
+    if file.suffix != SUFFIX:
+        raise UsageError(f"{file} is not called as a capture", f"End it in {SUFFIX}.")
+
+    def pass_on(part: Part) -> None:
+        if isinstance(part, Capture):
+            save(part, file)
+        on_part(part)
+
+    return pass_on

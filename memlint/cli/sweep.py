@@ -5,20 +5,32 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import COLOR, FILE, MODES, SECONDS, context_option, step_options, torch_option
+from memlint.cli import completion
+from memlint.cli.options import COLOR, FILE, MODES, SECONDS, context_option, format_option, step_options, torch_option
 from memlint.cli.printing import progress, show_result
 
 _STRATEGY = click.option(
     "--strategy", metavar="NAMES", help="ddp, fsdp, fsdp-no-reshard, hsdp:2x4, tp:8+fsdp by comma; else ddp and fsdp."
 )
+_GPUS = click.option(
+    "--gpu",
+    metavar="NAMES",
+    shell_complete=completion.gpus,
+    help="One or several by comma; by default the workload's.",
+)
 _RANKS = click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64, or 1:512 for 1, 2, 4, ...")
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...", shell_complete=completion.targets)
 @click.option("--batch", default="1:512", show_default=True, metavar="SIZES", help="1,8,32, or 1:512 for 1, 2, 4, ...")
-@click.option("--dtype", metavar="NAMES", help="One or several by comma, or all; by default the workload's.")
-@click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.option(
+    "--dtype",
+    metavar="NAMES",
+    shell_complete=completion.dtypes,
+    help="One or several by comma, or all; by default the workload's.",
+)
+@_GPUS
 @torch_option()
 @context_option()
 @click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
@@ -27,7 +39,7 @@ _RANKS = click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64
 @_RANKS
 @click.option("--mode", type=click.Choice(MODES), help="What a step is.")
 @click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
-@click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
+@format_option("text", "json", "csv", "markdown")
 @click.option("-o", "--output-file", type=FILE, help="Write the table there.")
 @click.option(
     "--executor", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where it is done."
@@ -71,14 +83,14 @@ def sweep(
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
-@click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...", shell_complete=completion.targets)
+@_GPUS
 @torch_option()
 @context_option()
 @_STRATEGY
 @_RANKS
 @step_options()
-@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@format_option("text", "json", "markdown")
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
 @click.option("--timeout", **SECONDS, help="For one analysis.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")

@@ -6,12 +6,22 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import COLOR, EXISTING_FOLDER, FILE, FOLDER, SECONDS, context_option, step_options
+from memlint.cli import completion
+from memlint.cli.options import (
+    COLOR,
+    EXISTING_FOLDER,
+    FILE,
+    FOLDER,
+    SECONDS,
+    context_option,
+    format_option,
+    step_options,
+)
 from memlint.cli.printing import print_error, progress, show_progress, text_style_of, write
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[TARGETS]...")
+@click.argument("targets", nargs=-1, metavar="[TARGETS]...", shell_complete=completion.targets)
 @click.option("--suite", type=FILE, help="TOML file of workloads to measure.")
 @click.option("--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True)
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Steps, after one of warm-up.")
@@ -32,7 +42,7 @@ from memlint.cli.printing import print_error, progress, show_progress, text_styl
 @click.option("--only", metavar="TEXT", multiple=True, help="Only workloads whose names have TEXT in them.")
 @click.option("--timeout", **SECONDS, help="For one workload.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one workload may take.")
-@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@format_option("text", "json", "markdown")
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
 @COLOR
 def validate(

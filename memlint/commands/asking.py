@@ -58,6 +58,11 @@ def with_scripts_asked(
     return answered
 
 
+def has_known_scripts(request: Request, *, cache: bool) -> bool:
+    """Return True if it is kept that scripts lead to the file."""
+    return cache and _may_ask(request) and bool(_search(request, cache=cache).kept)
+
+
 def _may_ask(request: Request) -> bool:
     is_python = request.path is not None and request.path.endswith(".py")
     is_plain = request.named and request.script is None and not request.call and "." not in request.qualname
@@ -65,7 +70,11 @@ def _may_ask(request: Request) -> bool:
 
 
 def _scripts(request: Request, *, cache: bool) -> tuple[LeadingScript, ...]:
-    return LeadingScripts(Path(request.path or ""), Path(request.root), keep=cache).commands
+    return _search(request, cache=cache).commands
+
+
+def _search(request: Request, *, cache: bool) -> LeadingScripts:
+    return LeadingScripts(Path(request.path or ""), Path(request.root), keep=cache)
 
 
 def _told(

@@ -19,7 +19,7 @@ from memlint.source.text import Source
 from memlint.targets.declare import FUNCTION
 from memlint.targets.script import Script
 from memlint.targets.script_tables import scripts_from_tables
-from memlint.targets.target import SEPARATOR, parse_target
+from memlint.targets.target import SEPARATOR, is_known_model, parse_target
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.protocol import Request
 
@@ -71,7 +71,8 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
     place = Path(os.path.expanduser(argument.partition(SEPARATOR)[0]))  # noqa: PTH111 -- a file may be called ~x.py
     require_possible(place)
     whole_directory = place.is_dir() and SEPARATOR not in argument and not (place / "config.json").is_file()
-    if not place.exists() and place.suffix in {".py", ".json", ""} and SEPARATOR not in argument:
+    is_missing = not place.exists() and SEPARATOR not in argument and not is_known_model(argument)
+    if is_missing and place.suffix in {".py", ".json", ""}:
         raise TargetError(f"{place} does not exist", "Give a file, a directory, file.py::Name or a config.json.")
     start = place if place.is_dir() else place.parent
     settings, root = find_settings(start if start.is_dir() else Path())
@@ -103,7 +104,7 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
 
 _OF_TRACE = (
     *("batch", "dimensions", "dtype", "mode", "optimizer", "torch", "context", "compile"),
-    *("strategy", "world_size", "rank"),
+    *("strategy", "world_size", "rank", "prompt", "new_tokens", "num_beams", "kv_cache"),
 )
 """Settings that decide what a program does, and not how it is looked at."""
 
@@ -113,7 +114,7 @@ def of_capture(argument: str, file: Path, settings: Settings, root: Path, option
     fixed = _OF_TRACE if is_recording(file.name) else (*_OF_TRACE, "gpu")
     changed = next((name for name in fixed if options.get(name) not in (None, (), {})), None)
     if changed is not None:
-        option = {"dimensions": "dim", "world_size": "ranks"}.get(changed, changed)
+        option = {"dimensions": "dim", "world_size": "ranks", "new_tokens": "new-tokens"}.get(changed, changed)
         raise UsageError(f"--{option} cannot change what {argument} has captured", "Give it to memlint capture.")
     request = Request(target=argument, path=str(file.resolve()), root=str(root), settings=settings)
     return Targets(settings, root, (), (request,))

@@ -11,9 +11,12 @@ from memlint.accelerator.private import FakeTensor, compiled
 from memlint.accelerator.private.compilation import (
     CONVOLUTION_FORMAT,
     NORMALIZE,
+    RUN_NODE,
+    compile_metrics,
     device_of_fake,
     is_functional,
     normalize_device,
+    run_node,
 )
 from memlint.base.patching import Patch
 from memlint.cuda import autocast
@@ -22,6 +25,7 @@ from memlint.cuda.kernels import composites
 from memlint.cuda.simulated import Simulated
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 _is_host = sparse.is_host
 
 
@@ -43,6 +47,13 @@ def _convolution_format(x: torch.Tensor, weight: torch.Tensor, _backend: Any) ->
     formats = [composites.suggested_format(each) for each in (x, weight) if each.dtype is not torch.float64]
     plain = torch.contiguous_format
     return plain if len(formats) < len((x, weight)) else next((each for each in formats if each is not plain), plain)
+
+
+def _run_node(tracer: Any, node: Any, args: Any, kwargs: Any, *rest: Any) -> Any:
+    """Stand in for `run_node`: C++ copies data of the host to the virtual device, and not to CUDA."""
+    if node.target in _FROM_DATA and placement.is_gpu(kwargs.get("device")):
+        kwargs = {**kwargs, "device": DEVICE}
+    return run_node(tracer, node, args, kwargs, *rest)
 
 
 def patches(running: Simulated) -> list[Patch]:
@@ -74,6 +85,7 @@ def patches(running: Simulated) -> list[Patch]:
 
     return [
         (torch.Tensor, "__repr__", text),
+        (compile_metrics, RUN_NODE, _run_node),
         (compiled, CONVOLUTION_FORMAT, _convolution_format),
         (FakeTensor, NORMALIZE, staticmethod(normalized)),
         (FakeTensor, "device", property(device_shown_of_fake)),

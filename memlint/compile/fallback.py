@@ -11,10 +11,18 @@ from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption, Frame
 
 _TEXT = "torch.compile could not be simulated, and what it would compile runs eagerly: {}"
+_BREAK = "torch.compile breaks the graph here, and every tensor that is needed after it exists: {}"
+_EXPLAINS = "Explanation: "
 _PLACE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 """A line of the program as TorchDynamo writes it into its messages."""
 _MOST = 200
 """Letters of a reason."""
+
+
+def not_compiled_text(reason: str) -> str:
+    """Say that the step runs eagerly, for this reason."""
+    reason = reason if len(reason) <= _MOST else f"{reason[: _MOST - 3]}..."
+    return _TEXT.format(reason.replace(NAME, "cuda"))
 
 
 def not_compiled(error: BaseException) -> Assumption:
@@ -24,11 +32,23 @@ def not_compiled(error: BaseException) -> Assumption:
     cause = own[0]
     while isinstance(inner := getattr(cause, "inner_exception", None), BaseException):
         cause = inner
-    first = next(iter(text_of(cause).strip().splitlines()), "")
+    first = _reason(cause)
     reason = f"{type(cause).__name__}: {first}" if first else type(cause).__name__
-    reason = reason if len(reason) <= _MOST else f"{reason[: _MOST - 3]}..."
     places = [place for link in links for place in _places(link)]
-    return Assumption(_TEXT.format(reason.replace(NAME, "cuda")), places[-1] if places else None)
+    return Assumption(not_compiled_text(reason), places[-1] if places else None)
+
+
+def graph_break(error: BaseException, stack: traceback.StackSummary) -> Assumption:
+    """Return the assumption that compiled code ends in the user's last line of `stack`, and begins anew after it."""
+    frames = [Frame(each.filename, each.lineno or 0, each.name) for each in stack if is_users(each.filename)]
+    return Assumption(_BREAK.format(_reason(error)), frames[-1] if frames else None)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of an exception, and the explanation that TorchDynamo adds."""
+    lines = text_of(error).strip().splitlines() or [""]
+    explanations = [line.strip().removeprefix(_EXPLAINS) for line in lines if line.strip().startswith(_EXPLAINS)]
+    return ": ".join([lines[0], *explanations[:1]])
 
 
 def _places(error: BaseException) -> Iterator[Frame]:

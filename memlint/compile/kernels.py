@@ -104,12 +104,19 @@ def _alignments(divisible_by_16: Any = None, *_: Any) -> dict[tuple[Any, ...], l
     return {(each,): [["tt.divisibility", 16]] for each in divisible_by_16 or ()}
 
 
-def _load(cls: Any, *args: Any, **options: Any) -> Any:
-    """Stand in for `PyCodeCache.load_by_key_path`: generated modules find something of Triton's name."""
+def _load(cls: Any, key: str, path: str, *args: Any, **options: Any) -> Any:
+    """Stand in for `PyCodeCache.load_by_key_path`: generated modules find something of Triton's name.
+
+    Of a kernel made of a template, such as flex attention, only the place of the file is needed, to time it.
+    """
+    if options.get("set_sys_modules") is False:
+        template: Any = ModuleType(key)
+        template.__file__, template.key = path, key
+        return template
     shown = {name: sys.modules[name] for name in _TRITON if name in sys.modules}
     sys.modules.update({name: _NoTriton(name) for name in _TRITON})
     try:
-        return load_module(cls, *args, **options)
+        return load_module(cls, key, path, *args, **options)
     finally:
         for name in _TRITON:
             sys.modules.pop(name, None)

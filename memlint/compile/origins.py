@@ -16,6 +16,8 @@ from memlint.memory.records import Frame
 _PLACE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _NAME = re.compile(r"^\s*(\w+) = |\bout=(\w+)")
 _KERNEL = re.compile(r"^\s*(\w+)(?:\.run)?\(")
+_PARTITION = "self.partitions["
+"""Beginning of the call of what one CUDA graph holds."""
 _MODULE = re.compile(r"(?<=\.)\w+|(?<=\[)\w+(?=\])|(?<=\[')\w+(?='\])")
 _STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
@@ -58,6 +60,8 @@ def origin_at(path: str, line: int) -> Origin | None:
         return None
     lines = _lines(path)
     text = lines[line - 1] if line <= len(lines) else ""
+    if _PARTITION in text:
+        return _NOWHERE
     if found := _NAME.search(text):
         return known.get(found[1] or found[2], _NOWHERE)
     name, *arguments = re.findall(r"\w+", text) or [""]

@@ -1,6 +1,7 @@
 """`torch.compile` in a program: compiled where its simulation compiles, and eager anywhere else."""
 
 import functools
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -50,10 +51,18 @@ def _begin(running: Simulated) -> Any:
         lazy_imports.make_room()
         from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
     facade = Facade(running, kept_while_compiling(running))
-    running.compilation = running.exits.enter_context(compiling(running, facade))
+    running.compilation = running.exits.enter_context(compiling(running, facade, Patience.seconds))
     return running.compilation
 
 
-def install() -> None:
-    """Let `torch.compile` compile in this process where a program's simulation compiles."""
+class Patience:
+    """The time that compilations may take in this process."""
+
+    seconds = math.inf
+    """All of one simulation together; what takes longer runs eagerly."""
+
+
+def install(seconds: float = math.inf) -> None:
+    """Let `torch.compile` compile in this process where a program's simulation compiles, for so many seconds in all."""
     torch.compile = compile_where_simulated
+    Patience.seconds = seconds

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
@@ -9,15 +10,19 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator import state
 from memlint.accelerator.lazy_imports import compile_really
 from memlint.accelerator.private.compilation import (
     COMPILE_FRAME,
     COMPILE_GRAPH,
     COMPILE_INNER,
+    LOG_BREAK,
+    LOWER_NODE,
     CudaInterface,
     Failures,
     HookTypes,
+    Lowering,
+    Refusals,
+    Translator,
     compilation,
     convert_frame,
     dynamo_config,
@@ -29,29 +34,30 @@ from memlint.accelerator.private.compilation import (
     interface_of,
     interfaces,
     is_left_out,
+    log_break,
+    lower_node,
     reset,
     skip_package,
     worker_properties,
 )
 from memlint.base.patching import Patch, patched
-from memlint.compile import fakes, graphs, kernels, origins
+from memlint.compile import autotuning, fakes, graphs, kernels, origins, pools
 from memlint.compile.facade import Facade
-from memlint.compile.fallback import not_compiled
+from memlint.compile.fallback import graph_break, not_compiled
+from memlint.compile.padding import Padding
 from memlint.cuda.facade import placement
-from memlint.cuda.simulated import Simulated
+from memlint.cuda.simulated import Simulated, simulated
 
 _SETTINGS: dict[str, Any] = {
     "fx_graph_cache": False,
     "max_autotune_gemm_backends": "ATEN",
     "max_autotune_conv_backends": "ATEN",
-    "triton.cudagraphs": False,
     "size_asserts": False,
     "alignment_asserts": False,
     "compile_threads": 1,
 }
 """Settings of Inductor: nothing is timed, checked at run time, or kept for a program with a GPU to find."""
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
-_WITHOUT_GRAPHS = "CUDA graphs are left out of compiled code: their pools and copies of inputs are not counted"
 _make_tensor = torch.tensor
 
 skip_package("memlint")
@@ -60,7 +66,11 @@ skip_package("memlint")
 class Compilation:
     """All compilations of one simulation."""
 
-    def __init__(self, running: Simulated, facade: Facade) -> None:
+    def __init__(self, running: Simulated, facade: Facade, patience: float) -> None:
+        """`patience` are the seconds that all may take."""
+        self._patience = patience
+        self._seconds = 0.0
+        self._began: float | None = None
         self._shown = "cuda" if running.cuda else "cpu"
         self._facade = facade
         self._in_parts = running.compiles_in_parts
@@ -72,11 +82,18 @@ class Compilation:
 
         Of a module of PyTorch's own, such as Sequential, Dynamo would leave the forward out.
         """
+        eager = function
         with self._facade.away():
             if module is not None and is_left_out(module.forward):
                 function = in_frame_of_its_own(function)
-            made: Callable[..., Any] = compile_really(function, **options)
-        return made
+            try:
+                made: Callable[..., Any] = compile_really(function, **options)
+            except Exception as error:
+                if not self._in_parts:
+                    raise
+                simulated().uncompiled.setdefault(not_compiled(error))
+                return eager
+        return _or_eager(made, eager) if self._in_parts else made
 
     def patches(self) -> list[Patch]:
         """Patches of entry points: owner, name, replacement."""
@@ -85,39 +102,69 @@ class Compilation:
             getattr(compilation, COMPILE_GRAPH),
             getattr(compilation, COMPILE_INNER),
         )
-        facade, shown, in_parts = self._facade, self._shown, self._in_parts
+        away, shown, in_parts = self._compiling, self._shown, self._in_parts
 
         def compile_frame(*args: Any, **kwargs: Any) -> Any:
             args = tuple(self._without_guards(value) for value in args)
             kwargs = {name: self._without_guards(value) for name, value in kwargs.items()}
-            with facade.away():
+            with away():
                 try:
                     return frame(*args, **kwargs)
                 except Failures as error:
                     if in_parts:
-                        state.assume_once(not_compiled(error).text)
+                        simulated().uncompiled.setdefault(not_compiled(error))
                     raise
 
         def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
-            with facade.away():  # a backward is compiled when it first runs, outside of Dynamo
+            with away():  # a backward is compiled when it first runs, outside of Dynamo
                 graphs.name_shown_device(module, shown)
+                if shown == "cuda":
+                    autotuning.take_examples(module)
                 return inner(module, inputs, **kwargs)
 
         def compile_graph(module: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             graphs.name_virtual_device(module, shown)
             kwargs.setdefault("inner_compile", compile_inner)
-            settings = kwargs.get("config_patches") or {}
-            if settings.get("triton.cudagraphs"):
-                state.assume_once(_WITHOUT_GRAPHS)
-                kwargs["config_patches"] = {**settings, "triton.cudagraphs": False}
             with patched([(torch, "tensor", _tensor)]):
                 return graph(module, inputs, *args, **kwargs)
 
+        def lower(lowering: Any, node: Any) -> Any:
+            self._check_time()
+            return lower_node(lowering, node)
+
+        def note_break(translator: Any, options: Any, reason: str = "", exc: Any = None, **others: Any) -> None:
+            if exc is not None and not exc.logged and (stack := getattr(exc, "real_stack", None)):
+                simulated().uncompiled.setdefault(graph_break(exc, stack))
+            log_break(translator, options, reason, exc, **others)
+
         return [
+            (Translator, LOG_BREAK, note_break),
             (convert_frame, COMPILE_FRAME, compile_frame),
             (compilation, COMPILE_GRAPH, compile_graph),
             (compilation, COMPILE_INNER, compile_inner),
+            (Lowering, LOWER_NODE, lower),
         ]
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Put the facade away, and count the time."""
+        if self._began is not None:
+            yield
+            return
+        self._began = time.monotonic()
+        try:
+            with self._facade.away():
+                self._check_time()
+                yield
+        finally:
+            self._seconds += time.monotonic() - self._began
+            self._began = None
+
+    def _check_time(self) -> None:
+        """Raise TimeoutError if compiling has taken longer than it may."""
+        assert self._began is not None
+        if self._seconds + time.monotonic() - self._began > self._patience:
+            raise TimeoutError(f"compiling takes more than {self._patience:.0f} s; allow more with --timeout SECONDS")
 
     def _without_guards(self, hooks: Any) -> Any:
         """Leave out guards that ask for a function in whose place the running program finds another."""
@@ -136,6 +183,23 @@ class Compilation:
         return dataclasses.replace(hooks, guard_filter_fn=keep)
 
 
+def _or_eager(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls `eager` from then on that `compiled`, which may leave no part of it to Python, is refused."""
+    is_refused = False
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_refused
+        if not is_refused:
+            try:
+                return compiled(*args, **kwargs)
+            except Refusals as error:
+                is_refused = True
+                simulated().uncompiled.setdefault(not_compiled(error))
+        return eager(*args, **kwargs)
+
+    return run
+
+
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
     """Stand in for `torch.tensor` where Inductor makes examples for its patterns: C++ would copy to CUDA."""
     if placement.is_gpu(device):
@@ -144,17 +208,22 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any)
 
 
 @contextmanager
-def compiling(running: Simulated, facade: Facade) -> Iterator[Compilation]:
-    """Let `torch.compile` compile for the simulated device inside the block, and forget it all at its end."""
+def compiling(running: Simulated, facade: Facade, patience: float) -> Iterator[Compilation]:
+    """Let `torch.compile` compile for the simulated device inside the block, and forget it all at its end.
+
+    What would take more than `patience`, in seconds, fails.
+    """
     _forget()
-    made = Compilation(running, facade)
+    made = Compilation(running, facade, patience)
     with ExitStack() as exits:
         exits.callback(_forget)
         folder = exits.enter_context(TemporaryDirectory(prefix="memlint-compiled-"))
         exits.enter_context(_environment("TORCHINDUCTOR_CACHE_DIR", folder))
+        patches = [*fakes.patches(running), *kernels.patches(running), *made.patches()]
         if running.cuda:
             exits.enter_context(_interface())
-        exits.enter_context(patched([*fakes.patches(running), *kernels.patches(running), *made.patches()]))
+            patches += [*pools.patches(), *Padding().patches()]
+        exits.enter_context(patched(patches))
         exits.enter_context(inductor_config.patch(_SETTINGS))
         exits.enter_context(functorch_config.patch(_SETTINGS_OF_AUTOGRAD))
         if running.compiles_in_parts:

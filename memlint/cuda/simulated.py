@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memlint.accelerator import state
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
+from memlint.memory.records import Assumption
 
 if TYPE_CHECKING:
     from memlint.cuda.workspaces import Workspaces
@@ -61,6 +62,8 @@ class Simulated(state.State):
     """True if of these whatever cannot be simulated runs eagerly, frame by frame, in place of an error."""
     compilation: Any = None
     """Those that were asked for, as `compile.simulation.Compilation`; None as long as there is none."""
+    uncompiled: dict[Assumption, None] = field(default_factory=dict)
+    """Places that compiled code leaves to Python, and why."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """Number of streams of each priority that the program made, by the priority's distance from 0."""
 

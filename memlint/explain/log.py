@@ -21,14 +21,14 @@ _LIBRARY = re.compile(
 )
 """Files that are not the user's: installed packages, the standard library, starters of commands, and code from text."""
 _PROMPT = (
-    r"(?:[^\n`]{0,80}?[$#%>\u276f]\s+|\s*[+!>$]+\s*"
+    r"(?:[^\n`]{0,80}?[$#%>\u276f]\s*|\s*[+!>$]+\s*"
     r"|\s*(?:Command|Running|Executing|cmd)\s*[:=]\s*|[^\n]*: line \d+:\s+\d+ Killed\s+|\s*)"
 )
 _START = (
     r"(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?"
     r"(?:python[\d.]*|torchrun|accelerate(?:-launch)?|deepspeed|uv run|poetry run|srun|nohup)\s+"
 )
-_COMMAND = re.compile(rf"^{_PROMPT}(?P<command>{_START}[^\n`]*)", re.MULTILINE)
+_COMMAND = re.compile(rf"^`?{_PROMPT}(?P<command>{_START}[^\n`]*)", re.MULTILINE)
 _QUOTED = re.compile(rf"`(?P<command>{_START}[^\n`]*)`")
 _FAILED_SCRIPT = re.compile(r"^=+\n(?P<path>\S+\.py) FAILED$", re.MULTILINE)
 """The script in the report of torchrun about its processes."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Final
 
 from memlint.explain.wordings import BACKEND, DEVICE, FORMS, KEYS, PROCESS, Failure, Form, Wording
@@ -13,6 +14,7 @@ _LENGTH = 1500
 """Characters behind the start of a message in which its numbers stand: the longest wording, with a dozen processes."""
 _MARGIN = 400
 """Characters around a word of a message in which its pattern matches: the longest pattern takes fewer."""
+MOST_MESSAGES = 2000
 _RANK = re.compile(r"(?:\[(?:rank|default)(\d+)\]|\brank[ :=]+(\d+))", re.IGNORECASE)
 _MARKS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\*\*")
 """Colours of terminals, and the bold type of Markdown."""
@@ -112,7 +114,10 @@ def amount(text: str) -> Amount:
 
 
 def messages_in(log: str) -> tuple[Message, ...]:
-    """Return the messages in `log` in their order, each once per rank however often it is printed."""
+    """Return the messages in `log` in their order, each once per rank however often it is printed.
+
+    Of a log with more than MOST_MESSAGES the first are read: one of them is the cause.
+    """
     text = _MARKS.sub("", log)
     starts: dict[int, tuple[int, Form]] = {}
     end = -1
@@ -131,11 +136,14 @@ def messages_in(log: str) -> tuple[Message, ...]:
             starts[start] = (stop, form)
             end = stop
     messages: dict[object, Message] = {}
-    order = sorted(starts)
+    order = sorted(starts)[:MOST_MESSAGES]
+    line, before = 1, 0
     for start, after in zip(order, (*order[1:], len(text)), strict=False):
         form = starts[start][1]
-        message = _message(form, text, start, min(after, start + _LENGTH))
-        messages.setdefault((form.wording, form.failure, message.numbers, message.rank), message)
+        line, before = line + text.count("\n", before, start), start
+        message = _message(form, text, start, min(after, start + _LENGTH), line)
+        key = (form.wording, form.failure, message.numbers, message.is_boundless, message.rank)
+        messages.setdefault(key, message)
     return tuple(_without_echoes(messages.values()))
 
 
@@ -153,14 +161,12 @@ def _windows(text: str) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _message(form: Form, text: str, start: int, end: int) -> Message:
+def _message(form: Form, text: str, start: int, end: int, number: int) -> Message:
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line = text[line_start : line_end if line_end >= 0 else len(text)]
     part = text[start:end]
-    numbers = Numbers(**{name: found for name, pattern in form.numbers if (found := _amount_at(pattern, part))})
-    listed = tuple(Process(int(each[1]), amount(each[2])) for each in PROCESS.finditer(_one_line(part)))
-    numbers, processes = _completed(numbers, listed)
+    numbers, processes = _amounts(form, part)
     device = _first(DEVICE.search(_one_line(part)))
     rank = _first(_RANK.search(text[line_start:start])) or _first(
         _RANK.search(line) if form.wording == "killed" else None
@@ -172,7 +178,7 @@ def _message(form: Form, text: str, start: int, end: int) -> Message:
         form.failure,
         form.is_sure,
         line.strip(),
-        text.count("\n", 0, start) + 1,
+        number,
         start,
         numbers,
         name,
@@ -182,6 +188,14 @@ def _message(form: Form, text: str, start: int, end: int) -> Message:
         is_boundless="allocate more than" in part[:200],
         offers_expandable="expandable_segments" in part,
     )
+
+
+@lru_cache(maxsize=256)
+def _amounts(form: Form, part: str) -> tuple[Numbers, tuple[Process, ...]]:
+    """Return the amounts of a message, and the other processes that it lists; some logs repeat one a thousand times."""
+    numbers = Numbers(**{name: found for name, pattern in form.numbers if (found := _amount_at(pattern, part))})
+    listed = tuple(Process(int(each[1]), amount(each[2])) for each in PROCESS.finditer(_one_line(part)))
+    return _completed(numbers, listed)
 
 
 def _amount_at(pattern: re.Pattern[str], part: str) -> Amount | None:
@@ -223,8 +237,6 @@ def _completed(numbers: Numbers, listed: tuple[Process, ...]) -> tuple[Numbers, 
 
 def _without_echoes(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield the messages, without those that only name a failure of which another one of that rank has the numbers."""
-    every = list(messages)
-    with_numbers = {(each.wording, each.rank) for each in every if each.numbers != Numbers()}
-    for each in every:
-        if each.numbers != Numbers() or each.is_boundless or (each.wording, each.rank) not in with_numbers:
-            yield each
+    every = [(each.numbers != Numbers() or each.is_boundless, each) for each in messages]
+    told = {(each.wording, each.rank) for tells, each in every if tells}
+    yield from (each for tells, each in every if tells or (each.wording, each.rank) not in told)

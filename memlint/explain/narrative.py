@@ -23,6 +23,7 @@ _UNSURE = {
     "loader": "Anyone who may end the process can have done so: `dmesg` says if it was the kernel.",
     "killed": "Anyone who may end the process can have done so: `dmesg | grep -i killed` says if it was the kernel.",
 }
+_MAPPED = "Too many tensors in shared memory at once say the same: vm.max_map_count limits them."
 _MONITORS = {"CUDA": "nvidia-smi", "HIP": "rocm-smi --showpids", "XPU": "xpu-smi ps"}
 """The commands that list the processes on a GPU."""
 _RECORD = (
@@ -31,8 +32,8 @@ _RECORD = (
 )
 
 
-def lines_of(failure: Failure) -> Iterator[str]:
-    """Yield the lines of the explanation, for a terminal or a file."""
+def lines_of(failure: Failure, snapshot: str = "") -> Iterator[str]:
+    """Yield the lines of the explanation, for a terminal or a file; `snapshot` is a recording of the failure."""
     cause = failure.cause
     yield cause.text if len(cause.text) <= 300 else f"{cause.text[:297]}..."
     yield f"  {_origin(failure)}"
@@ -46,7 +47,7 @@ def lines_of(failure: Failure) -> Iterator[str]:
     yield from (f"  {each}" for each in _remarks(failure))
     yield ""
     yield "Next:"
-    for title, commands in _advice(failure):
+    for title, commands in _advice(failure, snapshot):
         yield f"  {title}"
         yield from (f"    {command}" for command in commands)
 
@@ -59,6 +60,8 @@ def sentence_of(failure: Failure) -> str:
 def _alive(cause: Message, _failure: Failure) -> str:
     numbers = cause.numbers
     asked = f", and {_text(numbers.requested)} more was asked for" if numbers.requested else ""
+    if numbers.allocated is None and numbers.in_use is not None:
+        return f"too much was alive: this process held {_text(numbers.in_use)} of {_text(numbers.capacity)}{asked}."
     return f"too much was alive: {_text(numbers.allocated)} of {_text(numbers.capacity)} was in tensors{asked}."
 
 
@@ -82,7 +85,8 @@ def _one_allocation(cause: Message, _failure: Failure) -> str:
 
 
 def _other_processes(cause: Message, failure: Failure) -> str:
-    holders = "other processes hold" if cause.processes else "something beside this process's PyTorch holds about"
+    is_known = cause.processes or cause.numbers.in_use is not None
+    holders = "other processes hold" if is_known else "something beside this process's PyTorch holds about"
     return f"{holders} {_text(failure.others)} of the GPU's {_text(cause.numbers.capacity)}."
 
 
@@ -104,8 +108,9 @@ def _kernel_shared_memory(cause: Message, _failure: Failure) -> str:
     )
 
 
-def _shared_memory(_cause: Message, _failure: Failure) -> str:
-    return "/dev/shm was full, through which DataLoader workers hand their batches over. The GPU is not short."
+def _shared_memory(cause: Message, _failure: Failure) -> str:
+    full = f"/dev/shm was {_probably(cause)}full"
+    return f"{full}, through which DataLoader workers hand their batches over. The GPU is not short."
 
 
 def _limit(cause: Message, _failure: Failure) -> str:
@@ -141,16 +146,16 @@ def _host(cause: Message, _failure: Failure) -> str:
 
 
 _SENTENCES: Mapping[Verdict, Callable[[Message, Failure], str]] = {
-    "alive": _alive,
+    "too much alive": _alive,
     "fragmentation": _fragmentation,
-    "one_allocation": _one_allocation,
-    "other_processes": _other_processes,
-    "limit": _limit,
+    "spike": _one_allocation,
+    "another process": _other_processes,
+    "a limit": _limit,
     "refused": _refused,
     "full": _full,
-    "kernel_shared_memory": _kernel_shared_memory,
-    "shared_memory": _shared_memory,
-    "host_memory": _host,
+    "kernel shared memory": _kernel_shared_memory,
+    "shared memory": _shared_memory,
+    "host memory": _host,
 }
 
 
@@ -181,7 +186,9 @@ def _rows(failure: Failure) -> Iterator[tuple[str, str]]:
     yield from _row("alive in PyTorch", numbers.allocated)
     yield from _row("  of it in pools of CUDA graphs", numbers.private_pools)
     yield from _row("reserved, not in use", numbers.unallocated)
-    if numbers.in_use and numbers.reserved:
+    if numbers.in_use and numbers.reserved is None:
+        yield from _row("this process", numbers.in_use)
+    elif numbers.in_use and numbers.reserved:
         yield from _row("CUDA context and libraries", numbers.in_use - numbers.reserved)
     yield from _row("other allocations of this process", numbers.elsewhere)
     if failure.cause.processes:
@@ -198,9 +205,9 @@ def _row(name: str, amount: Amount | None) -> Iterator[tuple[str, str]]:
 def _remarks(failure: Failure) -> Iterator[str]:
     """Yield what else the numbers tell: fragmentation, memory of the host, and how sure the wording is."""
     cause, numbers = failure.cause, failure.cause.numbers
-    if not cause.is_sure and cause.wording in _UNSURE:
-        yield _UNSURE[cause.wording]
-    if numbers.requested and numbers.free and numbers.unallocated and failure.verdict not in ("limit", "refused"):
+    if not cause.is_sure:
+        yield _MAPPED if cause.failure == "shared" else _UNSURE[cause.wording]
+    if numbers.requested and numbers.free and numbers.unallocated and failure.verdict not in ("a limit", "refused"):
         room = _text(numbers.free + numbers.unallocated)
         if failure.fragmentation == "cannot":
             yield f"Fragmentation cannot be the cause: free and unused memory together is {room}."
@@ -208,11 +215,11 @@ def _remarks(failure: Failure) -> Iterator[str]:
             yield f"Fragmentation is the last straw at most: free and unused memory together is {room}."
     if numbers.allocated and numbers.capacity and numbers.allocated.low > numbers.capacity.high:
         yield "More is alive than the GPU has: the driver (of Windows, or WSL) moved memory to the host."
-    if failure.verdict == "other_processes" and not cause.processes:
+    if failure.verdict == "another process" and not cause.processes and numbers.in_use is None:
         yield "That is what the sum lacks: other processes, or libraries of this one that allocate for themselves."
 
 
-def _advice(failure: Failure) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _advice(failure: Failure, snapshot: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield headings, and the lines to type below each."""
     cause, monitor = failure.cause, _MONITORS.get(failure.cause.backend, "nvidia-smi")
     if cause.wording == "cache_blocks":
@@ -222,19 +229,19 @@ def _advice(failure: Failure) -> Iterator[tuple[str, tuple[str, ...]]]:
         )
         return
     match failure.verdict:
-        case "kernel_shared_memory":
+        case "kernel shared memory":
             yield (
                 "Choose smaller blocks or fewer stages (num_stages) for that kernel; no smaller batch helps.",
                 (),
             )
             return
-        case "shared_memory":
+        case "shared memory":
             yield "Give the container more, or start fewer workers (num_workers):", ("docker run --shm-size=8g ...",)
             return
-        case "host_memory":
+        case "host memory":
             yield "Rules about data loading and the host's memory, from the source alone:", (_source_rules(failure),)
             return
-        case "other_processes":
+        case "another process":
             yield "See who it is, end them, or take another GPU:", (monitor, *_visible_devices(failure))
         case "refused":
             yield (
@@ -242,10 +249,12 @@ def _advice(failure: Failure) -> Iterator[tuple[str, tuple[str, ...]]]:
                 (monitor,),
             )
     yield from _setting(failure)
-    if failure.verdict not in ("other_processes", "refused"):
+    if failure.verdict not in ("another process", "refused"):
         heading = "The same step without a GPU: which lines hold its memory, and what would lower it:"
         yield heading, (failure.command, _with_plan(failure)) if cause.numbers.capacity else (failure.command,)
-        if cause.backend in ("CUDA", "HIP") and not cause.is_boundless:
+        if snapshot:
+            yield "What held the memory, and what other settings would have done:", (f"memlint explain {snapshot}",)
+        elif cause.backend in ("CUDA", "HIP") and not cause.is_boundless:
             yield "A recording of the next failure:", _RECORD
 
 

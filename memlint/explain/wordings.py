@@ -119,6 +119,7 @@ FORMS = (
         r"Unexpected bus error encountered in worker|DataLoader worker \(pid[^)]*\)+ is killed by signal: Bus error"
         r"|unable to (?:allocate shared memory|write to file </torch_|open shared memory)",
     ),
+    _form("loader", "shared", r"unable to mmap \d+ bytes from file", is_sure=False),
     _form("loader", "host", r"DataLoader worker \(pid[^)]*\)+ is killed by signal: Killed", is_sure=False),
     _form(
         "host_allocator",
@@ -142,6 +143,7 @@ FORMS = (
         r"|: line \d+:\s+\d+ Killed\b|died with <Signals\.SIGKILL",
         is_sure=False,
     ),
+    _form("allocator", "device", r"(?<!except )(?<!\.)\b(?:torch\.)?(?:cuda\.)?OutOfMemoryError: "),
     _form("cache_blocks", "device", r"No available memory for the cache blocks"),
 )
 """Every wording; where two find the same place, the first in this list counts."""

@@ -14,6 +14,7 @@ from memlint.libraries import (
     own_ops,
     torchao,
     transformers_attention,
+    transformers_beams,
     triton,
     xformers,
 )
@@ -43,3 +44,4 @@ def _install() -> None:
     custom_ops.install()
     own_ops.install(finder)
     transformers_attention.install(finder.use)
+    transformers_beams.install()

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -202,6 +202,13 @@ def _jit(fn: Callable[..., Any] | None = None, **_: Any) -> Any:
     return _Kernel if fn is None else _Kernel(fn)
 
 
+class _Config:
+    """Stand-in for `triton.Config`, whose settings programs read from the configuration that was chosen."""
+
+    def __init__(self, kwargs: Mapping[str, Any], num_warps: int = 4, num_stages: int = 3, **_: Any) -> None:
+        self.kwargs, self.num_warps, self.num_stages = dict(kwargs), num_warps, num_stages
+
+
 class _Tuner:
     """A kernel that `triton.autotune` has wrapped."""
 
@@ -264,6 +271,7 @@ _FUNCTIONS: dict[str, Any] = {
     "__version__": "3.9.0",
     "jit": _jit,
     "autotune": _tuned,
+    "Config": _Config,
     "heuristics": _chosen,
     "JITFunction": _Kernel,
     "cdiv": lambda x, y: -(-x // y),

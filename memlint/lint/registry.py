@@ -24,7 +24,7 @@ from types import ModuleType
 
 from memlint.base.errors import RuleError, UsageError
 from memlint.base.patching import patched
-from memlint.config import Settings
+from memlint.config import Settings, find_settings
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule, Diagnostic
 from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.rule import FROM_CASES, HEADINGS, SAVING, Finding, Rule, Severity, SourceRule, TraceRule
@@ -89,6 +89,11 @@ def project_rules(settings: Settings, root: Path, *, execute: bool = True) -> Re
         return load_rules(paths=paths)
 
 
+def registry_here(no_exec: bool) -> Registry:
+    """Load the installed rules, and those of the project around the current directory if its code may be run."""
+    return project_rules(*find_settings(Path()), execute=not no_exec)
+
+
 @dataclass(frozen=True, slots=True)
 class _Loading:
     rules: dict[str, Rule]
@@ -104,8 +109,7 @@ class _Loading:
                 raise RuleError(f"{loaded!r} is not a module")
             else:
                 self._add(_defined_in(loaded), broken)
-                for item in pkgutil.iter_modules(getattr(loaded, "__path__", ())):
-                    self._add_module(f"{loaded.__name__}.{item.name}", broken)
+                self._add_modules_in(loaded, broken)
 
     def path(self, path: Path) -> None:
         """Load one file, or the files directly in a folder, which may import one another as `from .name import ...`."""
@@ -126,6 +130,14 @@ class _Loading:
             yield
         except (Exception, SystemExit) as error:
             self.problems.append(broken(error, rule))
+
+    def _add_modules_in(self, package: ModuleType, broken: Callable[..., Finding]) -> None:
+        """Load the modules of a plugin's package, and of the packages in it but for private ones and tests."""
+        for item in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            name = f"{package.__name__}.{item.name}"
+            self._add_module(name, broken)
+            if item.ispkg and name in sys.modules and not item.name.startswith((*_HELPERS, "tests")):
+                self._add_modules_in(sys.modules[name], broken)
 
     def _add_module(self, name: str, broken: Callable[..., Finding]) -> None:
         with self._reported(broken):

@@ -72,11 +72,17 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.code))
 
 
-def trace_findings(context: Context, rules: Iterable[Rule], left: list[str] | None = None) -> Iterator[Finding]:
+def trace_findings(
+    context: Context,
+    rules: Iterable[Rule],
+    left: list[str] | None = None,
+    begins: Callable[[str], None] = lambda _code: None,
+) -> Iterator[Finding]:
     """Run `check` of TraceRules, then `check_steps` of SourceRules, over one traced Workload; findings by code each.
 
     What comments suppress, whoever sees all Workloads of a file decides. `left` is given the codes of the rules that
-    are not through yet. Where a rule is stopped, all findings of those before it are yielded before it says so.
+    are not through yet, and `begins` is called with the code of each before it runs. Where a rule is stopped, all
+    findings of those before it are yielded before it says so.
     """
     ordered = sorted(rules, key=lambda rule: rule.code)
     checks: list[tuple[Rule, Callable[[Context], Findings]]]
@@ -87,6 +93,7 @@ def trace_findings(context: Context, rules: Iterable[Rule], left: list[str] | No
     for number, (rule, check) in enumerate(checks):
         if left is not None:
             left[:] = [each.code for each, _ in checks[number:]]
+        begins(rule.code)
         try:
             findings = _run(rule, check, context, context.workload.path)
         except BaseException as error:

@@ -17,9 +17,11 @@ from memlint.memory.records import NO_NODE, ONE_STREAM, Buffer, Category, Doubt,
 from memlint.memory.timeline import Timeline, alive_at, by_category, live
 
 if TYPE_CHECKING:
+    from array import array
+
     import numpy as np
 
-    Sizes: TypeAlias = list[int] | np.ndarray
+    Sizes: TypeAlias = list[int] | array[int] | np.ndarray
     Events: TypeAlias = Sequence[int] | np.ndarray
 
 

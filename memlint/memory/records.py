@@ -6,6 +6,7 @@ than the step it observes.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,9 +22,12 @@ class Phase(StrEnum):
     OPTIMIZER = "optimizer"
     EVALUATION = "evaluation"
     """Outermost calls of a model without gradients, in a script."""
-    GENERATION = "generation"
+    PREFILL = "prefill"
+    """Of a generation everything up to the second call of the model: it reads the prompt and gives the first token."""
     SAVING = "saving"
     OTHER = "other"
+    DECODE = "decode"
+    """The rest of a generation: each call of the model gives one more token."""
 
 
 class Category(StrEnum):
@@ -40,6 +44,8 @@ class Category(StrEnum):
     """Operands of collectives, and parameters copied out of them, if no other category applies."""
     WORKSPACE = "workspace"
     OTHER = "other"
+    KV_CACHE = "kv_cache"
+    """Keys, values and states that a generation keeps of the tokens so far, and copies of them while they grow."""
 
 
 class Frame(NamedTuple):
@@ -176,6 +182,17 @@ class Collective(NamedTuple):
     """True if its communicator and the first one share buffers."""
 
 
+class Round(NamedTuple):
+    """The calls of a model that give one token of a generation, in a prefill or after it."""
+
+    node: int
+    """Index of the first Node."""
+    start: int
+    """Position in the events at which it begins."""
+    end: int
+    """Position in the events at which the last call has returned, before a token is chosen."""
+
+
 class World(NamedTuple):
     """The process group that a program joined."""
 
@@ -198,6 +215,19 @@ class Streams(NamedTuple):
 
 
 ONE_STREAM = Streams({}, {})
+CUDA_GRAPHS = 129
+"""Number of the stream that stands for the pool of CUDA graphs; those of programs are 1 to 128."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All storages of a generation of which a Trace shows the first and the last rounds alone."""
+
+    sizes: array[int]
+    """Bytes of each storage."""
+    events: array[int]
+    """Events as in Trace, with these storages."""
+    doubts: tuple[Doubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +267,10 @@ class Trace:
     """Values of `Node.op` that draw random numbers."""
     without_overload: frozenset[str] = frozenset()
     """Values of `Node.op` that are no overload of a PyTorch operator."""
+    rounds: tuple[Round, ...] = ()
+    """The rounds of all generations: the prefill of one, then one for each token after the first."""
+    whole: Whole | None = None
+    """All storages, where the Trace leaves out rounds of a generation; None where it has everything."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """Return the Buffers that tensors lie in, each once; host tensors lie in none."""
@@ -253,10 +287,12 @@ def has_parameters(trace: Trace) -> bool:
 
 
 def computes_on_gpu(trace: Trace) -> bool:
-    """Return True if a kernel computes from GPU data, beyond filling a new tensor."""
+    """Return True if a kernel computes from GPU data, beyond filling a new tensor and reading single numbers."""
     on_gpu = {event for event in trace.events if event >= 0}
     return any(
-        geometry.buffer in on_gpu and all(geometry.buffer != written.buffer for written in node.outputs)
+        geometry.buffer in on_gpu
+        and geometry.shape
+        and all(geometry.buffer != written.buffer for written in node.outputs)
         for node in trace.nodes
         for geometry in node.inputs
     )

@@ -23,10 +23,11 @@ CategoryName = Literal[
     "communication",
     "workspace",
     "other",
+    "kv_cache",
 ]
 NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
 """Categories that live because the model, its training and the libraries need them, not for a line of code."""
-PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
+PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "prefill", "decode", "saving", "other"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]
@@ -585,7 +586,7 @@ class Workload(Record):
     name: str
     target: str
     """`path.py::Name`, `path.py` or `config.json`."""
-    mode: Literal["train", "inference"] | None = None
+    mode: Literal["train", "inference", "generate"] | None = None
     batch: NonNegativeInt | None = None
     dtype: str | None = None
     optimizer: str | None = None
@@ -736,6 +737,8 @@ class Settings(Record):
     extend_select: Several[str] = []
     ignore: Several[str] = []
     no_exec: bool = False
+    quick: Annotated[bool, Field(exclude_if=lambda quick: not quick)] = False
+    """True if no rule was run and no table made, because of `--quick`."""
 
 
 class Report(Record):

@@ -15,7 +15,8 @@ _COLORS = {
     "backward": "magenta",
     "optimizer": "blue",
     "evaluation": "green",
-    "generation": "green",
+    "prefill": "cyan",
+    "decode": "green",
     "saving": "yellow",
     "other": None,
 }

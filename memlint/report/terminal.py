@@ -68,6 +68,7 @@ _CATEGORY_COLORS = {
     "temporary": "green",
     "communication": "bright_blue",
     "workspace": "red",
+    "kv_cache": "cyan",
     "other": "white",
 }
 _BAR = 24
@@ -77,15 +78,31 @@ _GPUS = 5
 
 def render_text(report: Report, paint: TextStyle) -> str:
     """The Report as text that ends with a newline; empty if there is nothing to say."""
+    return "\n\n".join(blocks(report, paint)) + "\n"
+
+
+def blocks(report: Report, paint: TextStyle) -> list[str]:
+    """The Report in the parts between which the text has an empty line, none of which is empty.
+
+    Those of a Workload and of a finding are the blocks of `block_of`; tables of batch sizes come behind all findings.
+    """
     report = for_log(report)
-    blocks = [
+    several = len(report.workloads) > 1
+    parts = [
         *("\n".join(_workload(workload, paint)) for workload in report.workloads),
         *_findings(report, paint),
+        *("\n".join(_answers(workload, paint, several=several)) for workload in report.workloads),
         "\n".join(_skipped(report.skipped, paint)),
         "\n".join(_baseline(report.baseline, paint)),
         "\n".join(_summary(report, paint)),
     ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return [part for part in parts if part]
+
+
+def block_of(part: Workload | Finding, paint: TextStyle) -> str:
+    """The block of a Workload, which is empty for one without Estimate or error, or of a finding in the only one."""
+    record = for_log(part)
+    return "\n".join(_workload(record, paint) if isinstance(record, Workload) else _finding(record, paint, False))
 
 
 def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
@@ -114,15 +131,30 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
         (*_peak(estimate, paint), *_categories(estimate, paint)),
         course_lines(estimate.course, paint) if estimate.course is not None else (),
         _lines(estimate, paint),
-        *(_details(workload, estimate, paint) if paint.verbosity > 0 else ()),
-        sweep_lines(workload.sweep, paint),
-        plan_lines(workload.plan, estimate, paint) if workload.plan is not None else (),
+        *(_details(estimate, paint) if paint.verbosity > 0 else ()),
         _writes(workload.script, paint),
         _assumptions(workload, paint),
     )
     for section in sections:
         if lines := list(section):
             yield from ("", *lines)
+
+
+def _answers(workload: Workload, paint: TextStyle, *, several: bool) -> Iterator[str]:
+    """What a Workload would take if it were otherwise: the last to be computed. Of `several` with its name."""
+    estimate = workload.estimate
+    if estimate is None or paint.verbosity < 0:
+        return
+    sections = (
+        what_if_lines(workload.what_ifs, estimate, paint) if paint.verbosity > 0 else (),
+        plan_lines(workload.plan, estimate, paint) if workload.plan is not None else (),
+        sweep_lines(workload.sweep, paint),
+    )
+    shown = [lines for lines in map(list, sections) if lines]
+    if shown and several:
+        yield paint(workload.name, bold=True)
+    for number, lines in enumerate(shown):
+        yield from ("", *lines) if number else lines
 
 
 def _run(script: Script, paint: TextStyle) -> Iterator[str]:
@@ -324,7 +356,7 @@ def _row_place(line: LineBytes) -> str:
     return f"{place_text(line.library.path, line.library.line)} from {Path(line.path).name}:{line.line}"
 
 
-def _details(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterator[Iterable[str]]:
+def _details(estimate: Estimate, paint: TextStyle) -> Iterator[Iterable[str]]:
     """The sections that are shown with -v alone."""
     if estimate.by_module:
         rows = [
@@ -347,7 +379,6 @@ def _details(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
         ]
         title = paint(f"  Alive at the peak: {len(estimate.at_peak)} of {estimate.num_at_peak}", bold=True)
         yield (title, *(cut(line, paint.width) for line in table(buffers, ("right", *["left"] * 5))))
-    yield what_if_lines(workload.what_ifs, estimate, paint)
 
 
 def _findings(report: Report, paint: TextStyle) -> Iterator[str]:
@@ -402,7 +433,7 @@ def _summary(report: Report, paint: TextStyle) -> Iterator[str]:
     if report.findings:
         severities = by_severity(finding.severity for finding in report.findings)
         yield paint(f"Found {format_count(len(report.findings), 'finding')} ({severities}).", bold=True)
-    elif not report.num_failed and not exceeded:
+    elif not report.num_failed and not exceeded and not report.settings.quick:
         yield paint("No findings.", "green", bold=True)
     if exceeded:
         yield paint(f"{format_count(exceeded, 'limit')} exceeded.", "red", bold=True)

@@ -97,9 +97,10 @@ class Sizes:
             self.scaled = Scaled.of(grid, samples)
         if known and len(grid.points) < NUM_SIZES:  # a line is soon found to be none
             self._check([max(known)])
-        # If there is one largest batch, beyond the requested ones, its trace serves for both.
-        largest = [] if sizes else [self.search(batches).number]
-        tried = sorted({batch for batch in (*batches, *largest) if batch > _CHECK} | {_CHECK}, reverse=True)
+        # The trace of the largest batch serves for both; larger ones that are requested do not fit, and need none.
+        largest = 0 if sizes else self.search(batches).number
+        most = largest if largest > _CHECK else max(batches)
+        tried = sorted({batch for batch in (*batches, largest) if _CHECK < batch <= most} | {_CHECK}, reverse=True)
         self._check([(batch, *map(max, sizes)) for batch in tried])
 
     def follow(self, other: "Sizes", batches: Sequence[int]) -> bool:

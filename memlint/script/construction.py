@@ -34,6 +34,7 @@ from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
     GLOBAL_BATCH,
+    LENGTH,
     Value,
     named_autocast,
     named_setting,
@@ -56,6 +57,10 @@ PARAMETERS = "the parameters"
 """The source of a dtype that nothing but the model itself says."""
 _CONSTRUCTS = "__init__"
 _TORCH = "torch."
+
+
+_Inputs = tuple[weakref.ref[nn.Module], bool, tuple[BuiltInput, ...]]
+"""A module, its mode, and the tensors of its first call."""
 
 
 class _Call(NamedTuple):
@@ -91,7 +96,8 @@ class Construction:
         """All modules, those of torch.nn too; copies are not among them."""
         self._held: list[object] | None = []
         """None once a model has run on the GPU."""
-        self._inputs: dict[int, tuple[weakref.ref[nn.Module], bool, tuple[BuiltInput, ...]]] = {}
+        self._inputs: dict[int, _Inputs] = {}
+        self._host_inputs: dict[int, _Inputs] = {}
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._loaders: list[_Loader] = []
         self._autocast: Setting | None = None
@@ -159,6 +165,11 @@ class Construction:
         known = self._inputs.get(id(module))
         if known is None or known[0]() is not module:
             self._inputs[id(module)] = weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs))
+
+    def note_call_on_host(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Note a call of a model that is not on the GPU, such as one that counts its operations."""
+        if not self._is_over and id(module) not in self._host_inputs:
+            self._host_inputs[id(module)] = weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs))
 
     def _hold(self, value: object) -> None:
         if self._held is not None:
@@ -263,7 +274,24 @@ class Construction:
     def sizes(self, model: nn.Module) -> dict[str, object]:
         """Return whole numbers by name: those that `model` was built with, then those of the script's settings."""
         call = self._call(model)
-        return {**sizes_of(self.values), **(call.sizes if call is not None else {})}
+        return {**self._stated_sizes(), **(call.sizes if call is not None else {})}
+
+    def _stated_sizes(self) -> dict[str, int]:
+        """Return the whole numbers of the script's settings by name, and the length of its sequences as `length`."""
+        length = named_setting(self.values, LENGTH)
+        of_sequences = {} if length is None or length.value == 1 else {"length": int(length.value)}
+        return {**sizes_of(self.values), **of_sequences}
+
+    def first_call(self, root: nn.Module) -> tuple[tuple[BuiltInput, ...], bool]:
+        """Return the tensors of the first call of a model, on the GPU if it was called there, and True if it was not.
+
+        Empty if it was not called.
+        """
+        for calls in (self._inputs, self._host_inputs):
+            for each in (root, unwrapped(root)):
+                if (known := _known_call(calls, each)) is not None:
+                    return known[2], calls is self._host_inputs
+        return (), True
 
     def batch(self) -> Setting | None:
         """Return the number of items per batch, and its source."""
@@ -321,7 +349,7 @@ class Construction:
             dtype=dtype,
             accumulation=self.accumulation(),
             criteria=self.criteria(),
-            sizes=sizes_of(self.values),
+            sizes=self._stated_sizes(),
             happened=happened,
         )
 
@@ -344,7 +372,8 @@ class Construction:
 
     def _class(self, module: nn.Module) -> tuple[str, str, str, int, Frame | None, bytes | None, str]:
         kind, call = type(module), self._call(module)
-        name = kind.__module__, kind.__qualname__, self._file(kind), _num_parameters(module)
+        qualname = kind.__name__ if "<locals>" in kind.__qualname__ else kind.__qualname__  # of a decorator's class
+        name = kind.__module__, qualname, self._file(kind), _num_parameters(module)
         return (*name, None, None, kind.__name__) if call is None else (*name, call.frame, call.arguments, call.shown)
 
     def _modules(self) -> list[nn.Module]:
@@ -357,9 +386,13 @@ class Construction:
         call = self._calls.get(id(module))
         return call if call is not None and call.module() is module else None
 
-    def _called(self, module: nn.Module) -> tuple[object, bool, tuple[BuiltInput, ...]] | None:
-        known = self._inputs.get(id(module))
-        return known if known is not None and known[0]() is module else None
+    def _called(self, module: nn.Module) -> _Inputs | None:
+        return _known_call(self._inputs, module)
+
+
+def _known_call(calls: Mapping[int, _Inputs], module: nn.Module) -> _Inputs | None:
+    known = calls.get(id(module))
+    return known if known is not None and known[0]() is module else None
 
 
 def _constructor(module: nn.Module, frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from memlint.accelerator import state
 from memlint.accelerator.private import (
@@ -79,9 +79,17 @@ def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
         replacing.put(DataLoader, GET_ITERATOR, _iterator)
         replacing.put(DataLoader, "__len__", length)
         replacing.put(LoaderIterator, "__next__", next_batch)
+        if "__init__" not in vars(Sampler):
+            replacing.put(Sampler, "__init__", _without_source)
         if cut is not None:
             _hear_of_accumulation(cut, replacing)
         yield
+
+
+def _without_source(_sampler: Any, data_source: Any = None) -> None:
+    """Stand in for the constructor that samplers had until PyTorch dropped it: older ones pass a data source on."""
+    if data_source is not None:
+        state.assume("Sampler takes no data source in this version of PyTorch: it is left out")
 
 
 def _hear_of_accumulation(cut: Cut, replacing: Replacing) -> None:

@@ -43,6 +43,8 @@ _FUNCTIONS = (
 """Functions that put what they download into a file."""
 _PROGRAMS = frozenset(("wget", "curl", "gdown", "gsutil", "aws", "kaggle", "huggingface-cli", "hf"))
 """Programs that download; all that they would change is a file."""
+_OF_TERMINAL = {"stty size": "echo 24 80", "tput cols": "echo 80", "tput lines": "echo 24"}
+"""Commands that ask for the size of a terminal, which a script has none of here, and commands that answer."""
 _HINT = "download it once before, or add --fake-data to do without"
 
 
@@ -51,6 +53,7 @@ def replace_downloads(replacing: Replacing, *, fake: bool) -> None:
     replacing.put(urllib.request, "urlretrieve", _done(urllib.request.urlretrieve, fake=fake, gives=_retrieved))
     replacing.put(urllib.request, "urlopen", _done(urllib.request.urlopen, fake=fake, gives=_opened))
     replacing.put(torch.hub, "download_url_to_file", _done(torch.hub.download_url_to_file, fake=fake))
+    replacing.put(torch.hub, "list", _done(torch.hub.list, fake=fake, gives=lambda *_arguments, **_named: []))
     replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, fake=fake))
     replacing.put(os, "system", _run_by_shell(os.system, fake=fake))
 
@@ -146,11 +149,16 @@ def _run_by_shell(run: Callable[[str], int], *, fake: bool) -> Callable[[str], i
 
 
 def _in_place_of(command: Any, *, fake: bool) -> Any:
-    """Return the command of a program that does nothing, if this one downloads something that can be left out."""
+    """Return the command of a program that does nothing, if this one downloads something that can be left out.
+
+    A question for the size of the terminal gets that of the usual one.
+    """
     try:
         words = shlex.split(command) if isinstance(command, str) else [os.fsdecode(word) for word in command]
     except (TypeError, ValueError):
         return command
+    if (answer := _OF_TERMINAL.get(" ".join(words))) is not None:
+        return answer if isinstance(command, str) else answer.split()
     if not words or PurePosixPath(words[0]).name not in _PROGRAMS or not (fake or _is_for_weights(words)):
         return command
     note_fake_data(f"the program {PurePosixPath(words[0]).name} is not run: nothing is downloaded")

@@ -10,7 +10,9 @@ import importlib
 import io
 import json
 import random
+import re
 import string
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -24,10 +26,14 @@ NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
 _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
+_VOCABULARY = 33_278
+"""Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
 _NUM_ROWS = 256
 _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 """Words in the names of files of objects in images."""
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
+_PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
+"""Side and classes of the images in an archive whose name does not say the side."""
 _SAMPLING_RATE = 24_000
 _KINDS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
@@ -38,6 +44,7 @@ _KINDS = {
     ".npy": "array",
     ".json": "json",
     ".parquet": "parquet",
+    ".zip": "zip",
     ".csv": "table",
     ".tsv": "table",
     ".txt": "text",
@@ -101,9 +108,13 @@ def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     """Write lines of words, which have all printable characters of usual text."""
     chance = random.Random(0)
     letters = string.ascii_letters
-    words = ["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9))) for _ in range(999)]
-    words += [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
-    lines = (" ".join(chance.choice(words) for _ in range(_NUM_WORDS)) for _ in range(_NUM_LINES))
+    words = [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
+    distinct = dict.fromkeys(words)
+    while len(distinct) < _VOCABULARY:
+        distinct["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9)))] = None
+    words = list(distinct) * (_NUM_LINES * _NUM_WORDS // _VOCABULARY + 1)
+    chance.shuffle(words)
+    lines = (" ".join(words[start : start + _NUM_WORDS]) for start in range(0, _NUM_LINES * _NUM_WORDS, _NUM_WORDS))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
 
@@ -192,6 +203,23 @@ def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return "values that go by their names"
 
 
+def _zip(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    """Write images, and a class for each in `dataset.json`, as data sets of image generators are packed."""
+    from PIL import Image  # noqa: PLC0415 -- as above
+
+    named = re.search(r"(\d{2,4})(?:x(\d{2,4}))?(?!\d)", place.stem.rpartition("-")[2])
+    side = int(named[1]) if named is not None else _PACKED_SIDE
+    file = io.BytesIO()
+    Image.new("RGB", (side, int(named[2]) if named is not None and named[2] else side)).save(file, "png")
+    names = [f"00000/img{number:08}.png" for number in range(_NUM_ROWS)]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, file.getvalue())
+        labels = [[name, number % _NUM_PACKED_CLASSES] for number, name in enumerate(names)]
+        archive.writestr("dataset.json", json.dumps({"labels": labels}))
+    return f"{len(names)} black images of {side} pixels in {_NUM_PACKED_CLASSES} classes"
+
+
 _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "image": _image,
     "audio": _audio,
@@ -203,4 +231,5 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "table": _table,
     "parquet": _parquet,
     "record": _record,
+    "zip": _zip,
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memlint.script.known_configs import known_config
 from memlint.script.script_line import note, note_fake_data
+from memlint.targets.known_configs import known_config
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

@@ -63,8 +63,8 @@ class Missing(Protocol):
     def fill(self, place: str, error: OSError | None) -> bool:
         """Return True if files were made in the folder `place`, which is listed: it has none, or is not there."""
 
-    def note(self, place: str) -> None:
-        """`place` was looked for."""
+    def note(self, place: str) -> bool:
+        """`place` was looked for; return True if it was made, as the script does not go on without it."""
 
 
 class FileSystem:
@@ -103,8 +103,8 @@ class FileSystem:
             physical = self._read(path, dir_fd, follow=follow_symlinks)
             return cast("os.stat_result", real.stat(physical, follow_symlinks=follow_symlinks))
         except FileNotFoundError:
-            if self.missing is not None and dir_fd is None:
-                self.missing.note(self.place(path))
+            if self.missing is not None and dir_fd is None and self.missing.note(self.place(path)):
+                return cast("os.stat_result", real.stat(self._read(path)))
             raise
 
     @_guarded
@@ -177,7 +177,8 @@ class FileSystem:
                 raise
             names = self.overlay.names(place)
         else:
-            if not names and self.missing is not None and self.missing.fill(place, None):
+            is_empty = all(name.startswith(".") for name in names)  # but for what keeps a folder in git
+            if is_empty and self.missing is not None and self.missing.fill(place, None):
                 names = self.overlay.names(place)
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 

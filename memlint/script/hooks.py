@@ -54,11 +54,12 @@ def _follow_libraries(recorder: ScriptRecorder) -> None:
 
     def generating(module: Any) -> None:
         mixin = module.GenerationMixin
-        generate = _in_phase(recorder, Phase.GENERATION, mixin.generate)
+        generate = mixin.generate
 
-        @functools.wraps(mixin.generate)
+        @functools.wraps(generate)
         def generating_once(*args: Any, **kwargs: Any) -> Any:
-            output = generate(*args, **kwargs)
+            with recorder.generating():
+                output = generate(*args, **kwargs)
             recorder.has_generated = True
             return output
 

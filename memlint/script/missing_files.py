@@ -185,13 +185,37 @@ class MissingFiles:
 
     # --- what was looked for
 
-    def note(self, place: str) -> None:
-        """Remember that the script asks for `place`, which is not there."""
-        if place in self._asked or is_installed(place) or place.startswith(_NOT_DATA):
-            return
+    def note(self, place: str) -> bool:
+        """Remember that the script asks for `place`, which is not there; make it if the script gives up without it."""
+        if is_installed(place) or place.startswith(_NOT_DATA) or self.is_searching or is_of_weights(place):
+            return False
         frame = _asking()
-        if frame is not None and not is_of_weights(place):
-            self._asked[place] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if frame is None:
+            return False
+        if self._is_pair(place):
+            self._make_blanks(iter([place]))
+            return True
+        if not _gives_up(frame.f_code.co_filename, frame.f_lineno):
+            self._asked.setdefault(place, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            return False
+        if not self._fake:
+            not_there.append(f"wants {_shown(place)}")
+            return False
+        if kind_by_name(place):
+            return self.make(place, None)
+        if PurePath(place).suffix or self._is_elsewhere(place):
+            return False
+        self._make_folder(place)
+        return True
+
+    def _is_pair(self, place: str) -> bool:
+        """Return True if a file of this name was made in a folder beside: a mask belongs to an image."""
+        path = PurePath(place)
+        made = map(PurePath, self._overlay.fake)
+        return bool(kind_by_name(place)) and any(
+            each.name == path.name and path.parent.parent in each.parents and each.parent != path.parent
+            for each in made
+        )
 
     def looked_for(self) -> tuple[Assumption, ...]:
         """Return what the script looked for in vain beside data that is not there: its sizes may depend on it."""
@@ -310,6 +334,30 @@ def _expects(path: str, line: int) -> bool:
         )
         for node in ast.walk(tree)
     )
+
+
+@cache
+def _gives_up(path: str, line: int) -> bool:
+    """Return True if a line asks for what the script does not go on without: it asserts it, or raises or exits."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
+            return not isinstance(node.test, ast.UnaryOp)
+        if isinstance(node, ast.If) and node.lineno <= line <= (node.test.end_lineno or line):
+            is_without = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+            return is_without and _ends(node.body[-1])
+    return False
+
+
+def _ends(statement: ast.stmt) -> bool:
+    """Return True if a statement raises, or calls a function that exits."""
+    if isinstance(statement, ast.Raise):
+        return True
+    called = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(called, ast.Call) and re.search(r"\b_?exit\b|\.error$", ast.unparse(called.func)) is not None
 
 
 def _suffix_asked_for() -> str:

@@ -26,11 +26,12 @@ from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
-from memlint.memory.records import Assumption, Phase
+from memlint.memory.records import Assumption
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
 from memlint.targets.workload import DEFAULT_BATCH, Workload
+from memlint.workloads.as_built import takes_inputs, with_inputs
 from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
 from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
@@ -107,7 +108,8 @@ def take_own_step(
             program = plan.taken(tried, lambda: 1 if end.is_urgent else recorder.script.steps)
             plan.root.train(was_training)
         recorder.batch = plan.workload.batch
-        own = ("inputs", *(["loss"] if program.has_invented_loss else []), *plan.own)
+        inputs = f"inputs ({tried.unstated}, which nothing states)" if tried.unstated else "inputs"
+        own = (inputs, *(["loss"] if program.has_invented_loss else []), *plan.own)
         known = (*plan.assumptions, *tried.assumptions, *program.assumptions)
         return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, own, tuple(dict.fromkeys(known)))
 
@@ -116,7 +118,7 @@ def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
     """Return True if the script took no step, and can be left where it is."""
     if recorder.num_steps or recorder.open_calls or graph_task() != -1 or recorder.attribution.modules:
         return False
-    if recorder.attribution.section is Phase.GENERATION or recorder.has_generated:
+    if recorder.rounds is not None or recorder.has_generated:
         return False
     if recorder.progress()[1]:  # PyTorch allows no backward in a copy of a process that has done one
         return False
@@ -181,10 +183,14 @@ class _Plan:
             batch=int(batch.value) if batch is not None else DEFAULT_BATCH,
             dtype=_known_dtype(dtype),  # type: ignore[arg-type]  # checked there
             optimizer="none",
+            assumed=frozenset({"batch"} if batch is None else ()),
         )
+        first, is_trial = construction.first_call(root)
+        if first:
+            workload = with_inputs(workload, first, batch, keeps_batch=is_trial or batch is not None)
         found = [("batch", batch), ("dtype", dtype), ("accumulation", accumulation if mode == "train" else None)]
         notes += [_stated(name, setting) for name, setting in found if setting is not None]
-        if batch is None:
+        if batch is None and (is_trial or not first):
             notes.append(Assumption(f"batch {workload.batch}: nothing that the script has made says otherwise", None))
             own = (*own, "batch size")
         names = [name for name in construction.criteria() if name in (*OF_CLASSES, *ALIKE)]
@@ -213,7 +219,10 @@ class _Plan:
         """Find inputs, and take a step with them; return the seconds that it took, too."""
         train = self.workload.mode == "train"
         model = unwrapped(self.root.to(self.place).train(train))
-        inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes)
+        if self.workload.inputs is not None and takes_inputs(model, self.workload, self.place):
+            inferred = Inferred(self.workload.inputs, self.workload.found, self.workload.dimensions)
+        else:
+            inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes)
         begin = time.monotonic()
         self.taken(inferred, lambda: 1)
         return inferred, time.monotonic() - begin

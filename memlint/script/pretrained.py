@@ -18,9 +18,9 @@ import torch
 
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
-from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.script.replacing import Replacing
 from memlint.script.script_line import note, note_replaced
+from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import replace_loads
 

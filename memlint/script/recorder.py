@@ -73,6 +73,8 @@ class ScriptRecorder(Recorder):
         self.seconds: list[float] = []
         """Duration of each whole step."""
         self.batch: int | None = None
+        self.sizes: tuple[int, ...] = ()
+        """Shape of the first input."""
         """Leading size of the first input of the first training call, summed over the microbatches of a pipeline."""
         self.precision = ""
         """Precision of that call, as a Workload's dtype."""
@@ -207,6 +209,7 @@ class ScriptRecorder(Recorder):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
             self.has_called_on_host = self.has_called_on_host or bool(parameters)
+            self.construction.note_call_on_host(module, args, kwargs)
             return False
         self.has_called = True
         self.construction.note_call(module, args, kwargs)
@@ -231,7 +234,7 @@ class ScriptRecorder(Recorder):
         return self._had_backward and not self.made and all(parameter.grad is None for parameter in parameters)
 
     def _enter(self, phase: Phase) -> None:
-        if self.attribution.section not in (Phase.GENERATION, Phase.SAVING):
+        if self.attribution.section not in (Phase.PREFILL, Phase.DECODE, Phase.SAVING):
             self.attribution.section = phase
 
     def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:
@@ -252,8 +255,8 @@ class ScriptRecorder(Recorder):
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
             # Later stages of a pipeline get inputs that need a gradient.
-            rows = next((each.shape[0] for each in (*inputs, *leaves) if each.dim()), None)
-            self.batch = None if rows is None else rows * simulated().microbatches
+            self.sizes = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
+            self.batch = self.sizes[0] * simulated().microbatches if self.sizes else None
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}

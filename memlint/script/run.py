@@ -131,7 +131,7 @@ def run_script(
                 happened=happened,
                 own_step=own_step,
                 seconds=tuple(recorder.seconds),
-                batch=recorder.batch,
+                batch=_batch(recorder),
                 precision=recorder.precision,
                 optimizer=recorder.optimizer,
                 num_evaluations=recorder.evaluations.num_calls,
@@ -195,7 +195,8 @@ def run_script(
 
 def _lacks_data(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> bool:
     """Return True if the script may come further with fake data, which nobody has asked for or forbidden."""
-    is_early = ending.is_failure and not (ending.goes_on or recorder.num_steps)
+    is_over = ending.is_failure or not recorder.has_called  # some scripts catch every error, and end as if all was well
+    is_early = is_over and not (ending.goes_on or recorder.num_steps)
     return is_early and recorder.script.fake_data is None and bool(not_there or writes.connections())
 
 
@@ -211,6 +212,14 @@ def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) 
     if recorder.construction.roots():
         return "built"
     return "computed" if is_on_gpu else "nothing"
+
+
+def _batch(recorder: ScriptRecorder) -> int | None:
+    """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so."""
+    stated = recorder.construction.batch() if len(recorder.sizes) > 1 else None
+    if stated is None or stated.value == recorder.sizes[0] or stated.value != recorder.sizes[1]:
+        return recorder.batch
+    return int(stated.value)
 
 
 def _take_steps(recorder: ScriptRecorder, num: int) -> None:

@@ -6,13 +6,16 @@ A value that stands for training is preferred to one for evaluation, and a name 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.targets.built import Setting
+from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES
 
 BATCH = (
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
@@ -26,6 +29,12 @@ ACCUMULATION = (
     *("accumulation_steps", "gradient_accumulation", "accum_iter", "grad_accum", "accum_steps"),
 )
 """Names of the number of batches per step."""
+LENGTH = (
+    *("max_seq_len", "max_seq_length", "max_sequence_length", "seq_len", "seq_length", "sequence_length"),
+    *("block_size", "context_length", "context_len", "context_size", "model_max_length", "cutoff_len", "bptt"),
+    *("max_length", "max_text_length", "max_text_len", "l_max", "horizon"),
+)
+"""Names of the length of a sequence in training, the surest first."""
 _AUTOCAST = ("mixed_precision", "precision", "amp_dtype", "autocast_dtype")
 """Names of settings whose text says a dtype."""
 _SWITCHES = {
@@ -35,6 +44,7 @@ _SWITCHES = {
 """Names of settings that switch autocast on."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
+_NUM_SIDES = 2
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
 _MOST = 1 << 16
@@ -110,6 +120,8 @@ def sizes_of(values: Iterable[Value]) -> dict[str, int]:
     for each in values:
         if type(each.value) is int and 1 <= each.value < _MOST_NUMBER and not each.is_for_evaluation:
             sizes.setdefault(each.path[-1], each.value)
+            if each.name in IMAGE_SIZES:  # of a config in capitals
+                sizes.setdefault(each.name, each.value)
     return sizes
 
 
@@ -119,7 +131,10 @@ def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]
         return
     if len(path) > _MOST_DEPTH or id(value) in seen:
         return
-    entries = _entries(value)
+    if isinstance(value, list | tuple):
+        yield from _sides(value, path)
+        return
+    entries = _entries(value, path[-1])
     if entries:
         seen.add(id(value))
     for name, entry in entries:
@@ -127,8 +142,22 @@ def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]
             yield from _plain(entry, (*path, name), seen)
 
 
-def _entries(value: Any) -> list[tuple[Any, Any]]:
-    """Return names and values of a namespace, a mapping, a dataclass or a config of a library; else nothing."""
+def _sides(value: Sequence[Any], path: tuple[str, ...]) -> Iterator[Value]:
+    """Yield the size of images that a height and a width say; equal ones are a size by whatever name."""
+    if len(value) != _NUM_SIDES or not all(type(each) is int for each in value):
+        return
+    if value[0] == value[1]:
+        yield Value(path, value[0])
+    elif path[-1].lower() in IMAGE_SIZES:
+        yield Value((*path[:-1], "image_height"), value[0])
+        yield Value((*path[:-1], "image_width"), value[1])
+
+
+def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
+    """Return names and values of a namespace, a mapping, a dataclass or a config of a library; else nothing.
+
+    An object of the project's own is a config if it has the name of one.
+    """
     kind = type(value)
     if isinstance(value, type | ModuleType):
         return []
@@ -141,4 +170,7 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
             return list(vars(value).items())
         if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
             return [(name, value[name]) for name in value.keys()]  # noqa: SIM118 -- no Mapping
+        is_own = is_users(getattr(sys.modules[kind.__module__], "__file__", "<"))
+        if is_own and name.lower().endswith((*CONFIG_NAMES, "exp")):
+            return list(vars(value).items())
     return []

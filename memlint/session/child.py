@@ -44,7 +44,7 @@ def begin(
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Run as `main` does; in a copy of another process, with its `watch`, call `ready` within the limits."""
-    run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready)
+    run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready, preload=preload)
 
 
 def _serve(request: Request) -> NoReturn:
@@ -105,6 +105,10 @@ def _answer_rarer(target: Target, job: Job) -> Any:
     from memlint.worker import jobs  # noqa: PLC0415
 
     match job:
+        case jobs.DescribeServed() | jobs.RunProfile():
+            from memlint.session.serving.answers import answer  # noqa: PLC0415
+
+            return answer(target, job)
         case jobs.EstimateAround(workload):
             return tables.around(target, workload)
         case jobs.SweepSizes(order):

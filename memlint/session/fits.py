@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.capture.looks import settings_of
+from memlint.compile.fallback import not_compiled_text
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
@@ -62,10 +64,16 @@ def _on_ranks(workloads: Sequence[Workload], root: Path) -> Iterator[list[Fit]]:
 
 
 def _fits_or_error(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator[Fit]:
+    lazy_imports.Compilation.is_requested = False
     try:
         yield from _fits(workload, root, searches)
     except MemlintError as error:
-        yield _described(workload, error=error.message, hint=error.hint)
+        if not lazy_imports.Compilation.is_simulated(workload.compile):
+            yield _described(workload, error=error.message, hint=error.hint)
+            return
+        note = not_compiled_text(error.message)
+        for each in _fits_or_error(replace(workload, compile="off"), root, searches):
+            yield each.model_copy(update={"note": "; ".join(filter(None, (note, each.note)))})
 
 
 def _fits(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator[Fit]:

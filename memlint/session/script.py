@@ -70,7 +70,7 @@ def run_request(request: Request) -> NoReturn:
     allocator = AllocatorSettings.parse(_allocator(script))
     fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
-    asked, compiles = (keep_in_copy, answer, fail, reason_to_end), settings.compile or "off"
+    asked, compiles = (keep_in_copy, answer, fail, reason_to_end), settings.compile or "auto"
     run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout, compiles=compiles)
 
 
@@ -104,7 +104,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     given = (*placeholders.assumptions(), *availability.assumptions(), *run.looked_for, *trace.assumptions)
     own = run.own_step.assumptions if run.own_step is not None else ()
     of_gpu = (*of_torch(workload, device), *of_context(device))
-    compiled = of_compilation(simulated=request.settings.compile in ("auto", "on"))
+    compiled = of_compilation(simulated=request.settings.compile != "off")
     known = (*own, *given, *of_gpu, *compiled, *without)
     return Capture(
         workload=workload,
@@ -183,14 +183,17 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if run.happened not in ("nothing", "built"):
         return None
     taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
-    return f"{taken} no model was called on the GPU{without}", elsewhere or _ON_GPU, ()
+    message = f"{taken} no model was called on the GPU{without}"
+    if not run.num_steps and (caught := placeholders.last_use()) is not None:
+        return f"{message}; before, it caught: {caught.message}", caught.hint, ()
+    return message, elsewhere or _ON_GPU, ()
 
 
 def _reached(run: ScriptRun) -> str:
     """Return the point in the script at which it ended, in words."""
     if run.num_steps:
         return f"after {format_count(run.num_steps, 'whole step')}"
-    is_generating = run.happened == "built" and any(node.phase is Phase.GENERATION for node in run.trace.nodes)
+    is_generating = run.happened == "built" and bool(run.trace.rounds)
     return "in its first generation" if is_generating else "before its first whole step"
 
 

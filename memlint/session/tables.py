@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import torch
 
+from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
+from memlint.compile.fallback import not_compiled_text
 from memlint.lint.rule import MANY_NODES
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.communicators import beside
@@ -71,9 +73,12 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
 
 
 def around(target: Target, number: int) -> Sweeps:
-    """Sweeps of a Workload around its own batch size, with its dtype and with another; none on the host."""
+    """Sweeps of a Workload around its own batch size, with its dtype and with another.
+
+    There are none on the host, and none of a long generation, each of whose sizes takes two traces.
+    """
     own = target.traced(number)
-    growing = [_around(own)] if own.device.is_cuda else []
+    growing = [_around(own)] if own.device.is_cuda and own.trace.whole is None else []
     return Sweeps(
         torch=torch.__version__,
         sweeps=gathered(growing, lambda sweeps: Sweeps(torch=torch.__version__, sweeps=sweeps)),
@@ -97,10 +102,11 @@ def _around(traced: Traced) -> Iterator[list[Sweep]]:
     batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
     order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
     own: list[Sweep] = []
+    lazy_imports.Compilation.is_requested = False
     known: dict[Point, Lives] = {(workload.batch,): lives_of_trace(traced.trace)}
     for own in _tables(workload, root, order, most_calls=MOST_CALLS, traced=known):
         yield own
-    if own[-1].error is None:
+    if own[-1].error is None and not lazy_imports.Compilation.is_simulated(workload.compile):  # each trace compiles
         other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
         if other.dtype in AUTOCASTS and _has_own_step(workload, root):  # which enters autocast where it wants to
             return
@@ -112,7 +118,21 @@ def _has_own_step(workload: Workload, root: Path) -> bool:
         return build(workload, root).step is not None
 
 
-def _tables(
+def _tables(workload: Workload, root: Path, order: Order, **others: Any) -> Iterator[list[Sweep]]:
+    """Yield the tables of one Workload as `_tables_as_asked`, eagerly where its compilation cannot be simulated."""
+    lazy_imports.Compilation.is_requested = False
+    for tables in _tables_as_asked(workload, root, order, **others):
+        error = tables[-1].error
+        if error is None or not lazy_imports.Compilation.is_simulated(workload.compile):
+            yield tables
+            continue
+        note = not_compiled_text(error)
+        for eager in _tables_as_asked(replace(workload, compile="off"), root, order, **others):
+            yield [each.model_copy(update={"note": "; ".join(filter(None, (note, each.note)))}) for each in eager]
+        return
+
+
+def _tables_as_asked(
     workload: Workload,
     root: Path,
     order: Order,

@@ -22,6 +22,7 @@ from memlint.capture.codec import workload_fields
 from memlint.compile import requests
 from memlint.compile.fallback import not_compiled
 from memlint.cuda.versions import torch_version
+from memlint.generation.traces import trace_of
 from memlint.libraries import installation
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.context import VARIABLE, loads_everything
@@ -31,7 +32,7 @@ from memlint.report.model import Place
 from memlint.session.holders import find_holders
 from memlint.session.long_run import run_longer
 from memlint.source.values import shown_arguments
-from memlint.targets.workload import DEFAULT_GPU, Workload
+from memlint.targets.workload import DEFAULT_GPU, GENERATED, Workload
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 _UNCOMPILED = (
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory; "
-    "--compile auto simulates it"
+    "--compile auto, the default, simulates it"
 )
 _COMPILED = "torch.compile is simulated as torch {torch} compiles for this device, but for what is timed on it"
 _OVERRIDES = (
@@ -65,10 +66,10 @@ def prepare(request: Request) -> None:
     """Arm this process for the code of a target: what its libraries, decorators and errors then do."""
     torchvision_schemas.install()
     tables = [table.get("compile") for table in request.settings.workload]
-    if {request.settings.compile, *tables} <= {None, "off"}:
+    if request.settings.compile == "off" and {*tables} <= {None, "off"}:
         lazy_imports.run_eagerly()
     else:
-        requests.install()
+        requests.install(request.settings.timeout / 2)  # what takes longer is left time to run eagerly
     installation.install(request.settings.op)
 
 
@@ -109,6 +110,10 @@ class Traced:
         """The program anew."""
         return completed_program(self.workload, self.root)
 
+    def _rebuilt_at(self, workload: Workload, own: Program) -> Program:
+        """The program at other sizes; at its own it is `own`."""
+        return own if workload is self.workload else completed_program(workload, self.root)
+
     def changed(self, changes: Sequence[Change]) -> Any:
         """A fresh program with those of the Changes that are no edits."""
         traced = [change for change in changes if not change.is_edit]
@@ -123,7 +128,9 @@ class Traced:
         """The program with Changes; None where one means nothing for it, or it fails with them."""
         program = self.rebuilt()
         try:
-            trace = trace_of_workload(ChangedProgram(program, *changes), self.device, self.settings)
+            trace = trace_of(
+                self.workload, lambda each: ChangedProgram(self._rebuilt_at(each, program), *changes), self.settings
+            )
         except (NotApplicableError, MemlintError):
             return None
         if any(each.sets_batch for each in changes) and _shapes(program) == _shapes(self.program):
@@ -256,13 +263,24 @@ def find_requested(request: Request) -> Discovery:
     user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
+    generated = {name: size for name in GENERATED if (size := getattr(settings, name)) is not None}
+    if settings.kv_cache is not None:
+        overrides["cache"] = settings.kv_cache
+    if generated:
+        overrides["dimensions"] = {**overrides.get("dimensions", {}), **generated}
     target = request.path or request.target
     if request.path and request.qualname:
         target += f"::{request.call or request.qualname}"
     with seldom_collected():  # modules of the target, and syntax trees of its project's files
         discovered = find_workloads(target, root, configured, overrides, request.asked)
     workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
-    return discovered._replace(workloads=workloads)
+    return discovered._replace(workloads=tuple(map(_of_one_text, workloads)))
+
+
+def _of_one_text(workload: Workload) -> Workload:
+    """A batch that nobody said is one text where a step is a generation."""
+    is_one = workload.mode == "generate" and "batch" in workload.assumed
+    return replace(workload, batch=1) if is_one else workload
 
 
 def without_code(workload: Workload) -> Workload:
@@ -307,10 +325,14 @@ def _traced(
     """
     program = completed_program(completed, root)
     lazy_imports.Compilation.is_requested = False
+
+    def at(workload: Workload) -> Program:
+        return program if workload is completed else completed_program(workload, root)
+
     try:
-        trace = trace_of_workload(program, device, settings)
+        trace = trace_of(completed, at, settings)
     except MemlintError as error:
-        if not lazy_imports.Compilation.is_requested or completed.compile == "off":
+        if not lazy_imports.Compilation.is_simulated(completed.compile):
             raise
         reason = not_compiled(error)
     else:

@@ -17,6 +17,21 @@ def assigns(node: ast.AST, name: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=64)
+def name_assignments(scope: Scope) -> Mapping[str, list[ast.AST]]:
+    """Return the statements that bind each name, in the order of the text."""
+    assigned: dict[str, list[ast.AST]] = {}
+    for node in scope.nodes:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
+            targets = [node.target]
+        for name in dict.fromkeys(each.id for each in targets if isinstance(each, ast.Name)):
+            assigned.setdefault(name, []).append(node)
+    return assigned
+
+
 @lru_cache(maxsize=16)
 def attribute_assignments(scope: Scope) -> Mapping[str, list[ast.Assign]]:
     """Return the statements that assign each `name.attribute`."""

@@ -11,6 +11,7 @@ from memlint.source.assignments import assigns
 from memlint.source.calls import called, last_name
 from memlint.source.config_sites import config_calls
 from memlint.source.expressions import Values
+from memlint.source.lexical import may_call, may_choose, may_import
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, calls_backward, is_test, scopes
@@ -18,6 +19,8 @@ from memlint.source.text import Source, dotted_name
 from memlint.source.values import Call, Name, Unknown, Unseen
 
 _TRAINS = re.compile(r"(.*[_-])?(train|training|trainer|main|run|finetune|pretrain|solver|fit)([_-].*)?", re.IGNORECASE)
+_OF_TRAINING = ("backward", "optim", "Trainer", "LightningModule")
+"""Words of which a file that trains has one."""
 _TESTS = re.compile(r"(test|tests|testing|conftest)(_.*)?|.*_test")
 _TEST_FOLDERS = frozenset({"test", "tests", "testing"})
 _MOST = 400
@@ -67,7 +70,14 @@ class CallSite:
 
 def call_sites(names: Collection[str], target: Path, project: Project) -> tuple[CallSite, ...]:
     """Return calls of the definitions `names` in the file `target`, the likeliest first."""
-    sites = [site for source in project.files.sources(names) for site in _in_source(source, names, target, project)]
+    modules = _modules(target)
+
+    def is_worth(path: Path, text: str) -> bool:
+        is_other = path.suffix == ".py" and path != target
+        return may_call(text, names) and (not is_other or may_choose(text) or may_import(text, modules, names))
+
+    sources = project.files.sources(names, is_worth)
+    sites = [site for source in sources for site in _in_source(source, names, target, project)]
     sites += _in_configs(names, project.files)
     # If a command line chooses by name, as with models[args.arch](...), the name is written elsewhere.
     return tuple(
@@ -165,8 +175,16 @@ def kind_of(source: Source, root: Path, *, own: bool = False) -> Where:
 
 def is_training(source: Source) -> bool:
     """Return True if the file trains, or is named as if it did."""
-    trains = source.words & {"backward", "optim", "Trainer", "LightningModule"}
-    return bool(trains) or _TRAINS.fullmatch(Path(source.path).stem) is not None
+    return not source.words.isdisjoint(_OF_TRAINING) or _is_named_after_training(Path(source.path))
+
+
+def may_train(path: Path, text: str) -> bool:
+    """Return True if `is_training` may be True of a file with this text."""
+    return path.suffix == ".py" and (any(word in text for word in _OF_TRAINING) or _is_named_after_training(path))
+
+
+def _is_named_after_training(path: Path) -> bool:
+    return _TRAINS.fullmatch(path.stem) is not None
 
 
 def _is_from(function: ast.expr, source: Source, target: Path, root: Path) -> bool:
@@ -224,8 +242,12 @@ def _leads_to(meaning: str, source: Source, target: Path, root: Path) -> bool:
                 return True
             # A package may re-export it; a module that defines the name itself is another one.
             return place.name == "__init__.py" and place.parent.resolve() in target.parents
-    known = {target.stem, *(each.name for each in target.parents)}
-    return not parts or parts[-1] in known
+    return not parts or parts[-1] in _modules(target)
+
+
+def _modules(target: Path) -> set[str]:
+    """Return the names of the file and of all folders around it, of which modules' names are made."""
+    return {target.stem, *(each.name for each in target.parents)}
 
 
 def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSite]:

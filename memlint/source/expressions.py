@@ -17,12 +17,12 @@ from typing import Protocol
 
 from memlint.source.arithmetic import CONVERSIONS, LONGEST, OPERATORS, computed
 from memlint.source.assignments import (
-    assigns,
     attribute_assignments,
     defines,
     ends_before,
     has_parameter,
     made_in_init,
+    name_assignments,
 )
 from memlint.source.calls import argument, called
 from memlint.source.files import Unreadable
@@ -210,7 +210,8 @@ class Values:
         for each in dict.fromkeys((scope, outside)):
             if each is None:
                 continue
-            assigned = [n for n in each.nodes if assigns(n, node.id) and (each is not scope or ends_before(n, node))]
+            binding = name_assignments(each).get(node.id, ())
+            assigned = [n for n in binding if each is not scope or ends_before(n, node)]
             for statement in reversed(assigned):
                 if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                     if self.runs(statement, each):

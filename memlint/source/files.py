@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import tokenize
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def python_files(paths: Iterable[str | Path]) -> Iterator[Path]:
             if file not in seen:
                 seen.add(file)
                 yield file
+
+
+def folders_of_modules(root: Path) -> dict[str, set[Path]]:
+    """Return the folders below `root` that hold a module, or a package with Python files in it, by its name."""
+    folders: dict[str, set[Path]] = defaultdict(set)
+    for file in python_files([root]):
+        folders[file.stem].add(file.parent)
+        for package in file.parents:
+            if package == root:
+                break
+            folders[package.name].add(package.parent)
+    return folders
 
 
 def _below(directory: Path) -> Iterator[Path]:

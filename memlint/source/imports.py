@@ -4,6 +4,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -184,10 +185,15 @@ def imports_namesake(path: Path) -> bool:
 def _relative_levels(path: Path) -> int:
     """Return the number of folders that the file's relative imports reach up: 1 for `from .layers import Block`."""
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        return _levels_in(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         raise WorkloadError(f"{path}{line} is not valid Python: {error}") from error
     except OSError as error:
         raise TargetError(f"{path} cannot be read: {error.strerror}") from error
+
+
+@lru_cache(maxsize=8)
+def _levels_in(content: bytes, path: str) -> int:
+    tree = ast.parse(content, path)
     return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)

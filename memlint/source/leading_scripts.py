@@ -4,7 +4,7 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from memlint.base import cache
 from memlint.source.files import Unreadable
+from memlint.source.model_makers import makers
 from memlint.source.options import Option, options_in, typed
 from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
@@ -39,8 +40,10 @@ _EVALUATES = re.compile(
     re.IGNORECASE,
 )
 """Arguments with which a training script does not train."""
-_TRAINING = re.compile(r"\.backward\(|\.fit\(|\boptim\b|Trainer\(")
+_OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
+_WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
+"""Words of which a script that does something has one."""
 _READS_CONFIGS = frozenset(
     ("hydra", "omegaconf", "yaml", "lightning", "pytorch_lightning", "jsonargparse", "toml", "mmengine", "mmcv", "gin")
 )
@@ -49,6 +52,12 @@ _ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
 _FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """An option of a command line, and its names."""
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
+_MODEL_OPTION = re.compile(
+    r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
+)
+_LOOKS_UP = re.compile(r"__dict__\[|\bgetattr\(|import_module\(|\bcreate_model\(|\beval\(|globals\(\)\[")
+"""Ways in which a script finds a model by a text."""
+_GENERIC = frozenset(("model", "models", "net", "network", "main", "train", "base", "layers", "utils", "modules"))
 _OF_PROJECTS = ("README.md", "README.rst", "setup.py", "pyproject.toml", "requirements.txt")
 """Names of files in the folder from which a project's scripts are run."""
 
@@ -69,21 +78,30 @@ class LeadingScripts:
     def __init__(self, file: Path, root: Path, *, keep: bool = True) -> None:
         """`file` and `root` are absolute; with `keep` what is found is kept for the next time."""
         self.file, self.root, self._keep = file, root, keep
-        self._files = ProjectFiles(root, file)
+        self._files = ProjectFiles(root, file, keeps_index=keep)
         self._project = Project(root, cache=keep)
         self._defaults: dict[Path, dict[str, Option]] = {}
+        self._folders: dict[Path, Path] = {}
 
     @cached_property
     def commands(self) -> tuple[LeadingScript, ...]:
         """The commands, the likeliest first."""
         if not self._keep:
             return tuple(islice(self._found(), _MOST))
-        key = cache.key_of(*self._state())
-        commands = cache.read(self.root, _KIND, str(self.file), key, _decoded)
+        commands = self.kept
         if commands is None:
             commands = tuple(islice(self._found(), _MOST))
-            cache.write(self.root, _KIND, str(self.file), key, {"commands": list(map(_encoded, commands))})
+            cache.write(self.root, _KIND, str(self.file), self._key, {"commands": list(map(_encoded, commands))})
         return commands
+
+    @cached_property
+    def kept(self) -> tuple[LeadingScript, ...] | None:
+        """The commands that were found before in the project as it is now; None if nothing is kept of that."""
+        return cache.read(self.root, _KIND, str(self.file), self._key, _decoded)
+
+    @cached_property
+    def _key(self) -> str:
+        return cache.key_of(*self._state())
 
     def _state(self) -> Iterator[str]:
         """Yield what tells the files of the project, as they are now, from those of another time."""
@@ -94,7 +112,8 @@ class LeadingScripts:
 
     def _found(self) -> Iterator[LeadingScript]:
         scripts: dict[Path, list[TypedCommand]] = {}
-        for command in sorted(map(self._completed, self._all()), key=self._order):
+        typed = list(map(self._completed, self._all()))
+        for command in sorted([*typed, *self._choosing(typed)], key=self._order):
             scripts.setdefault(command.script, []).append(command)
         uncertain = []
         for script in list(scripts)[:_MOST_EXAMINED]:
@@ -114,22 +133,61 @@ class LeadingScripts:
         for path in self._files.paths:
             if path.suffix != ".py" or path in known:
                 continue
+            if not self._files.may_mention(path, _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS):
+                continue
             text = self._files.text(path)
-            trains = (_TRAINS_ITSELF if path == self.file else _TRAINING).search(text) is not None
+            trains = _TRAINS_ITSELF.search(text) is not None if path == self.file else _may_train(text)
             if trains or (path != self.file and "__main__" in text and _OTHERWISE.fullmatch(path.stem)):
                 yield TypedCommand(path, "", (), self._folder(path))
 
+    def _choosing(self, typed: Sequence[TypedCommand]) -> Iterator[TypedCommand]:
+        """Yield the first command of each script with an option that chooses what the file defines, by its name."""
+        seen = {each.script for each in typed if self._names_target(each)}
+        for command in typed:
+            if command.script in seen or command.script == self.file:
+                continue
+            seen.add(command.script)
+            text = self._files.text(command.script)
+            added = {flag: each for each in _ADDED.findall(text) for flag in _FLAG.findall(each)}
+            option = next(filter(_MODEL_OPTION.fullmatch, added), None)
+            if option is None or self._has_default(added[option]):
+                continue
+            chosen = self._name_in(text)
+            if chosen is not None:
+                yield command._replace(arguments=_with_option(command.arguments, option, chosen))
+
+    def _has_default(self, added: str) -> bool:
+        """Return True if the file has the name that an option takes by default."""
+        default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added)
+        return default is not None and self._files.mentions(self.file, [default[1]])
+
+    def _name_in(self, text: str) -> str | None:
+        """Return the name by which a script that looks models up by a text may find what the file defines."""
+        names = sorted(self._names - {""}, key=lambda each: (each == self.file.stem, "base" not in each, each))
+        names = [each for each in names if each.lower() not in _GENERIC]
+        quoted = (each for each in names if re.search(rf"[\"']{re.escape(each)}[\"']", self._quoting))
+        return next(quoted, None) or (next(iter(names), None) if _LOOKS_UP.search(text) else None)
+
+    @cached_property
+    def _quoting(self) -> str:
+        """The text of the project's other files of Python that have the name of the file or of one of its classes."""
+        paths = (path for path in self._files.paths if path.suffix == ".py" and path != self.file)
+        return "\n".join(self._files.text(path) for path in paths if self._files.mentions(path, self._names))
+
     def _folder(self, script: Path) -> Path:
         """Return the directory from which people start a script: that of the README above it, or the project's."""
-        above = [folder for folder in script.parents if folder.is_relative_to(self.root)]
-        readme = (folder for folder in above if any((folder / name).is_file() for name in _OF_PROJECTS))
-        return next(readme, self.root)
+        if script.parent not in self._folders:
+            above = [folder for folder in script.parents if folder.is_relative_to(self.root)]
+            readme = (folder for folder in above if any((folder / name).is_file() for name in _OF_PROJECTS))
+            self._folders[script.parent] = next(readme, self.root)
+        return self._folders[script.parent]
 
     def _order(self, command: TypedCommand) -> tuple[object, ...]:
-        is_own = command.script == self.file
+        is_own = command.script == self.file and _TRAINS_ITSELF.search(self._files.text(self.file)) is not None
+        is_trial = command.script == self.file and not is_own
         steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
         return (
-            not is_own and _evaluates(command),
+            is_trial or (not is_own and _evaluates(command)),
             not is_own,
             self._is_of_another_part(command.script),
             self._num_unknown(command),
@@ -174,12 +232,15 @@ class LeadingScripts:
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        """The names that stand for the file: its own and those of its classes."""
+        """The names that stand for the file: its own, and those of its classes and of the functions that give one."""
+        return frozenset({self.file.stem, *self._classes, *makers(self._tree, self._classes)})
+
+    @cached_property
+    def _tree(self) -> ast.Module:
         try:
-            tree = Source.from_text(self._files.text(self.file), str(self.file)).tree
+            return Source.from_text(self._files.text(self.file), str(self.file)).tree
         except Unreadable:
-            return frozenset({self.file.stem})
-        return frozenset({self.file.stem, *(each.name for each in tree.body if isinstance(each, ast.ClassDef))})
+            return ast.Module([], [])
 
     def _leads(self, script: Path) -> bool | None:
         """Return True if the script's imports lead to the file, None if nobody can say without running it."""
@@ -215,7 +276,7 @@ class LeadingScripts:
 
     @cached_property
     def _classes(self) -> frozenset[str]:
-        return self._names - {self.file.stem}
+        return frozenset(each.name for each in self._tree.body if isinstance(each, ast.ClassDef))
 
     def _completed(self, command: TypedCommand) -> TypedCommand:
         """Return the command with a config of the project in place of what stands for one."""
@@ -269,6 +330,22 @@ class LeadingScripts:
             if group and not any(each.startswith(f"{key}=") for each in command.arguments):
                 return f"{key}={Path(name).stem}"
         return None
+
+
+def _may_train(text: str) -> bool:
+    """Return True if code calls something of training: one pattern with alternatives would take 50 times as long."""
+    return any(call in text for call in (".backward(", ".fit(", "Trainer(")) or _OPTIM.search(text) is not None
+
+
+def _with_option(arguments: Sequence[str], option: str, value: str) -> tuple[str, ...]:
+    """Return the arguments with another value of an option, which is put at their end if they lack it."""
+    words = list(arguments)
+    for place, word in enumerate(words):
+        if word == option and place + 1 < len(words):
+            return (*words[: place + 1], value, *words[place + 2 :])
+        if word.startswith(f"{option}="):
+            return (*words[:place], f"{option}={value}", *words[place + 1 :])
+    return (*words, option, value)
 
 
 def _stem(command: TypedCommand) -> str:

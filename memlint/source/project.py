@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from memlint.source.calls import called
+from memlint.source.lexical import may_call_itself, may_hold_settings
 from memlint.source.options import WORDS, Option, options_in, typed
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, is_test, scopes
@@ -23,6 +24,7 @@ class Project:
 
     def __init__(self, files: ProjectFiles) -> None:
         self.files, self.root = files, files.root
+        self._of_files: dict[str, dict[str, Option]] = {}
         self._calls: dict[str, tuple[tuple[Scope, ast.Call], ...]] = {}
 
     def settings(self, source: Source, text: str) -> Settings:
@@ -51,7 +53,7 @@ class Project:
             self._calls[function] = ()  # during the search itself
             self._calls[function] = tuple(
                 (scope, call)
-                for source in self.files.sources((function,))
+                for source in self.files.sources((function,), lambda _path, text: may_call_itself(text, function))
                 if source.path.endswith(".py") and not is_test(source)
                 for scope in scopes(source)
                 for call in scope.calls
@@ -76,16 +78,24 @@ class Project:
     @cached_property
     def _options(self) -> dict[str, dict[str, Option]]:
         """Settings by file, as documents or shell scripts that name the file type them."""
-        options = {source.path: options_in(source, self.root) for source in self.files.sources(WORDS)}
-        return {
-            path: typed(each, self._command_line(Path(path).name, self.files.near.stem))
-            for path, each in options.items()
-            if each
-        }
+        options = {source.path: self._options_in(source) for source in self._with_settings}
+        return {path: each for path, each in options.items() if each}
+
+    def _options_in(self, source: Source) -> dict[str, Option]:
+        if source.path not in self._of_files:
+            self._of_files[source.path] = {}  # while it is read, which may ask for others
+            options = options_in(source, self.root) if may_hold_settings(source.text) else {}
+            words = self._command_line(Path(source.path).name, self.files.near.stem) if options else ()
+            self._of_files[source.path] = typed(options, words)
+        return self._of_files[source.path]
+
+    @property
+    def _with_settings(self) -> Iterator[Source]:
+        return self.files.sources(WORDS, lambda _path, text: may_hold_settings(text))
 
     def options_of(self, source: Source) -> Mapping[str, Option]:
         """Return the settings in the file itself."""
-        return self._options.get(source.path, {})
+        return self._options_in(source)
 
     def _command_line(self, script: str, word: str) -> tuple[str, ...]:
         """Return the words after `script` in a command line of a document or shell script, if `word` is among them."""

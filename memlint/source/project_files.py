@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
+from memlint.source.word_index import WordIndex
 
-_MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
+_MOST_FILES, _MOST_READ, MOST_NBYTES = 3000, 96, 2**19
 """Number of files that are looked at, number of files that are parsed, and the largest size of a file in bytes."""
 _MOST_CONFIGS = 24
 _CONFIGS = (".yaml", ".yml", ".json")
@@ -30,7 +31,6 @@ EVALUATES = re.compile(
 _DEFAULTS = re.compile(r"^defaults\s*:", re.MULTILINE)
 """Pattern in configs from which hydra composes others."""
 _FILE_NAME = re.compile(r"[\w./-]+\.ya?ml\b")
-_DEFINITION = re.compile(r"^(?:class|def) (\w+)", re.MULTILINE)
 _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
 
 
@@ -50,9 +50,13 @@ class ProjectFiles:
     """A file; files named after training come first, those named after evaluation last, nearer ones before others."""
     compose: Callable[[Path, tuple[Path, str] | None], Composed | None] = lambda _path, _primary: None
     """Composes a config as hydra does: called with its path, and the config and the choice that lead to it."""
+    keeps_index: bool = False
+    """True to bring the project's index of words up to date; without it what is kept of one counts."""
     _texts: dict[Path, str] = field(default_factory=dict)
     _codes: dict[Path, tuple[Source, ...]] = field(default_factory=dict)
     _read: dict[Path, Composed] = field(default_factory=dict)
+    _definitions: dict[str, Path | None] = field(default_factory=dict)
+    _candidates: dict[object, frozenset[Path]] = field(default_factory=dict)
 
     @cached_property
     def paths(self) -> tuple[Path, ...]:
@@ -65,23 +69,47 @@ class ProjectFiles:
                 break
         return tuple(sorted(paths[:_MOST_FILES], key=self._distance))
 
+    @cached_property
+    def _index(self) -> WordIndex:
+        index = WordIndex.read(self.root)
+        return index.updated(sorted(self.paths), MOST_NBYTES) if self.keeps_index else index
+
+    @cached_property
+    def _unindexed(self) -> frozenset[Path]:
+        return self._index.unknown(self.paths)
+
     def _distance(self, path: Path) -> tuple[bool, bool, int, str]:
         common = os.path.commonpath((path, self.near))
         steps = len(path.parts) + len(self.near.parts) - 2 * len(Path(common).parts)
         return "train" not in path.stem, EVALUATES.search(path.stem) is not None, steps, str(path)
 
-    def sources(self, words: Collection[str]) -> Iterator[Source]:
-        """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks."""
+    def sources(
+        self, words: Collection[str], is_worth: Callable[[Path, str], bool] = lambda _path, _text: True
+    ) -> Iterator[Source]:
+        """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks.
+
+        `is_worth` says of a path and its text whether it is parsed at all.
+        """
         num_read = 0
         for path in self.paths:
             if path.suffix in (*_CONFIGS, ".sh") or num_read >= _MOST_READ:
                 continue
             if self.mentions(path, words):
                 num_read += 1
-                yield from self.code(path)
+                if path in self._codes or is_worth(path, self.text(path)):
+                    yield from self.code(path)
+
+    def may_mention(self, path: Path, words: Collection[str], endings: Collection[str] = ()) -> bool:
+        """Return True if one of the files may contain one of `words`, or a word with one of `endings`: it is unread."""
+        key = (*words,), (*endings,)
+        if key not in self._candidates:
+            self._candidates[key] = self._index.files_with(words, endings) | self._unindexed
+        return path in self._candidates[key]
 
     def mentions(self, path: Path, words: Collection[str]) -> bool:
         """Return True if one of the files contains one of `words`."""
+        if not self.may_mention(path, words):
+            return False
         # A pattern that begins with plain text is searched ten times as fast as one that begins with a condition.
         text, escaped = self.text(path), map(re.escape, words)
         return any(re.search(rf"{word}(?!\w)(?<!\w{word})", text) for word in escaped)
@@ -107,15 +135,11 @@ class ProjectFiles:
 
     def defining(self, name: str) -> Path | None:
         """Return the nearest Python file that defines a class or function of this name at its top level."""
-        return self._definitions.get(name)
-
-    @cached_property
-    def _definitions(self) -> Mapping[str, Path]:
-        found: dict[str, Path] = {}
-        for path in self.paths:
-            for name in _DEFINITION.findall(self.text(path)) if path.suffix == ".py" else ():
-                found.setdefault(name, path)
-        return found
+        if name not in self._definitions:
+            defines = re.compile(rf"^(?:class|def) {re.escape(name)}(?!\w)", re.MULTILINE)
+            own = (path for path in self.paths if path.suffix == ".py" and self.mentions(path, (name,)))
+            self._definitions[name] = next((path for path in own if defines.search(self.text(path))), None)
+        return self._definitions[name]
 
     def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
         """Yield the options that documents and shell scripts type after the name of a Python script."""
@@ -145,7 +169,9 @@ class ProjectFiles:
         """Return the files that a config names by their paths, with those that these name."""
         named: list[Path] = [path]
         for each in named:
-            files = ((each.parent / name).resolve() for name in _FILE_NAME.findall(self.text(each)))
+            text = self.text(each)
+            names = _FILE_NAME.findall(text) if ".yaml" in text or ".yml" in text else ()
+            files = ((each.parent / name).resolve() for name in names)
             named += [file for file in dict.fromkeys(files) if file not in named and file.is_file()]
         return frozenset(named[1:])
 
@@ -203,7 +229,7 @@ class ProjectFiles:
         if path not in self._texts:
             self._texts[path] = ""
             with suppress(OSError, Unreadable):
-                if path.stat().st_size <= _MOST_NBYTES:
+                if path.stat().st_size <= MOST_NBYTES:
                     self._texts[path] = read_bytes(path).decode(errors="replace")
         return self._texts[path]
 

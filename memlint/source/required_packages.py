@@ -8,7 +8,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from memlint.source.files import Unreadable
+from memlint.source.files import Unreadable, folders_of_modules
 from memlint.source.imports import Import, import_of
 from memlint.source.program_files import Project
 from memlint.source.text import Source
@@ -20,9 +20,10 @@ _MOST_FILES = 200
 def required_packages(file: Path, root: Path, is_missing: Callable[[str], bool]) -> list[str]:
     """Return the packages for which `is_missing` that `file`, or a file of the project that it imports, must import.
 
-    The order is that of the imports. Files that cannot be read need nothing.
+    The order is that of the imports. Files that cannot be read need nothing. A module of the project's own is none,
+    wherever it is: the program may put its folder on the search path.
     """
-    project = Project(root, cache=False)
+    project, own = Project(root, cache=False), folders_of_modules(root)
     packages: dict[str, None] = {}
     pending, seen = [file.resolve()], set[Path]()
     while pending and len(seen) < _MOST_FILES:
@@ -34,7 +35,7 @@ def required_packages(file: Path, root: Path, is_missing: Callable[[str], bool])
             top = each.module.partition(".")[0]
             files = project.files_of(each, current.parent, [file.resolve()])
             pending += files
-            if not (files or each.level) and is_missing(top):
+            if not (files or each.level or top in own) and is_missing(top):
                 packages.setdefault(top)
     return list(packages)
 

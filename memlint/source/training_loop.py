@@ -2,13 +2,13 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of
+from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of, may_train
 from memlint.source.calls import argument, called
 from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
@@ -41,6 +41,8 @@ _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
 """Pattern in the path of a module that prepares images."""
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
 """Image sizes of torchvision's datasets whose images all have one size."""
+_SETTINGS = re.compile(r"(conf|train|param|option|setting|recipe|args)[^/\\]*([/\\][^/\\]*)?$", re.IGNORECASE)
+"""Files whose name, or that of their folder, says that they are settings."""
 _BATCH = re.compile(
     r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(batch(_?size)?|bs|bsz)(_?train)?(_per_(gpu|device))?"
     r"|(samples|images|imgs)_per_gpu",
@@ -49,7 +51,9 @@ _BATCH = re.compile(
 _GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|ims_per_batch)", re.IGNORECASE)
 """Names of the batch of all GPUs together, of which one is assumed."""
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
-_LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
+_LENGTH = re.compile(
+    r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx|l_max|(pred_)?horizon", re.IGNORECASE
+)
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
 _OPTIONS = (
@@ -90,7 +94,7 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
 def _scripts(target: Path, project: Project) -> Iterator[Source]:
     """Yield the training scripts that import the file, or a package it is in."""
     module = target.relative_to(project.root).with_suffix("").parts
-    for source in project.files.sources(module):
+    for source in project.files.sources(module, may_train):
         is_training = Path(source.path) != target and kind_of(source, project.root) is Where.TRAINING
         if is_training and any(_stands_for(name, module) for name in _imported(source)):
             yield source
@@ -99,14 +103,15 @@ def _scripts(target: Path, project: Project) -> Iterator[Source]:
 def nearest_batch(target: Path, names: Collection[str], project: Project) -> LoopSetting | None:
     """Return the batch size in a config that has one of `names`, in a script that imports the file, in any config.
 
-    For a model of the file `target` whose own loop states none: the first of several counts.
+    For a model of the file `target` whose own loop states none: the first of several counts. JSON holds results and
+    data as often as settings: of what names nothing of the model, its name or folder has to say that it is settings.
     """
     configs = [str(path) for path in project.files.configs if not EVALUATES.search(path.stem)]
     naming = [each for each in configs if project.files.mentions(Path(each), names)]
     stated = chain(
         (sizes_in_config(path, project) for path in naming),
         (_in_source(source, project) for source in _scripts(target, project)),
-        (sizes_in_config(path, project) for path in configs),
+        (sizes_in_config(path, project) for path in configs if not path.endswith(".json") or _SETTINGS.search(path)),
     )
     return next((batch for each in stated if (batch := batch_of(each)) is not None), None)
 
@@ -196,13 +201,20 @@ def _optimizer_in(mapping: Mapping[str, Any]) -> str:
 
 
 def _for_training(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the mappings within a config, outer before inner, without those under a name for evaluation."""
+    """Yield the mappings within a config, outer before inner, without those for evaluation and the rows of a table."""
     if isinstance(value, Mapping):
         yield value
-    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    rows = enumerate(value) if isinstance(value, list) and not _is_table(value) else ()
+    inner: Iterable[tuple[object, Any]] = value.items() if isinstance(value, Mapping) else rows
     for name, each in inner:
         if not EVALUATES.search(str(name).lower()):
             yield from _for_training(each)
+
+
+def _is_table(entries: Sequence[object]) -> bool:
+    """Return True for several mappings with the same keys: records, such as results, and no settings."""
+    keys = [frozenset(each) for each in entries if isinstance(each, Mapping)]
+    return len(keys) == len(entries) > 2 and len(set(keys)) == 1
 
 
 def _kind(name: str, value: object) -> str:

@@ -10,6 +10,7 @@ from memlint.source.project_files import ProjectFiles
 
 _DOCUMENTS = (".md", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|-m ")
+_OF_COMMANDS = (".py", "-m ", "cd ")
 _CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
@@ -24,8 +25,12 @@ _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
-_LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;]+)")
+_LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
+_MOST_OF_LOOP = 8
+"""Values of a loop's variable with which a command is read."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_ARGUMENT = re.compile(r"^-|[=./<\[]")
+"""Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
 _PLACEHOLDER = re.compile(
     r"\$|[<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
@@ -72,21 +77,24 @@ def _commands(path: Path, files: ProjectFiles) -> Iterator[TypedCommand]:
     if not _MAY_RUN.search(text):
         return
     variables: dict[str, str] = {}
+    loops: dict[str, list[str]] = {}
     folder = path.parent
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
-            _assign(line, variables)
+            _assign(line, variables, loops)
+        if not any(each in line for each in _OF_COMMANDS):  # which is found much faster than the pattern
+            continue
         for step in _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line))):
             if not (_MAY_RUN.search(step) or step.startswith("cd ")):
                 continue
+            for words in _words_of_loop(step, variables, loops):
+                run = _script_in(words)
+                found = _found(run[1], folder, path, files) if run is not None else None
+                if run is not None and found is not None:
+                    yield TypedCommand(found[0], run[0], run[2], found[1], path, number)
             words = _words(step, variables)
             if words[:1] == ["cd"] and len(words) == 2:
                 folder = next((each for each in (folder / words[1], folder) if each.is_dir()), folder).resolve()
-                continue
-            run = _script_in(words)
-            found = _found(run[1], folder, path, files) if run is not None else None
-            if run is not None and found is not None:
-                yield TypedCommand(found[0], run[0], run[2], found[1], path, number)
 
 
 def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -103,13 +111,27 @@ def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
         number += 1 + logical.count("\1")
 
 
-def _assign(line: str, variables: dict[str, str]) -> None:
-    """Take over what a shell script's line gives a variable, unless that depends on what nobody knows."""
-    for pattern in (_ASSIGNED, _LOOPED):
-        if match := pattern.match(line):
-            value = _with_values(match[2].strip("\"'"), variables)
-            if "$" not in value and value:
-                variables[match[1]] = value
+def _assign(line: str, variables: dict[str, str], loops: dict[str, list[str]]) -> None:
+    """Take over what a shell script's line gives a variable, unless that depends on what nobody knows.
+
+    Of a loop's variable `variables` gets the first value and `loops` all.
+    """
+    if match := _ASSIGNED.match(line):
+        value = _with_values(match[2].strip("\"'"), variables)
+        if "$" not in value and value:
+            variables[match[1]] = value
+            loops.pop(match[1], None)
+    elif match := _LOOPED.match(line):
+        values = [each.strip("\"'") for each in _with_values(match[2], variables).split()]
+        if values and "$" not in "".join(values):
+            variables[match[1]], loops[match[1]] = values[0], values[:_MOST_OF_LOOP]
+
+
+def _words_of_loop(step: str, variables: dict[str, str], loops: dict[str, list[str]]) -> Iterator[list[str]]:
+    """Yield the words of a command: once for each value of the first variable of a loop that it has."""
+    name = next((match[1] or match[3] for match in _VARIABLE.finditer(step) if (match[1] or match[3]) in loops), None)
+    for value in [None] if name is None else loops[name]:
+        yield _words(step, variables if name is None or value is None else {**variables, name: value})
 
 
 def _with_values(text: str, variables: dict[str, str]) -> str:
@@ -133,7 +155,9 @@ def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
     """Return the module, the place of the script and its arguments, if the words run one."""
     start = next((i for i, word in enumerate(words) if _PYTHON.search(word)), None)
     if start is None:
-        is_own = words[:1] and words[0].endswith(".py") and (len(words) > 1 or words[0].startswith("./"))
+        # A list of files has their purposes behind their names.
+        is_typed = words[:1] and (words[0].startswith("./") or (len(words) > 1 and _ARGUMENT.search(words[1])))
+        is_own = is_typed and words[0].endswith(".py")
         start = -1 if is_own else None
     if start is None:
         return None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from memlint.base.errors import TargetError
 from memlint.source.typed_calls import literal_call
 from memlint.source.values import Unknown
+from memlint.targets.known_configs import known_config
 
 SEPARATOR = "::"
 
@@ -36,7 +37,8 @@ class Target(NamedTuple):
 def parse_target(text: str, base: Path) -> Target:
     """Parse `text`; paths are relative to `base`.
 
-    A folder with a `config.json` stands for that file. Raises TargetError for text that is neither a file nor the name
+    A folder with a `config.json` stands for that file, and the name of a well-known model on the Hugging Face Hub for
+    its config, unless there is a file of that name. Raises TargetError for text that is neither a file nor the name
     of a module.
     """
     place, _, qualname = text.partition(SEPARATOR)
@@ -47,22 +49,27 @@ def parse_target(text: str, base: Path) -> Target:
     if path.is_dir() and (path / "config.json").is_file():
         path /= "config.json"
     hint = "Write path.py, path.py::Name or the path of a config.json."
+    if is_known_model(text):
+        kind, values = known_config(text) or ("", {})
+        return Target(text, None, "transformers", kind, values)
     if not path.exists():
         raise TargetError(f"{place} does not exist", hint)
-    refuse_notebook(path, "check")
+    refuse_notebook(path)
     if path.is_dir() or path.suffix not in {".py", ".json"}:
         raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
     return Target(text, path, "", qualname, arguments)
 
 
-def refuse_notebook(path: Path, command: str) -> None:
-    """Raise TargetError for a notebook, which is JSON and not a program, with advice on converting it for `command`."""
+def is_known_model(text: str) -> bool:
+    """Return True if `text` is no file here, but the name of a well-known model: `meta-llama/Llama-3.1-8B`."""
+    return text.count("/") == 1 and not Path(text).exists() and known_config(text) is not None
+
+
+def refuse_notebook(path: Path) -> None:
+    """Raise TargetError for a notebook, which is JSON and not a program, with the command that runs its cells."""
     if path.suffix == ".ipynb":
-        script = path.with_suffix(".py").name
-        raise TargetError(
-            f"{path.name} is a notebook, not a Python file",
-            f"Type jupyter nbconvert --to script {path.name}, then memlint {command} {script}.",
-        )
+        hint = f"Type memlint check {path.name}, which runs its cells in order."
+        raise TargetError(f"{path.name} is a notebook, not a Python file", hint)
 
 
 def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:

@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Compile, Dtype, Mode, dtype_named, tensor_dtype_name
+from memlint.base.units import LARGEST_SIZE, Cache, Compile, Dtype, Mode, dtype_named, tensor_dtype_name
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device, device_named
 from memlint.memory.records import Assumption
@@ -23,6 +24,10 @@ BATCH = "batch"
 
 SEQUENCE = "seq"
 """Name of the dimension that stands for the length of the texts that memlint generates."""
+
+GENERATED: Mapping[str, int] = MappingProxyType({"prompt": 512, "new_tokens": 128, "num_beams": 1})
+"""The dimensions of every Workload that generates, with their sizes if nothing says one: tokens of the prompt, tokens
+that are added to it, and beams."""
 
 CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""
@@ -188,8 +193,10 @@ class Workload:
     """Sizes of named dimensions besides the batch; `complete` adds the dimensions of the target and the inputs."""
     allocator: str = ""
     """Value of the program's `PYTORCH_ALLOC_CONF`."""
-    compile: Compile = "off"
-    """`off`: `torch.compile` is left out; `auto`: it is simulated; `on`: also for a model that nobody compiles."""
+    compile: Compile = "auto"
+    """`auto`: `torch.compile` is simulated; `on`: also for a model that nobody compiles; `off`: it is left out."""
+    cache: Cache = ""
+    """Kind of the cache that `generate` makes; empty: the model's own choice."""
     strategy: str = ""
     """Distribution of the model over ranks, as in memlint.targets.strategy; empty: the target distributes itself."""
     world_size: int = 1
@@ -228,6 +235,9 @@ class Workload:
             raise UsageError(
                 f"workload {self.name}: compile is {self.compile!r}", f"Write one of {', '.join(get_args(Compile))}."
             )
+        if self.cache not in get_args(Cache):
+            kinds = ", ".join(filter(None, get_args(Cache)))
+            raise UsageError(f"workload {self.name}: cache {self.cache!r} is unknown", f"Write one of {kinds}.")
         if self.origin != "script":
             try:
                 object.__setattr__(self, "dtype", dtype_named(self.dtype))

@@ -12,11 +12,12 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.base.units import parse_context
 from memlint.memory.records import Assumption
 from memlint.targets.target import parse_target
-from memlint.targets.workload import CONSTANT, InputSpec, Origin, Workload
+from memlint.targets.workload import CONSTANT, GENERATED, InputSpec, Origin, Workload
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch", "context"),
     *("inputs", "loss", "arguments", "adapter", "allocator", "compile", "strategy", "world_size", "rank"),
+    *("cache", *GENERATED),
 )
 """Keys of a table, in the order in which they are written."""
 
@@ -91,7 +92,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
     if "context" in table:
         table = {**table, "context": _context(table["context"], where)}
     plain: tuple[str, ...] = ("mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "compile")
-    plain += ("strategy", "world_size", "rank")
+    plain += ("strategy", "world_size", "rank", "cache")
     values = {key: table[key] for key in plain if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
     if table.get("inputs") is not None:
@@ -102,7 +103,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         path=str(target.path or ""),
         qualname=target.qualname,
         arguments=dict(table.get("arguments", {})),
-        dimensions=dict(table.get("dimensions", {})),
+        dimensions={**table.get("dimensions", {}), **{key: table[key] for key in GENERATED if key in table}},
         adapter=dict(table.get("adapter", {})),
         origin=origin,
         **values,
@@ -172,12 +173,12 @@ def render_declaration(workload: Workload, assumptions: Sequence[Assumption] = (
 def workload_table(workload: Workload, base: Path | None = None) -> dict[str, object]:
     """Return every setting of `workload` by its key in a table; paths are relative to the folder `base`."""
     inputs, loss = workload.inputs, workload.loss
-    settings = {key: getattr(workload, key) or None for key in KEYS} | {
+    settings = {key: getattr(workload, key, None) or None for key in KEYS} | {
         "target": _relative_target(workload, base),
         "optimizer": _relative(workload.optimizer, base),
         "inputs": None if inputs is None else {spec.name: _input_value(spec) for spec in inputs},
         "loss": None if loss is None else _relative(loss, base),
-        "compile": workload.compile if workload.compile != "off" else None,
+        "compile": workload.compile if workload.compile != "auto" else None,
         "world_size": workload.world_size if workload.world_size > 1 else None,
     }
     return {key: value for key, value in settings.items() if value is not None}

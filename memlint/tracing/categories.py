@@ -44,6 +44,13 @@ class Roles:
             self._note(_attached(parameter, name), Category.PARAMETER)
         self._note(model.named_buffers(prefix=prefix), Category.BUFFER)
 
+    def note_caches(self, tensors: Iterable[Tensor]) -> None:
+        """Note keys, values and states that a generation keeps; a model may keep them in buffers."""
+        for tensor in tensors:
+            for number in _buffers_of(tensor):
+                if self.categories.get(number, Category.BUFFER) is Category.BUFFER:
+                    self.categories[number] = Category.KV_CACHE
+
     def note_parameters(self, tensors: Iterable[Tensor]) -> None:
         """Note parameters that belong to no model."""
         self._note((("", tensor) for tensor in tensors), Category.PARAMETER)

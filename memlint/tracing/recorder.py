@@ -6,7 +6,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ from memlint.memory.records import (
     Geometry,
     Node,
     Phase,
+    Round,
     Streams,
     Trace,
 )
@@ -46,6 +47,7 @@ from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.checkpoint_switches import switch_of
 from memlint.tracing.graph import build_graph
 from memlint.tracing.overloads import facts_of
+from memlint.tracing.rounds import Rounds, kept_caches, passed_caches
 from memlint.tracing.turns import in_turns
 from memlint.tracing.updates import with_updates
 
@@ -96,6 +98,10 @@ class Recorded:
         return module
 
 
+class EnoughRounds(BaseException):
+    """A generation has taken as many rounds as were asked for."""
+
+
 class Recorder:
     """An observer of kernels. It does as little as it can while the program runs; `finish` makes the records."""
 
@@ -117,6 +123,11 @@ class Recorder:
         """Operators whose results compiled code allocates, by Node of the allocation."""
         self.in_cycles: frozenset[int] = frozenset()
         """Ids of Buffers that only reference cycles keep alive after the last step."""
+        self.rounds: Rounds | None = None
+        """Rounds of the generation that runs; None without one."""
+        self.round_places: list[Round] = []
+        self.most_rounds: int | None = None
+        """Number of rounds after which a generation is ended; None to let it end by itself."""
 
     # --- while the program runs
 
@@ -157,12 +168,41 @@ class Recorder:
 
     def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
         """Run `call`, the outermost call of a module, and return its result."""
-        modules = self.attribution.modules
-        modules.append(_identity(module))
+        modules, identity = self.attribution.modules, _identity(module)
+        if self.rounds is not None and self.rounds.begins(identity):
+            position = len(self.ledger.events)
+            self.round_places.append(Round(len(self.calls), position, position))
+            if self.rounds.number == self.most_rounds:
+                raise EnoughRounds
+            if self.rounds.number:
+                self.attribution.section = Phase.DECODE
+        if self.rounds is not None:
+            self.roles.note_caches(passed_caches({}, kwargs))
+        modules.append(identity)
         try:
-            return call(module, *args, **kwargs)
+            result = call(module, *args, **kwargs)
         finally:
             modules.pop()
+        if self.rounds is not None:
+            self.roles.note_caches(passed_caches(result, kwargs))
+            self.roles.note_caches(kept_caches(module))
+            self.round_places[-1] = self.round_places[-1]._replace(end=len(self.ledger.events))
+        return result
+
+    @contextlib.contextmanager
+    def generating(self) -> Iterator[None]:
+        """Take what runs within for a generation; one within another is a part of it."""
+        if self.rounds is not None:
+            yield
+            return
+        self.rounds = Rounds()
+        before, self.attribution.section = self.attribution.section, Phase.PREFILL
+        try:
+            yield
+        except EnoughRounds:
+            self.round_places.pop()
+        finally:
+            self.rounds, self.attribution.section = None, before
 
     def before_optimizer(
         self, _optimizer: torch.optim.Optimizer, _args: Arguments, _kwargs: Keywords
@@ -214,6 +254,7 @@ class Recorder:
             name = f"inductor.{origin.kernel}" if origin is not None and origin.kernel else kernel.name
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
             nodes.append(Node(index, name, phase_of_step, step, frame, path, *geometries, event))
+        broken = (Assumption(text, None) for text in broken_plugins.reasons())
         buffers = categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts)
         trace = Trace(
             nodes=with_updates(nodes, buffers),
@@ -222,7 +263,7 @@ class Recorder:
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
-            assumptions=(*self.assumptions, *(Assumption(text, None) for text in broken_plugins.reasons())),
+            assumptions=(*self.assumptions, *simulated().uncompiled, *broken),
             modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,
@@ -233,6 +274,7 @@ class Recorder:
             trained=tuple(map(frozenset, self.roles.trained.values())),
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
+            rounds=tuple(self.round_places),
             reads_allocator=simulated().reads_allocator,
             **facts_of({node.op for node in nodes}),
         )
@@ -395,17 +437,19 @@ def trace_program(
     allocator: AllocatorSettings | None = None,
     *,
     num_steps: int = 2,
+    most_rounds: int | None = None,
     after_step: Callable[[int], None] | None = None,
 ) -> Recorded:
     """Set `program` up and run `num_steps` steps of it on a simulated `device`.
 
     `allocator` are the settings behind the program's readings of `torch.cuda.memory_reserved()`. Raises what the
-    program raises.
+    program raises. A generation ends after `most_rounds`.
     """
 
     def run() -> Recorded:
         with without_collector() as collect_after_imports, virtual_device_of(program, device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
+            recorder.most_rounds = most_rounds
             with observed(recorder):
                 program.setup()
                 collect_after_imports()
@@ -413,7 +457,8 @@ def trace_program(
                 recorder.note_modules(getattr(program, "model", None))
                 for step in range(num_steps):
                     recorder.begin_step()
-                    program.step()
+                    with recorder.generating() if getattr(program, "generates", False) else nullcontext():
+                        program.step()
                     collect_after_imports()
                     recorder.roles.note_state(program)
                     if after_step is not None:

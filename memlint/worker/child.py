@@ -111,11 +111,13 @@ def run(
     *,
     bytecode: bool,
     ready: Callable[[], None] = lambda: None,
+    preload: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Be the child of `parent` that takes at most `nbytes` and speaks through `directory`: `serve` its request.
 
-    With `bytecode` the compiled modules of memlint and PyTorch are kept, as Python does, but never those of user code.
-    A copy of another process has a `watch`, and calls `ready` within its limits.
+    If the request is not there yet, `preload` imports what it may need, and then it is waited for. With `bytecode` the
+    compiled modules of memlint and PyTorch are kept, as Python does, but never those of user code. A copy of another
+    process has a `watch`, and calls `ready` within its limits.
     """
     die_with(parent)
     limit_memory(nbytes)
@@ -132,6 +134,10 @@ def run(
     _Jobs.keeps_bytecode = bytecode
     sys.dont_write_bytecode = not bytecode
     ready()
+    if not (directory / REQUEST).exists():
+        preload()
+        while not (directory / REQUEST).exists():
+            _sleep(_IDLE_SECONDS[0])
     from memlint.worker.protocol import Request  # noqa: PLC0415  (limits first)
 
     _watch = watch

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from memlint.base import broken_plugins
+from memlint.base import broken_plugins, cache
 from memlint.base.ownership import is_installed, is_memlint
+from memlint.source.word_index import READS_EVENT
 
 if TYPE_CHECKING:
     from memlint.worker.protocol import Dependencies
@@ -37,6 +38,8 @@ ALL = "*"
 _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 """Packages that are nearly always imported, and that search all variables for their own."""
 _COMPILED = (".pyc", ".pyo")
+_OWN_CACHE = f"{os.sep}{cache.NAME}{os.sep}"
+"""What is kept there is only used while the files that it was made of are the same."""
 _CODE = (".py", ".ipynb", ".yaml", ".yml")
 """Files that may say how a model is used: a new one in a folder that was searched may change an answer."""
 
@@ -57,6 +60,7 @@ class Watch:
         """True if nothing is recorded: what a server does after its imports is not what its copies read."""
         self._start = time.time_ns()
         self._ignored = (str(exchange) + os.sep, *_PSEUDO)
+        """Beginnings of paths that do not count."""
         self._read: set[str] = set()
         self._made: set[str] = set()
         """Files that the program wrote before it read them."""
@@ -89,9 +93,9 @@ class Watch:
         os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.paused or event not in ("open", "os.scandir") or not isinstance(arguments[0], str):
+        if self.paused or event not in ("open", "os.scandir", READS_EVENT) or not isinstance(arguments[0], str):
             return
-        if event == "os.scandir":
+        if event != "open":
             self._read.add(os.path.abspath(arguments[0]))  # noqa: PTH100
             return
         name, mode, flags = arguments
@@ -114,7 +118,7 @@ class Watch:
         modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
         files: dict[str, str | None] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
-            if f"{path}{os.sep}".startswith(self._ignored) or path.endswith(_COMPILED):
+            if f"{path}{os.sep}".startswith(self._ignored) or path.endswith(_COMPILED) or _OWN_CACHE in path:
                 continue
             if is_installed(path) or is_memlint(path, rules=True):
                 continue

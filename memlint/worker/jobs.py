@@ -11,6 +11,7 @@ from memlint.targets.built import Built
 
 if TYPE_CHECKING:
     from memlint.report.tables import FitOrder, Order
+    from memlint.serving.model import ProfileOrder
     from memlint.whatif.change import Change
 
 
@@ -104,6 +105,21 @@ class FitWorkloads(Job):
     """Find what fits, with each of the settings of Workloads in the order. Answered by Fits."""
 
     order: FitOrder
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeServed(Job):
+    """Describe the model of a Workload for a serving engine. Answered by `memlint.serving.model.ServedModel`."""
+
+    workload: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunProfile(Job):
+    """Take the step with which a serving engine begins. Answered by `memlint.serving.model.Profile`."""
+
+    workload: int
+    order: ProfileOrder
 
 
 class LeftOut(Record):

@@ -42,6 +42,13 @@ class Request(Record):
     asked: Asked | None = None
     """The answer of a script that was asked before; None where none was, or none builds it."""
 
+    @property
+    def is_utf8(self) -> bool:
+        """True if its names are UTF-8: no child can be sent others, and no Report could name them."""
+        of_script = (self.script.path, *self.script.arguments) if self.script is not None else ()
+        names = (self.target, self.path or "", self.root, *of_script)
+        return not any("\ud800" <= character <= "\udfff" for name in names for character in name)
+
     def limits(self, patience: float = 1) -> Limits:
         """Return the limits that its settings give a child, with `patience` times as many seconds."""
         return Limits(seconds=patience * self.settings.timeout, nbytes=self.settings.memory_limit)

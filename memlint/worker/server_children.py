@@ -18,6 +18,8 @@ from memlint.worker.supervise import answered
 from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor, store_of
 from memlint.worker.task import Task
 
+STOP = "stop"
+"""The order to end what runs, which is answered with the same word; None is the order to end altogether."""
 _STANDARD = frozenset((0, 1, 2))
 
 
@@ -36,7 +38,10 @@ class Snapshot(NamedTuple):
 
 
 def serve(handle: int, snapshot: Snapshot) -> NoReturn:
-    """Send on `handle` that all is ready, receive tasks, and send Answers and, now and then, which task is running."""
+    """Send on `handle` that all is ready, receive tasks, and send Answers and, now and then, which task is running.
+
+    After the last Answer it waits for more tasks, until it is ordered to end or nobody is there.
+    """
     try:
         if may_fork():
             _serve(Connection(handle), snapshot)
@@ -46,21 +51,24 @@ def serve(handle: int, snapshot: Snapshot) -> NoReturn:
 
 def _serve(orders: Connection, snapshot: Snapshot) -> None:
     def report(number: int, seconds: float) -> None:
-        if orders.poll():  # the only other order is to stop
+        if orders.poll():  # the only orders are to stop, for good or until the next tasks
             raise KeyboardInterrupt
         orders.send((number, seconds))
 
     orders.send("ready")
-    order = orders.recv()
-    if order is None:
-        return
-    tasks, num = order
-    try:
-        with SupervisorPool(enumerate(tasks), num, partial(_start, snapshot=snapshot)) as supervisors:
-            for each in supervisors.answers(report):
-                orders.send(each)
-    except Exception as error:
-        orders.send(error)
+    while (order := orders.recv()) is not None:
+        if order == STOP:  # whatever ran has ended by now
+            orders.send(STOP)
+            continue
+        tasks, num = order
+        try:
+            with SupervisorPool(enumerate(tasks), num, partial(_start, snapshot=snapshot)) as supervisors:
+                for each in supervisors.answers(report):
+                    orders.send(each)
+        except KeyboardInterrupt:  # the order is read next
+            continue
+        except Exception as error:
+            orders.send(error)
 
 
 def _start(task: Task, outcome: Connection, snapshot: Snapshot) -> Fork:

@@ -209,6 +209,7 @@ class Session(AbstractContextManager["Session"]):
         self._on_wait = on_wait
         self._stack = ExitStack()
         self._child: Child | None = None
+        self._is_begun = False
         self._number = 0
         self._read = 0
         self._begin = self._deadline = 0.0
@@ -237,8 +238,8 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def has_child(self) -> bool:
-        """True if a child was started."""
-        return self._child is not None
+        """True if a child was asked something."""
+        return self._is_begun
 
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
@@ -246,9 +247,8 @@ class Session(AbstractContextManager["Session"]):
         known = self._known(key)
         if known is not None:
             return Answered(known.record, None if known.capture is None else self._decoded(known))
-        if self._child is None:
-            self._start()
-        assert self._child is not None
+        if not self._is_begun:
+            self._begin_to_ask()
         self._number += 1
         self._exchange.say(JOBS, base64.b64encode(pickle.dumps(job)))
         reply = self._reply()
@@ -272,14 +272,14 @@ class Session(AbstractContextManager["Session"]):
         """Ask a new child from now on, with another request; nothing of what the last one has answered counts."""
         self._stack.close()
         self.request, self.partial = request, None
-        self._stack, self._child, self._store = ExitStack(), None, None
+        self._stack, self._child, self._store, self._is_begun = ExitStack(), None, None, False
         self._number = self._read = 0
         self._has_rules = self._has_failed = False
         self._new = {}
 
     def can_answer(self, job: Job) -> bool:
         """Return True if the answer is known, or a child is there to give it."""
-        return self._child is not None or self._known(repr(job)) is not None
+        return self._is_begun or self._known(repr(job)) is not None
 
     def _known(self, key: str) -> Known | None:
         return self._new.get(key) or (self._store.known(key) if self._store else None)
@@ -297,7 +297,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def seconds_left(self) -> float:
         """Seconds until the time limit; of a Session without a child all of them."""
-        return self.limits.seconds if self._child is None else max(0.0, self._deadline - time.monotonic())
+        return self.limits.seconds if not self._is_begun else max(0.0, self._deadline - time.monotonic())
 
     def keep(self, result: AnyResult) -> None:
         """Keep what there is so far: it counts if the child is stopped or fails."""
@@ -306,14 +306,14 @@ class Session(AbstractContextManager["Session"]):
     def last_record(self, model: type[_Model]) -> _Model | None:
         """Give the last partial answer of the child."""
         with suppress(ValueError):
-            if self._child is not None and (message := self._exchange.last(PARTIAL)):
+            if self._is_begun and (message := self._exchange.last(PARTIAL)):
                 return model.model_validate_json(message)
         return None
 
     def last_capture(self) -> Capture | None:
         """Give what was seen of a script when it was looked at last."""
         with suppress(ValueError, MemlintError, zlib.error):
-            if self._child is not None and (message := self._exchange.last(PARTIAL)):
+            if self._is_begun and (message := self._exchange.last(PARTIAL)):
                 return decode(zlib.decompressobj().decompress(base64.b64decode(message), MOST_NBYTES))
         return None
 
@@ -321,7 +321,7 @@ class Session(AbstractContextManager["Session"]):
         """Keep what was answered for the next time, if nothing failed."""
         if self._store is None or self._has_failed:
             return
-        if self._child is not None:
+        if self._is_begun:
             self._number += 1
             self._exchange.say(JOBS, base64.b64encode(pickle.dumps(Finish())))
             self._deadline = time.monotonic() + _FINISH_PATIENCE
@@ -334,7 +334,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def output(self) -> tuple[str, str]:
         """The beginning of what the code wrote to stdout and stderr."""
-        if self._child is None:
+        if not self._is_begun:
             return self._store.output if self._store else ("", "")
         return endings.text_of(self._exchange, STDOUT), endings.text_of(self._exchange, STDERR)
 
@@ -345,6 +345,10 @@ class Session(AbstractContextManager["Session"]):
         except MemlintError as error:
             raise EndedError(endings.unreadable(error)) from error
 
+    def start_early(self) -> None:
+        """Start the child before it is known what it is asked about: it imports what it needs for a target."""
+        self._start()
+
     def _start(self) -> None:
         from memlint.worker.processes import ProcessTree  # noqa: PLC0415 -- a look at what is known does without
 
@@ -353,11 +357,26 @@ class Session(AbstractContextManager["Session"]):
         enter(terminations_raise())
         self._exchange = enter(Exchange(folder, FILES, new=True))
         self._tree = enter(ProcessTree())
-        (folder / REQUEST).write_text(self.request.model_dump_json(), encoding="utf-8")
         with self._writable(STDOUT) as stdout, self._writable(STDERR) as stderr:
             child = self._start_child(folder, stdout, stderr)
         self._tree.grow_from(child)
         self._child = child
+
+    def ask_about(
+        self, request: Request, limits: Limits, store: Store | None, on_wait: Callable[[float], None]
+    ) -> None:
+        """Take up the request, its limits, what is known of it and whom to call, before anything is asked."""
+        assert not self._is_begun, "nothing was asked"
+        self.request, self.limits, self._store, self._on_wait = request, limits, store, on_wait
+
+    def _begin_to_ask(self) -> None:
+        if self._child is None:
+            self._start()
+        folder = self._exchange.folder
+        written = folder / f"{REQUEST}.new"
+        written.write_text(self.request.model_dump_json(), encoding="utf-8")
+        written.replace(folder / REQUEST)  # the child waits for it
+        self._is_begun = True
         self._begin = time.monotonic()
         self.renew_time()
 
@@ -402,8 +421,9 @@ class Session(AbstractContextManager["Session"]):
             reply = self._next_reply()
             if reply is not None:
                 return reply
+            time.sleep(look)  # `wait` with a time would look far more often
             try:
-                status = self._child.wait(look)
+                status = self._child.wait(0)
             except subprocess.TimeoutExpired:
                 look = min(most, 1.2 * look)
             else:
@@ -476,7 +496,7 @@ class Session(AbstractContextManager["Session"]):
 
     def interruption(self) -> WorkerError:
         """Give the error of a child that was stopped because nobody waits for it any more."""
-        if self._child is None:
+        if not self._is_begun:
             return endings.not_begun()
         return endings.interrupted(time.monotonic() - self._begin, self._exchange)
 

@@ -46,13 +46,24 @@ def carry_out(
     knows answers of earlier children; `on_wait` is called about ten times a second with the seconds gone. Raises
     nothing that happened in the child, and Interrupted on Ctrl-C.
     """
+    with new_session(task, environment=environment, store=store, on_wait=on_wait) as session:
+        return answered(task, session)
+
+
+def new_session(
+    task: Task,
+    *,
+    environment: Mapping[str, str | None] = MappingProxyType({}),
+    store: Store | None = None,
+    on_wait: Callable[[float], None] = lambda _seconds: None,
+) -> Session:
+    """Give a Session whose child is a new Python; the arguments are those of `carry_out`."""
 
     def start(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         arguments = (str(exchange), str(os.getpid()), str(task.limits.nbytes))
         return start_python(task.child, *arguments, stdout=stdout, stderr=stderr, environment=environment)
 
-    with Session(task.request, task.limits, start, store=store, on_wait=on_wait) as session:
-        return answered(task, session)
+    return Session(task.request, task.limits, start, store=store, on_wait=on_wait)
 
 
 def answered(task: Task, session: Session) -> Answer:

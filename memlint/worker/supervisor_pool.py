@@ -18,19 +18,25 @@ from memlint.base.own_process import ENDING, die_with, signals_wait
 from memlint.worker.capture_store import Store
 from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer
-from memlint.worker.supervise import Interrupted, carry_out
+from memlint.worker.supervise import Interrupted, answered, carry_out
 from memlint.worker.task import Task
 
 if TYPE_CHECKING:
     from memlint.worker.processes import Fork
+    from memlint.worker.session import Session
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
 PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more than a ProcessTree takes at most
 
 
-def ask_child(task: Task, on_wait: Callable[[float], None] = lambda _seconds: None) -> Answer:
-    """The Answer of a child that is a new Python."""
-    return carry_out(task, store=store_of(task), on_wait=on_wait)
+def ask_child(
+    task: Task, on_wait: Callable[[float], None] = lambda _seconds: None, early: Session | None = None
+) -> Answer:
+    """The Answer of a child that is a new Python: that of `early`, if there is one."""
+    if early is None:
+        return carry_out(task, store=store_of(task), on_wait=on_wait)
+    early.ask_about(task.request, task.limits, store_of(task), on_wait)
+    return answered(task, early)
 
 
 def store_of(task: Task) -> Store | None:

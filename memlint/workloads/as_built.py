@@ -13,7 +13,7 @@ from torch import nn
 from memlint.base.units import Dtype
 from memlint.memory.records import Assumption
 from memlint.source.training_loop import OPTIMIZERS
-from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer
+from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.targets.workload import BATCH, SEQUENCE, InputSpec, Workload
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH
 from memlint.workloads.loss import ALIKE, OF_CLASSES
@@ -29,8 +29,8 @@ _MOST_OTHERS = 3
 def classes_in(built: Built, path: Path, name: str = "") -> list[tuple[BuiltModel, BuiltClass]]:
     """Return the classes of the file that were built, each with the model that it is or is a part of.
 
-    Whole models come first, of these only those that are trained, if any is; parts count only without a whole one.
-    With a `name` only the class of that name counts.
+    Whole models come first, of these only those that are trained, if any is. Parts count only without one: first
+    the large ones, in the order in which the model has them. With a `name` only the class of that name counts.
     """
     models = [each for each in built.models if not each.is_copy]
     whole = [(each, each) for each in models if each.path == str(path) and name in ("", each.qualname)]
@@ -38,7 +38,9 @@ def classes_in(built: Built, path: Path, name: str = "") -> list[tuple[BuiltMode
     parts = [(model, part) for model in models for part in model.parts if part.path == str(path)]
     named = [each for each in parts if name in ("", each[1].qualname)]
     found: dict[str, tuple[BuiltModel, BuiltClass]] = {}
-    for model, kind in trained or whole or named:
+    most = max((part.num_parameters for _model, part in named), default=0)
+    large_first = sorted(named, key=lambda each: each[1].num_parameters <= most / 2)
+    for model, kind in trained or whole or large_first:
         found.setdefault(kind.qualname, (model, kind))
     return list(found.values())
 
@@ -113,7 +115,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
     if not is_part and model.inputs:
-        workload = _with_inputs(workload, model, asked.built)
+        workload = with_inputs(workload, model.inputs, asked.built.batch)
     return replace(
         workload,
         recorded=kind.arguments,
@@ -142,10 +144,15 @@ def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
     return True
 
 
-def _with_inputs(workload: Workload, model: BuiltModel, built: Built) -> Workload:
-    """Return `workload` with the inputs of the model's first call, and with their batch unless another one is typed."""
-    first = next((each.shape for each in model.inputs if each.shape), ())
-    said = None if built.batch is None else int(built.batch.value)
+def with_inputs(
+    workload: Workload, inputs: Sequence[BuiltInput], stated: Setting | None, *, keeps_batch: bool = False
+) -> Workload:
+    """Return `workload` with the inputs of a model's first call.
+
+    The batch is that of the call unless another one is typed, or `keeps_batch` says that the call is only a trial.
+    """
+    first = next((each.shape for each in inputs if each.shape), ())
+    said = None if stated is None else int(stated.value)
     is_typed = BATCH not in workload.assumed and workload.batch != said
     batch = said or next(iter(first), workload.batch)
     place = next((number for number, size in enumerate(first[:2]) if size == batch), 0)
@@ -154,11 +161,11 @@ def _with_inputs(workload: Workload, model: BuiltModel, built: Built) -> Workloa
     dimensions: dict[str, int] = {}
     specs = [
         InputSpec(each.name, _named_sizes(each, batch, place, dimensions), each.dtype)
-        for each in _by_item(model.inputs, batch)
+        for each in _by_item(inputs, batch)
     ]
     sizes = {**dimensions, **workload.dimensions}
     notes = [Assumption(f"input {each.described(sizes)}, as the script gives it", None, found=True) for each in specs]
-    if batch != said and not is_typed:
+    if batch != said and not is_typed and not keeps_batch:
         known = [each for each in workload.found if not each.text.startswith(f"{BATCH} ")]
         of_batch = Assumption(f"{BATCH} {batch}: as the script calls its model", None, found=True)
         settled = workload.assumed - {BATCH}

@@ -17,9 +17,12 @@ from torch import nn
 
 from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, UsageError, WorkloadError
 from memlint.base.signatures import annotations_of
+from memlint.memory.records import Assumption, Frame
 from memlint.source.files import Unreadable
+from memlint.source.model_makers import makers, parts_of_others
 from memlint.source.scripts import is_script, training_at_import
 from memlint.source.text import Source, dotted_name, source_at
+from memlint.source.training_loop import LoopSetting
 from memlint.source.values import shown_arguments
 from memlint.targets.built import Asked
 from memlint.targets.declare import declared_workloads
@@ -30,7 +33,7 @@ from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_
 from memlint.workloads.construction.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
-from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
+from memlint.workloads.guess.recipes import Recipe, Recipes, sized
 from memlint.workloads.loading import load_file
 
 __all__ = ["Discovery", "LeftOut", "build_program", "complete", "find_workloads"]
@@ -45,6 +48,11 @@ _BUILDER = re.compile(
     r"|[a-z]\w*_(tiny|small|base|medium|large|huge|giant|nano|mini|xs|xl|xxl|[a-z]?\d+[a-z]?)(_\w+)?"
 )
 """Names of functions that give a model: `build_model`, and a model with its size, `net_tiny`."""
+_BASE = re.compile(r"(^|_)base(_|$)")
+"""Name of the usual size in a family of models."""
+_FEW = 10
+"""A class is a small part of one that has more parameters by this factor."""
+_MOST_OTHERS = 6
 _MOST_TYPED = 3
 """Maximum number of calls with guessed arguments whose inputs are tried."""
 
@@ -212,6 +220,8 @@ def _of_script(
     candidates: dict[type, _Candidate] = {}
     with simulated_device(defaults.device) as place:
         for model, kind in found:
+            if kind is not model and candidates:
+                break  # one part is enough
             workload = recipes.with_loop_of(kind.qualname, defaults) if is_open else defaults
             workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:
@@ -293,21 +303,24 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     for name in used:
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
-    _leave_out_guessed(candidates, failures, parts)
-    chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
+    _leave_out_untrained(candidates, failures, parts, trained)
+    chosen = _chosen(candidates, failures, classes, parts, text)
     call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
     return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
 
 
-def _leave_out_guessed(
-    candidates: dict[type, _Candidate], failures: dict[str, LeftOut], parts: Collection[str]
+def _leave_out_untrained(
+    candidates: dict[type, _Candidate],
+    failures: dict[str, LeftOut],
+    parts: Collection[str],
+    trained: Collection[str],
 ) -> None:
-    """Drop models with guessed sizes that no script builds if a model that a script builds has failed."""
-    failing = {name for name, failure in failures.items() if failure.is_trained and name not in parts}
+    """Drop models that no script builds if one of the `trained` has failed: they would stand for that one."""
+    failing = {name for name, each in failures.items() if (each.is_trained or name in trained) and name not in parts}
     if failing:
-        made_up = [kind for kind, each in candidates.items() if each.workload.guessed and not each.is_trained]
-        for candidate in map(candidates.pop, (kind for kind in made_up if kind.__name__ not in failing)):
+        others = [kind for kind, each in candidates.items() if not each.is_trained]
+        for candidate in map(candidates.pop, (kind for kind in others if kind.__name__ not in failing)):
             failures[candidate.name] = LeftOut(candidate.name, "no script of the project builds it")
 
 
@@ -363,14 +376,17 @@ def _first_built(
     """
     every = [recipe for maker in (name, *makers) for recipe in recipes.of(maker, attrgetter(maker)(module))]
     own: dict[str, LeftOut] = {}
+    named = recipes.named(makers) if len(makers) > 1 else None
 
     def doubts(recipe: Recipe) -> tuple[bool, ...]:
         is_bare = recipe.maker == name and recipe.site is None
-        return (*recipe.doubts, "pretrained" in recipe.maker, is_bare)
+        is_unnamed = named is None or recipe.maker != named.value
+        return (*recipe.doubts, is_unnamed, "pretrained" in recipe.maker, is_bare, _BASE.search(recipe.maker) is None)
 
     for recipe in sorted(every, key=doubts):
         try:
-            return _built(module, recipes, recipe, defaults)[1]
+            built = _built(module, recipes, recipe, defaults)[1]
+            return built if recipe.site is not None or recipe.maker == name else _one_of(built, makers, named)
         except (WorkloadError, TargetError) as error:
             if recipe.trains and isinstance(error, placeholders.AbsentError):
                 absent.append(error)
@@ -380,6 +396,20 @@ def _first_built(
                 (own if recipe.site is None else failures).setdefault(recipe.maker, failure)
     failures |= {name: failure for name, failure in own.items() if name not in failures}
     return None
+
+
+def _one_of(candidate: _Candidate, makers: Sequence[str], named: LoopSetting | None) -> _Candidate:
+    """Return a model with the reason why it is taken among those that several functions make, or with their names."""
+    workload, others = candidate.workload, [each for each in makers if each != candidate.name]
+    if not others:
+        return candidate
+    if named is not None and named.value == candidate.name:
+        place = Frame(named.path, named.line, "")
+        note = Assumption(f"{candidate.name}, of {len(makers)} such functions: {named.text}", place, found=True)
+        return candidate._replace(workload=replace(workload, found=(note, *workload.found)))
+    shown = ", ".join(others[:_MOST_OTHERS]) + (", ..." if len(others) > _MOST_OTHERS else "")
+    text = f"one of {len(makers)} models of the file that nothing chooses among; another with ::NAME, as {shown}"
+    return candidate._replace(workload=replace(workload, built_by=workload.built_by or text))
 
 
 def _makes_by_class(kind: type, dotted: str) -> bool:
@@ -427,10 +457,15 @@ def _chosen(
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
         user = of_others.get(kind.__name__, "")
-        if user in built and of_others.get(user) != kind.__name__ and not candidate.is_built_elsewhere:
+        failed = next((each for each in _users_of(kind.__name__, of_others) if each in failures.keys() - built), "")
+        if (
+            user in built
+            and of_others.get(user) != kind.__name__
+            and _belongs(candidate, candidates.values(), of_others)
+        ):
             users.append(user)  # the same model with other arguments
-        elif user in failures.keys() - built and (failures[user].is_trained or not candidate.is_trained):
-            users.append(f"{user}, which cannot be built")
+        elif failed and (failures[failed].is_trained or not candidate.is_trained):
+            users.append(f"{failed}, which cannot be built")
         if users:
             left_out.append(LeftOut(candidate.name, f"it is a part of {users[0]}"))
         elif candidate.num_parameters == 0:
@@ -447,6 +482,24 @@ def _chosen(
     )
     left_out.sort(key=lambda each: not each.is_trained)
     return Discovery(tuple(workloads), tuple(left_out))
+
+
+def _belongs(candidate: _Candidate, candidates: Iterable[_Candidate], of_others: Mapping[str, str]) -> bool:
+    """Return True if a class that others use is nothing without them: no other file builds it, or only as a small part.
+
+    A script that builds both builds the whole.
+    """
+    users = frozenset(_users_of(candidate.name, of_others))
+    of_users = (each.num_parameters for each in candidates if each.name in users and each.is_trained)
+    return not candidate.is_built_elsewhere or candidate.num_parameters * _FEW < max(of_users, default=0)
+
+
+def _users_of(name: str, of_others: Mapping[str, str]) -> Iterator[str]:
+    """Yield the class that uses a class, the one that uses that, and so on."""
+    seen = {name}
+    while (name := of_others.get(name, "")) and name not in seen:
+        seen.add(name)
+        yield name
 
 
 def _is_model_class(value: object, module: ModuleType, name: str, decorated: frozenset[str]) -> TypeGuard[type]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from memlint.base.ownership import is_users
 from memlint.libraries.op_template import OP_TEMPLATE
-from memlint.source.files import SKIPPED_DIRECTORIES
+from memlint.source.files import SKIPPED_DIRECTORIES, folders_of_modules
 from memlint.workloads.known_packages import distribution_of
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
@@ -35,6 +35,8 @@ def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
         return f"Build {module} where memlint runs, {sys.prefix}: {how}; {elsewhere} {without}"
     if place := _folder_of(module):
         return f"There is no {module} in {place}: complete the project, or import it by its new name."
+    if folder := _project_folder_of(module.partition(".")[0], importer):
+        return f"Put the folder that the project has it in on the search path: PYTHONPATH={shlex.quote(folder)}."
     packages = list(dict.fromkeys(each.partition(".")[0] for each in (module, *others)))
     names = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
     distributions = " ".join(dict.fromkeys(shlex.quote(distribution_of(each)) for each in (module, *others)))
@@ -46,6 +48,17 @@ def _folder_of(module: str) -> str:
     package, _, inner = module.partition(".")
     places: Iterable[str] = getattr(sys.modules.get(package), "__path__", ()) if inner else ()
     return next((place for place in map(str, places) if is_users(place)), "")
+
+
+def _project_folder_of(package: str, importer: str) -> str:
+    """Return the first of several folders of the importing file's project that hold a module of this name.
+
+    Empty without any, and for one alone, which was looked into.
+    """
+    if not is_users(importer):
+        return ""
+    folders = folders_of_modules(_project_of(Path(importer))).get(package, ())
+    return min(map(str, folders)) if len(folders) > 1 else ""
 
 
 def _build_command(source: Path, module: str) -> str:
@@ -80,13 +93,18 @@ def absent(error: BaseException) -> str:
 
 def _sources(name: str, importer: Path) -> Iterator[Path]:
     """Yield files below the project's folder, in search order, that build a compiled module of this last name."""
-    above = [folder for folder in importer.parents if str(folder) in sys.path]
-    for folder, folders, files in islice(os.walk(above[-1] if above else importer.parent), _MOST_FOLDERS):
+    for folder, folders, files in islice(os.walk(_project_of(importer)), _MOST_FOLDERS):
         folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in SKIPPED_DIRECTORIES)
         for path in (Path(folder, file) for file in sorted(files)):
             is_source = path.stem == name and path.suffix in _COMPILED
             if is_source or (path.name == "setup.py" and name in _built_by(path)):
                 yield path
+
+
+def _project_of(importer: Path) -> Path:
+    """Return the outermost folder of a file that is on the search path."""
+    above = [folder for folder in importer.parents if str(folder) in sys.path]
+    return above[-1] if above else importer.parent
 
 
 def _built_by(setup: Path) -> frozenset[str]:

@@ -19,9 +19,11 @@ _LENGTHS = (
     *("sequence_length", "context_length", "context_len", "context_size", "ctx_len", "n_ctx", "n_positions"),
     *("max_position_embeddings", "max_len", "max_length", "window_len", "sequence_len", "length"),
 )
-_IMAGE_SIZES = (
+IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
+    *("imgsz", "imsize", "im_size", "crop_size", "train_size"),
 )
+"""Names of the side of images, or of their sides."""
 _SIDES = range(32, 2049)
 _POINTS = ("num_points", "npoints")
 """Other meanings of `size` than the size of an image."""
@@ -54,7 +56,8 @@ class ModelSizes:
         """`stated` are its arguments, and sizes from other sources for those that the model does not state."""
         self.model, self._stated = model, stated or {}
         parts = (size for module in list(model.modules())[1:] for size in _sizes_in(module))
-        self._sources = [*_sizes_in(model), stated or {}, *parts, *_defaults(model)]
+        self._own = list(_sizes_in(model))
+        self._sources = [*self._own, stated or {}, *parts, *_defaults(model)]
 
     @property
     def length(self) -> int | None:
@@ -64,16 +67,25 @@ class ModelSizes:
         """
         if self.points is not None:
             return self.points
-        if type(stated := self._stated.get("length")) is int and stated > 1:
+        if (stated := self.trained_length) is not None:
             return stated
         length = self._first_int(_LENGTHS, 2)
         return _table_length(self.model) if length is None else min(length, LONGEST)
 
     @property
+    def trained_length(self) -> int | None:
+        """Length in the training loop or its settings, at most the model's own maximum; None if they state none."""
+        stated = self._stated.get("length")
+        if type(stated) is not int or stated <= 1:
+            return None
+        own = (source.get(name) for source in self._own for name in _LENGTHS)
+        return min([stated, *(each for each in own if type(each) is int and each > 1)])
+
+    @property
     def image_size(self) -> tuple[int, int] | None:
         """Height and width of images; None if nothing states them."""
         for source in self._sources:
-            for name in _IMAGE_SIZES:
+            for name in IMAGE_SIZES:
                 value = source.get(name)
                 if type(value) is int and value > 1:
                     return value, value

@@ -46,7 +46,7 @@ TRAINING_STEPS = 1000
 """Timesteps of a diffusion model."""
 NODES, EDGES = 1024, 8192
 """Size of the graph a graph network is given unless declared."""
-_NUM_BOXES = 8
+NUM_BOXES = 8
 """Objects of an image: COCO has 7.3 of them on average (Lin et al., 2014)."""
 _OF_LABELS = "targets target labels label tgt_labels y_true"
 _OF_CLASSES = "y class_labels class_label class_ids c classes"
@@ -81,8 +81,8 @@ FORWARD = (
     Row("waveform waveforms audio wav input_values speech mix mixture", (BATCH, "*@sound")),
     Row("mel mels mel_spec mel_specs spectrogram spectrograms melspec", (BATCH, "@mels|80", "@length")),
     Row("max_* *_max", (), CONSTANT, low="@length"),
-    Row("annotations annotation annots annot", (BATCH, _NUM_BOXES, 5), low=0.0, high=32.0),  # a box and its class
-    Row("boxes bboxes gt_boxes gt_bboxes", (BATCH, _NUM_BOXES, 4), low=0.0, high=32.0),
+    Row("annotations annotation annots annot", (BATCH, NUM_BOXES, 5), low=0.0, high=32.0),  # a box and its class
+    Row("boxes bboxes gt_boxes gt_bboxes", (BATCH, NUM_BOXES, 4), low=0.0, high=32.0),
     Row(_OF_TIMES, (BATCH,), "int64", high=TRAINING_STEPS),
     Row("edge_index", (2, EDGES), "int64", high=NODES),
     Row("edge_weight", (EDGES,)),

@@ -15,9 +15,11 @@ import dis
 import importlib.util
 import inspect
 import linecache
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -27,6 +29,7 @@ from typing import Any, NoReturn
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption, Frame
+from memlint.source.files import folders_of_modules
 from memlint.workloads.known_packages import NEEDS, Kind, kind_of
 from memlint.workloads.missing_modules import absent, remedy
 
@@ -124,6 +127,11 @@ def missing() -> list[str]:
     names = [name for name, frame in _finder.replaced.items() if frame and name not in _finder.failed]
     others = (name for name in _finder.required() if name not in names)
     return [name for name in (*names, *others) if _finder.kind_of(name) is None]
+
+
+def last_use() -> AbsentError | None:
+    """Return the error that the last use of a missing package has raised."""
+    return _finder.last_use
 
 
 def is_missing(package: str) -> bool:
@@ -229,6 +237,7 @@ class _Absent:
             f"{self._name} is used, but {package} {is_missing} ({frame.f_code.co_filename}:{frame.f_lineno})", hint
         )
         error.package = "" if reason else package
+        _finder.last_use = error
         raise error
 
 
@@ -364,6 +373,8 @@ class _Finder(MetaPathFinder, Loader):
         self.elsewhere: dict[str, Frame] = {}
         """Descriptions of packages of the user's that were not on the search path, with their first import."""
         self.target = ""
+        self.last_use: AbsentError | None = None
+        """The error of the last use of a package that is missing, which a script may have caught."""
 
     def kind_of(self, name: str) -> Kind | None:
         """Return the way in which the placeholder of this dotted name behaves; None if it fails when it is used."""
@@ -416,17 +427,62 @@ class _ProjectFinder(MetaPathFinder):
         self._root, self._folders = root, [str(folder) for folder in folders]
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
-        frame = None if "." in fullname else _asking()
+        frame = _asking()
         if frame is None:
             return None
+        if "." in fullname:
+            return self._hidden(fullname, frame)
         around = [str(self._root.parent)] if fullname == self._root.name else []
-        for folder in (*self._folders, *around):
+        for folder in (*self._folders, *around, *self._elsewhere(fullname, frame)):
             if spec := PathFinder.find_spec(fullname, [folder]):
                 text = f"{fullname} is in {folder}, which is taken to be on the search path"
                 place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
                 _finder.elsewhere.setdefault(text, place)
                 return spec
         return None
+
+    def _hidden(self, fullname: str, frame: FrameType) -> ModuleSpec | None:
+        """Return a module in a folder of the project that an installed package of its name hides."""
+        *packages, _name = fullname.split(".")
+        for folder in self._folders:
+            if spec := PathFinder.find_spec(fullname, [str(Path(folder, *packages))]):
+                text = f"{fullname} is in {folder}, where the installed package {packages[0]} hides it"
+                place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                _finder.elsewhere.setdefault(text, place)
+                return spec
+        return None
+
+    def _elsewhere(self, name: str, frame: FrameType) -> Iterator[str]:
+        """Yield the only folder of the project with a module of this name that has what the importing line takes."""
+        folders = [folder for folder in self._holding.get(name, ()) if _gives(folder, name, frame)]
+        yield from map(str, folders if len(folders) == 1 else ())
+
+    @cached_property
+    def _holding(self) -> Mapping[str, Collection[Path]]:
+        """The folders of the project that have a module or a package of Python's files, by its name."""
+        return folders_of_modules(self._root)
+
+
+def _gives(folder: Path, name: str, frame: FrameType) -> bool:
+    """Return True if the module `name` in a folder has what the line that imports it takes from it."""
+    path = frame.f_code.co_filename
+    taken = [each.split(".") for each in _imported(Frame(path, frame.f_lineno, "")) if not each.endswith("*")]
+    taken = [each for each in taken if each[0] == name]
+    if taken == [[name]]:
+        uses = re.findall(rf"(?<![\w.]){name}\.([A-Za-z]\w*)", "".join(linecache.getlines(path)))
+        taken += [[name, each] for each in uses if each != "py"]
+    return bool(taken) and all(_has(folder / name, each[1:]) for each in taken)
+
+
+def _has(module: Path, names: Sequence[str]) -> bool:
+    """Return True if a module has a module inside it, or the word in its text, of each of these names."""
+    for name in names:
+        if (module / name).is_dir() or (module / f"{name}.py").is_file():
+            module /= name
+            continue
+        file = next((each for each in (module.with_suffix(".py"), module / "__init__.py") if each.is_file()), None)
+        return file is not None and re.search(rf"\b{name}\b", file.read_text(errors="replace")) is not None
+    return True
 
 
 class _MissingFinder(MetaPathFinder):

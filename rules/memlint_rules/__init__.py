@@ -1,1 +1,1 @@
-"""Built-in rules of memlint, one module each, loaded through the entry-point group `memlint.rules`."""
+"""Built-in rules of memlint, a folder for each hundred, loaded through the entry-point group `memlint.rules`."""

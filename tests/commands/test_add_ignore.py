@@ -133,7 +133,11 @@ def test_a_file_that_cannot_be_read_is_told(here):
 ROOT = Path(__file__).parents[2]
 REAL = [
     ROOT / name
-    for name in ("memlint/source/text.py", "memlint/cli/check.py", "rules/memlint_rules/mem601_empty_cache_in_loop.py")
+    for name in (
+        "memlint/source/text.py",
+        "memlint/cli/check.py",
+        "rules/memlint_rules/m6_runtime/mem601_empty_cache_in_loop.py",
+    )
 ]
 
 

@@ -107,6 +107,67 @@ def test_a_decorated_function_is_compiled_anew_in_each_simulation() -> None:
     assert ops == [1, 3, 1]  # fused, it makes its result alone
 
 
+def test_a_graph_break_is_named_with_its_line() -> None:
+    class Broken(Compiled):
+        def setup(self) -> None:
+            super().setup()
+
+            def parted(x: torch.Tensor) -> torch.Tensor:
+                x = self.model(x).relu()
+                torch._dynamo.graph_break()
+                return x.relu()
+
+            self.called = torch.compile(parted)
+
+    whole, parted = traced(), trace_program(Broken("cuda"), GPU).trace
+    assert whole.assumptions == ()
+    (broken,) = parted.assumptions
+    assert broken.text.startswith(
+        "torch.compile breaks the graph here, and every tensor that is needed after it exists"
+    )
+    assert broken.frame is not None
+    assert (broken.frame.path, broken.frame.function) == (__file__, "parted")
+
+
+def test_tensors_that_compiled_code_makes_are_on_the_device() -> None:
+    @torch.compile(fullgraph=True)
+    def made(x: torch.Tensor) -> list[torch.Tensor]:
+        device = x.device
+        return [
+            torch.tensor([1.0, 2.0], device=device) * x.sum(),
+            torch.tensor(2.0, device="cuda") + x.sum(),
+            torch.as_tensor([3.0], device=device) + x.sum(),
+            x.new_tensor([1.0, 2.0]) + x.sum(),
+            x.new_zeros(3) + x.sum(),
+            torch.arange(4, device=device) + x.sum(),
+            torch.full((5,), 1.0, device="cuda:0") + x.sum(),
+            torch.randn(6, device=device) + x.sum(),
+            torch.ones(7).to(device) + x.sum(),
+        ]
+
+    with virtual_device(GPU, compiles=True):
+        results = made(torch.zeros(1024, device="cuda"))
+        assert [each.device.type for each in results] == 9 * ["cuda"]
+        assert [each.numel() for each in results] == [2, 1, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_flex_attention_keeps_no_scores() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Attention(Compiled):
+        def setup(self) -> None:
+            self.model = torch.nn.Linear(64, 192, device=self.device)
+            self.inputs = {"x": torch.zeros(2, 1, 512, 64, device=self.device)}
+            self.called = torch.compile(lambda x: flex_attention(*self.model(x).chunk(3, -1)))
+
+        def step(self) -> None:
+            self.called(self.inputs["x"]).sum().backward()
+
+    shapes = {buffer.shape for buffer in trace_program(Attention("cuda"), GPU).trace.buffers}
+    assert (2, 1, 512, 64) in shapes
+    assert all(512 not in shape[-1:] or shape == (2, 1, 512) for shape in shapes)  # the sums of each row's weights
+
+
 def names_now() -> dict[tuple[str, str], Any]:
     owners = (torch, torch.Tensor, torch.cuda, torch.nn.Module, torch.accelerator, torch._C, torch._C._dynamo.guards)
     more = (convert_frame, compilation, Compiler, Lowering, scheduler)

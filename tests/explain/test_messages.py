@@ -1,7 +1,8 @@
 """Messages about memory: numbers, verdict, place and command.
 
 The messages in fixtures/messages stand in public issues, each with its address; their numbers and verdicts were written
-down by hand. `read.json` was there when the wordings were written; `set_aside.json` was not looked at until then.
+down by hand. `read.json` was there when the wordings were written; `set_aside.json` was not looked at until then, and
+`later.json` was collected afterwards.
 """
 
 import json
@@ -13,11 +14,14 @@ from click.testing import CliRunner
 from memlint.base.errors import TargetError
 from memlint.cli import main
 from memlint.explain.failure import failure_in
-from memlint.explain.messages import messages_in
+from memlint.explain.messages import MOST_MESSAGES, messages_in
+from memlint.explain.narrative import sentence_of
 
 MESSAGES = Path(__file__).resolve().parents[2] / "fixtures" / "messages"
 ENTRIES = [
-    entry for name in ("read", "set_aside") for entry in json.loads((MESSAGES / f"{name}.json").read_text("utf-8"))
+    entry
+    for name in ("read", "set_aside", "later")
+    for entry in json.loads((MESSAGES / f"{name}.json").read_text("utf-8"))
 ]
 UNITS = {"bytes": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
@@ -105,7 +109,13 @@ def test_of_a_message_of_the_asynchronous_allocator_the_numbers_are_read():
         nbytes("5.80 GiB"),
         nbytes("13.94 MiB"),
     ]
-    assert failure.verdict == "alive"
+    assert failure.verdict == "too much alive"
+
+
+def test_an_error_of_pytorch_whose_text_was_replaced_is_one_about_memory_all_the_same():
+    log = "    except torch.OutOfMemoryError: retry()\n[rank1]: torch.OutOfMemoryError: Allocation on device\n"
+    (message,) = messages_in(log)
+    assert (message.line, message.rank, message.failure) == (2, 1, "device")
 
 
 OOM = (
@@ -139,6 +149,8 @@ def test_of_many_ranks_the_first_message_is_the_cause_and_repeated_lines_count_o
     [
         ("(venv) me@box:~/work$ python train.py --batch-size 8", "memlint run train.py --batch-size 8"),
         ("+ python3 -m pkg.train --lr 1e-3", "memlint run -m pkg.train --lr 1e-3"),
+        ("(venv) me@box:~/work$python train.py", "memlint run train.py"),
+        ("`(base) me@box:~/work$ python train.py --x 1`", "memlint run train.py --x 1"),
         ("!python train.py --name 'a b'", "memlint run train.py --name 'a b'"),
         ("When I run `python train.py --x 1` I get an error", "memlint run train.py --x 1"),
         ("$ OMP_NUM_THREADS=4 python train.py", "memlint run OMP_NUM_THREADS=4 python train.py"),
@@ -176,6 +188,57 @@ def test_a_process_in_a_container_that_the_driver_lists_by_another_number_is_the
     (message,) = messages_in(text)
     assert message.processes == ()
     assert message.numbers.in_use.nbytes == nbytes("79.00 GiB")
+
+
+def test_lines_of_a_message_that_each_begin_with_the_rank_are_read_together():
+    text = "\n".join(f"[rank1]: {line}" for line in OOM.format(16, 1).replace(". ", ".\n").split("\n"))
+    failure = failure_in(text)
+    assert (failure.cause.rank, failure.cause.device, failure.verdict) == (1, 1, "too much alive")
+    assert failure.cause.numbers.allocated.nbytes == nbytes("70.12 GiB")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "verdict", "sentence"),
+    [
+        (
+            ("1.62 GiB", "31.35 GiB", "1.42 GiB", "23.32 GiB"),
+            "another process",
+            "other processes hold 6.61 GiB of the GPU's 31.3 GiB.",
+        ),
+        (
+            ("24.00 MiB", "23.52 GiB", "19.75 MiB", ""),
+            "full",
+            "the GPU was full: PyTorch got no memory.",
+        ),
+        (
+            ("512.00 MiB", "79.18 GiB", "59.62 MiB", "79.09 GiB"),
+            "too much alive",
+            "too much was alive: this process held 79.1 GiB of 79.2 GiB, and 512.0 MiB more was asked for.",
+        ),
+    ],
+)
+def test_of_a_message_that_somebody_shortened_no_more_is_said_than_it_holds(amounts, verdict, sentence):
+    requested, capacity, free, in_use = amounts
+    text = f"Tried to allocate {requested}.\nGPU 0 has a total capacity of {capacity} of which {free} is free.\n"
+    own = f"... this process has {in_use} memory in use." if in_use else ""
+    failure = failure_in(f"torch.OutOfMemoryError: CUDA out of memory. {text}{own}")
+    assert failure.verdict == verdict
+    assert sentence_of(failure) == sentence
+
+
+def test_of_a_log_with_thousands_of_messages_the_first_is_the_cause():
+    failure = failure_in("\n".join(OOM.format(size, 0) for size in range(2, 5000)))
+    assert failure.cause.numbers.requested.nbytes == nbytes("2.00 MiB")
+    assert failure.cause.line == 1
+    assert len(failure.later) < MOST_MESSAGES
+
+
+def test_a_message_that_was_cut_is_explained_by_what_is_left_of_it():
+    whole = OOM.format(512, 0)
+    for cut in range(len("torch.OutOfMemoryError: CUDA out of memory"), len(whole), 7):
+        failure = failure_in(whole[:cut])
+        assert failure.verdict in ("too much alive", "full")
+        assert CliRunner().invoke(main, ["explain", "-"], input=whole[:cut]).exit_code == 0
 
 
 def test_the_setting_of_the_allocator_is_offered_only_where_it_can_help():

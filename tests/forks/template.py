@@ -60,7 +60,7 @@ def begin(parent: int, handle: int) -> Callable[[], None]:
 
 def _rules() -> Iterator[str]:
     """All modules of memlint's own rules."""
-    return (each.name for each in pkgutil.iter_modules(memlint_rules.__path__, "memlint_rules."))
+    return (each.name for each in pkgutil.walk_packages(memlint_rules.__path__, "memlint_rules."))
 
 
 def _serve(orders: socket.socket) -> Callable[[], None]:

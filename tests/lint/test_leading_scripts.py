@@ -83,8 +83,10 @@ def test_variables_of_a_shell_script_have_the_values_that_it_gives_them(tmp_path
         done
     """
     (tmp_path / "run.sh").write_text(dedent(script))
-    expected = ("--bs", "24", "--out", "runs/a", "--len", "96", "--lr", "0.1", "--data", "$DATA")
-    assert commands_in(tmp_path) == [("train.py", *expected)]
+    assert commands_in(tmp_path) == [
+        ("train.py", "--bs", "24", "--out", "runs/a", "--len", length, "--lr", "0.1", "--data", "$DATA")
+        for length in ("96", "192")
+    ]
 
 
 def test_a_script_is_found_in_the_folder_that_the_text_goes_to_or_where_there_is_only_one(tmp_path):
@@ -174,3 +176,47 @@ def test_what_was_found_is_kept_until_a_file_of_the_project_changes(tmp_path, mo
         assert LeadingScripts(tmp_path / "model.py", tmp_path).commands == found
     (tmp_path / "README.md").write_text("```\npython train.py --lr 22\n```\n")
     assert LeadingScripts(tmp_path / "model.py", tmp_path).commands[0].command.arguments == ("--lr", "22")
+
+
+LOOKS_UP = (
+    """
+import argparse
+from net import Small, Wide
+MODELS = {"Small": Small, "Wide": Wide}
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="Small", help="of models (see above)")
+    MODELS[parser.parse_args().model]().loss().backward()
+"""
+    + MAIN
+)
+
+
+def test_a_script_that_chooses_models_by_name_is_asked_for_the_one_of_the_file(tmp_path):
+    classes = "import torch\n\nclass {}(torch.nn.Module):\n    pass\n".format
+    project(tmp_path, train=LOOKS_UP, net__small=classes("Small"), net__wide=classes("Wide"))
+    (tmp_path / "net" / "__init__.py").write_text("from .small import Small\nfrom .wide import Wide\n")
+    assert leading(tmp_path, "net/wide.py")[0] == "train.py --model Wide"
+    assert leading(tmp_path, "net/small.py") == ["train.py"]
+    (tmp_path / "README.md").write_text("```sh\npython train.py --model Small --lr 1\n```\n")
+    assert leading(tmp_path, "net/wide.py")[0] == "train.py --model Wide --lr 1"
+
+
+def test_a_loop_of_a_shell_script_gives_a_command_for_each_of_its_values(tmp_path):
+    project(tmp_path, train=TRAIN)
+    (tmp_path / "all.sh").write_text("for net in small wide; do\n  python train.py --net $net --out runs/$net\ndone\n")
+    assert commands_in(tmp_path) == [("train.py", "--net", name, "--out", f"runs/{name}") for name in ("small", "wide")]
+
+
+def test_the_file_itself_comes_after_scripts_unless_it_trains(tmp_path):
+    example = "\nif __name__ == '__main__':\n    Net()(1)\n"
+    project(tmp_path, model=MODEL + example, train=TRAIN)
+    (tmp_path / "README.md").write_text("```sh\npython model.py\npython train.py\n```\n")
+    assert leading(tmp_path) == ["train.py", "model.py"]
+
+
+def test_what_a_list_of_files_says_behind_a_script_is_no_argument(tmp_path):
+    project(tmp_path, train=TRAIN, sample=TRAIN)
+    (tmp_path / "README.md").write_text("```\ntrain.py   Example of training\nsample.py --n 4\n```\n")
+    assert commands_in(tmp_path) == [("sample.py", "--n", "4")]

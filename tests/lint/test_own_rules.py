@@ -100,7 +100,10 @@ def test_a_changed_file_is_read_again(folder):
         (lambda _: "import sys\nsys.exit(2)\n", "SystemExit: 2"),
         (lambda t: t.replace('    code = "ACM002"\n', ""), "acm002_broken.Broken has no code"),
         (lambda t: t.replace("ACM002", "ACM001"), "acm002_broken.Broken has the code ACM001, and so has acm001_"),
-        (lambda t: t.replace("ACM002", "MEM404"), "has the code MEM404, and so has memlint_rules.mem404_"),
+        (
+            lambda t: t.replace("ACM002", "MEM404"),
+            "has the code MEM404, and so has memlint_rules.m4_training_loop.mem404_",
+        ),
         (
             lambda t: t.replace("    def check", "    def __init__(self):\n        1 / 0\n\n    def check"),
             "ZeroDivision",
@@ -174,7 +177,7 @@ def test_installed_rules_and_those_of_the_project_are_named_by_code_or_name(fold
 
 
 def test_the_file_of_a_built_in_rule_can_be_tried(tmp_path):
-    assert not any(outcomes(ROOT / "rules/memlint_rules/mem601_empty_cache_in_loop.py").values())
+    assert not any(outcomes(ROOT / "rules/memlint_rules/m6_runtime/mem601_empty_cache_in_loop.py").values())
 
 
 TRACED = '''

@@ -1,7 +1,7 @@
 """Where the blocks of a model are called: the line that a checkpoint goes into."""
 
 import pytest
-from memlint_rules.block_calls import call_of_blocks
+from memlint_rules.support.block_calls import call_of_blocks
 
 from memlint.memory.records import Frame
 from tests.rules.records import MIB, Script

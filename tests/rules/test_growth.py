@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from memlint_rules.growth import FAR_AWAY
-from memlint_rules.mem407_kept_between_steps import KeptBetweenSteps
-from memlint_rules.mem409_batch_too_large import BatchTooLarge
+from memlint_rules.m4_training_loop.mem407_kept_between_steps import KeptBetweenSteps
+from memlint_rules.m4_training_loop.mem409_batch_too_large import BatchTooLarge
+from memlint_rules.support.growth import FAR_AWAY
 
 from memlint.config import Settings
 from memlint.memory.devices import device_named

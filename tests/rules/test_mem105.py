@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from memlint_rules.mem105_explicit_causal_mask import ExplicitCausalMask
+from memlint_rules.m1_activations.mem105_explicit_causal_mask import ExplicitCausalMask
 
 from memlint.lint.rule import Case
 from tests.rules.test_cases import analysed

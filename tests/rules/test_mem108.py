@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from memlint_rules.mem108_unfused_composite import UnfusedComposite
+from memlint_rules.m1_activations.mem108_unfused_composite import UnfusedComposite
 
 from tests.rules.test_cases import analysed, peak
 

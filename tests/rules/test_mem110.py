@@ -1,7 +1,7 @@
 """MEM110: copies that are not needed, against the same program without them, and copies that are."""
 
 import pytest
-from memlint_rules.mem110_redundant_copy import RedundantCopy
+from memlint_rules.m1_activations.mem110_redundant_copy import RedundantCopy
 
 from memlint.lint.rule import Case
 from tests.rules.test_cases import analysed, peak

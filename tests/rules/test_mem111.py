@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from memlint_rules.mem111_effective_inplace import EffectiveInplace
+from memlint_rules.m1_activations.mem111_effective_inplace import EffectiveInplace
 
 from memlint.lint.rule import Case
 from tests.rules.test_cases import analysed, peak

@@ -3,7 +3,7 @@
 from textwrap import dedent
 
 import pytest
-from memlint_rules.mem404_eval_without_no_grad import EvalWithoutNoGrad
+from memlint_rules.m4_training_loop.mem404_eval_without_no_grad import EvalWithoutNoGrad
 
 from memlint.source.text import Source
 

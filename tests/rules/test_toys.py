@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint_rules.mem204_optimizer_step_temporaries import OptimizerStepTemporaries
+from memlint_rules.m2_parameters.mem204_optimizer_step_temporaries import OptimizerStepTemporaries
 
 from memlint.lint.rule import Case, Severity
 from tests.rules.test_cases import analysed

@@ -1,4 +1,4 @@
-"""Code that a script compiles runs eagerly, or compiled if that is asked for; the report says which."""
+"""Code that a script compiles is compiled, or runs eagerly if that is asked for; the report says which."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize(("call", "is_left_out"), [("scaled", True), ("torch.exp", False)])
-def test_a_compiled_function_is_left_out_where_it_is_called(tmp_path: Path, call: str, is_left_out: bool) -> None:
+def test_a_compiled_function_is_left_out_where_it_is_called_if_that_is_asked_for(
+    tmp_path: Path, call: str, is_left_out: bool
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("CALL", call))
-    command = [sys.executable, "-m", "memlint", "run", "--output-format", "json", "train.py"]
+    command = [sys.executable, "-m", "memlint", "run", "--compile", "off", "--output-format", "json", "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (workload,) = json.loads(done.stdout)["workloads"]
     assert workload["error"] is None
@@ -35,13 +37,32 @@ def test_a_compiled_function_is_left_out_where_it_is_called(tmp_path: Path, call
     assert any(text.startswith("torch.compile is left out") for text in texts) == is_left_out
 
 
-def test_a_compiled_function_is_compiled_if_that_is_asked_for(tmp_path: Path) -> None:
-    script = SCRIPT.replace("CALL", "scaled").replace("2 * x", "(2 * x).sin().cos()").replace('mode="max-autotune"', "")
+def test_a_compiled_function_is_compiled_by_default(tmp_path: Path) -> None:
+    script = SCRIPT.replace("CALL", "scaled").replace("2 * x", "(2 * x).sin().cos()")
     (tmp_path / "train.py").write_text(script)
-    options = ["--compile", "auto", "--output-format", "json", "--graph"]
+    options = ["--output-format", "json", "--graph"]
     command = [sys.executable, "-m", "memlint", "run", *options, "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (workload,) = json.loads(done.stdout)["workloads"]
     assert workload["error"] is None
     assert any(each["text"].startswith("torch.compile is simulated") for each in workload["assumptions"])
     assert "inductor." in done.stdout
+
+
+REFUSED = {
+    "@torch.compile(backend='of_another_machine')": "InvalidBackend: Invalid backend: 'of_another_machine'",
+    "@torch.compile(fullgraph=True)": "Unsupported: Data-dependent branching",
+}
+
+
+@pytest.mark.parametrize("decorator", REFUSED)
+def test_what_cannot_be_compiled_runs_eagerly_with_the_reason_and_its_line(tmp_path: Path, decorator: str) -> None:
+    script = SCRIPT.replace("CALL", "scaled").replace('@torch.compile(mode="max-autotune")', decorator)
+    (tmp_path / "train.py").write_text(script.replace("return 2 * x", "return 2 * x if x.sum() > 0 else x"))
+    command = [sys.executable, "-m", "memlint", "run", "--output-format", "json", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (workload,) = json.loads(done.stdout)["workloads"]
+    assert workload["error"] is None
+    (reason,) = [each for each in workload["assumptions"] if each["text"].startswith("torch.compile could not be")]
+    assert REFUSED[decorator] in reason["text"]
+    assert "backend" in decorator or reason["line"] == 6

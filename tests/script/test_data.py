@@ -253,3 +253,18 @@ def test_libraries_say_how_many_batches_a_step_has(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["2", "6", "16 16"]
+
+
+def test_a_sampler_may_pass_on_the_data_source_that_older_versions_took(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from torch.utils.data import DataLoader, Sampler
+        class Endless(Sampler):
+            def __init__(self, source): super().__init__(source)
+            def __iter__(self): return iter([1, 0])
+        print(list(Endless([5, 6])), len(list(DataLoader([5, 6], sampler=Endless([5, 6])))))
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["[1, 0] 2"]

@@ -519,7 +519,7 @@ def test_a_notebook_is_not_run_as_if_it_was_python(tmp_path: Path) -> None:
     file.write_text('{"cells": []}')  # which Python takes for a program
     with pytest.raises(TargetError, match=r"train\.ipynb is a notebook") as caught:
         run_script(file)
-    assert caught.value.hint == "Type jupyter nbconvert --to script train.ipynb, then memlint run train.py."
+    assert caught.value.hint == "Type memlint check train.ipynb, which runs its cells in order."
 
 
 def test_arguments_belong_to_the_script(tmp_path: Path) -> None:

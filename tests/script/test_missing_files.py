@@ -209,3 +209,51 @@ def test_what_was_looked_for_beside_fake_data_is_assumed_away_by_name(tmp_path):
         "data/chars/meta.pkl was looked for and is not there: a size that it holds is not known": 5,
         "the file data/chars/train.bin is not there: replaced by 16,777,216 zeros": 7,
     }
+
+
+GIVES_UP = """
+import os, sys, zipfile
+from pathlib import Path
+assert os.path.exists("corpus/train.txt")
+if not Path("archive").is_dir():
+    raise SystemExit("no data")
+if not os.path.isfile("images/cats-32x32.zip"):
+    sys.exit(2)
+assert not os.path.exists("runs/exp1")
+print(len(open("corpus/train.txt").readlines()), os.path.exists("other.txt"), os.path.isdir("archive"))
+with zipfile.ZipFile("images/cats-32x32.zip") as archive:
+    from PIL import Image
+    print(Image.open(archive.open("00000/img00000007.png")).size, len(archive.namelist()))
+"""
+
+
+@needs("PIL")
+def test_data_without_which_a_script_gives_up_is_made_where_it_asks_whether_it_exists(tmp_path):
+    ran = run(tmp_path / "p", GIVES_UP, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["4096 False True", "(32, 32) 257"]
+    shown = "the file images/cats-32x32.zip is not there: replaced by 256 black images of 32 pixels in 10 classes"
+    assert shown in ran.assumptions
+
+
+def test_the_size_of_a_terminal_and_the_models_of_a_hub_are_answered(tmp_path):
+    text = """
+    import os, subprocess, torch
+    rows, columns = os.popen("stty size", "r").read().split()
+    print(rows, columns, subprocess.check_output(["tput", "cols"]).decode().strip(), torch.hub.list("owner/repo:main"))
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.rstrip().endswith("24 80 80 []")
+
+
+def test_a_mask_is_made_for_each_image_of_a_folder_beside(tmp_path):
+    text = """
+    import glob, os
+    masks = glob.glob("data/masks/*.png")
+    images = [mask for mask in masks if os.path.isfile(os.path.join("data/images", os.path.basename(mask)))]
+    print(len(masks), len(images), os.path.isfile("data/images/other.png"))
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["8 8 False"]

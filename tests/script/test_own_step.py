@@ -366,3 +366,71 @@ def test_every_format_says_that_the_step_is_memlints(tmp_path: Path) -> None:
     (result,) = json.loads(render_sarif(report))["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("own-step", "note")
     assert said in result["message"]["text"]
+
+
+LOADERS = """
+    loader = DataLoader(TensorDataset(torch.zeros(64, 3, 48, 48)), batch_size=6, shuffle=True)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "net(torch.zeros(1, 3, 48, 48))",
+        "net.cuda()(torch.zeros(2, 3, 48, 48, device='cuda'))",
+        "torch.nn.functional.cross_entropy(net.cuda()(torch.zeros(6, 3, 48, 48, device='cuda')), 'labels')",
+    ],
+)
+def test_the_scripts_own_call_says_the_shapes_and_its_loader_the_batch(tmp_path: Path, call: str) -> None:
+    text = BUILT + LOADERS + f"    {call}\n    optimizer = torch.optim.Adam(net.parameters())\n" + FAILS
+    workload = workload_of(run_text(tmp_path, text))
+    texts = [each.text for each in workload.assumptions]
+    assert (workload.error, workload.batch) == (None, 6)
+    assert any("[batch, 3, 48, 48] float32, as the script gives it" in text for text in texts), texts
+
+
+def test_without_a_loader_the_batch_is_that_of_the_call_on_the_gpu(tmp_path: Path) -> None:
+    text = """
+    import torch
+    net = torch.nn.Conv2d(3, 8, 3).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.zeros(5, 3, 48, 48, device="cuda")) + "label"
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert (workload.error, workload.batch) == (None, 5)
+
+
+def test_two_gpus_of_data_parallel_are_one(tmp_path: Path) -> None:
+    text = """
+    model = nn.DataParallel(Net(512), device_ids=[0, 1]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    """
+    plain, parallel = (workload_of(run_text(tmp_path, BUILT + built + FAILS)) for built in (MODEL, text))
+    assert (parallel.error, parallel.batch) == (None, 24)
+    assert requested(parallel) == requested(plain)
+    note = "DataParallel over 2 GPUs runs on one, which gets the whole batch"
+    assert note in [each.text for each in parallel.assumptions]
+
+
+def test_a_missing_package_whose_error_a_script_catches_is_named(tmp_path: Path) -> None:
+    text = """
+    import absent_boxes
+    try:
+        absent_boxes.load("x")
+    except Exception:
+        pass
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is not None
+    assert "before, it caught: absent_boxes.load is used, but absent_boxes is not available" in workload.error.message
+    assert "pip install absent-boxes" in workload.error.hint
+
+
+def test_images_whose_size_nothing_states_are_named_in_the_headline(tmp_path: Path) -> None:
+    text = BUILT + "    net = nn.Conv2d(3, 8, 3)\n    optimizer = torch.optim.Adam(net.parameters())\n" + FAILS
+    checked = run_text(tmp_path, text)
+    workload = workload_of(checked)
+    assert workload.script is not None
+    assert workload.script.own[0] == "inputs (images of 224 x 224 pixels, which nothing states)"
+    assert "images of 224 x 224 pixels, which nothing states" in render_text(checked.report, TextStyle())

@@ -422,6 +422,25 @@ def test_a_module_runs_as_python_dash_m_does(tmp_path: Path, monkeypatch: pytest
     assert done.stdout.startswith("error: -m pkg.train --lr 3: ")
 
 
+def test_the_capture_of_a_script_is_looked_at_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script, file = write(tmp_path, LOOP), tmp_path / "step.memlint"
+    command = [sys.executable, "-m", "memlint", "run", "--select", "MEM010", "--output-format", "json"]
+    done = subprocess.run(
+        [*command, "--capture", file, script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    script.unlink()
+    (of_run,) = json.loads(done.stdout)["workloads"]
+    (of_file,) = check([str(file)], {"select": ("MEM010",)}, OPTIONS).report.workloads
+    assert of_file.script is not None
+    assert of_file.script.model_dump(mode="json") == of_run["script"]
+    assert of_file.estimate is not None
+    sizes = ("peak", "categories", "at_peak", "course")
+    assert of_file.estimate.model_dump(mode="json", include=set(sizes)) == {
+        name: of_run["estimate"][name] for name in sizes
+    }
+
+
 def test_argparse_says_itself_what_is_wrong(tmp_path: Path) -> None:
     text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, required=True)\nparser.parse_args()\n"
     error = workload_of(run_text(tmp_path, text)).error

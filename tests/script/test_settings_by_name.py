@@ -75,3 +75,18 @@ def test_sizes_are_whole_numbers_and_a_config_that_holds_itself_ends() -> None:
     config: dict[str, Any] = {"img_size": 224, "lr": 0.1, "name": "net", "layers": [1, 2]}
     config["itself"] = config
     assert sizes_of(values_in((), [{"config": config}])) == {"img_size": 224}
+
+
+class Exp:
+    def __init__(self) -> None:
+        self.input_size = (640, 640)
+        self.hidden = (1, 2)
+
+
+def test_the_sides_of_images_are_read_wherever_settings_are() -> None:
+    assert sizes_of(values_in((), [{"exp": Exp()}])) == {"input_size": 640}
+    assert sizes_of(values_in((), [{"args": Namespace(image_size=[368, 496])}])) == {
+        "image_height": 368,
+        "image_width": 496,
+    }
+    assert sizes_of(values_in((), [{"cfg": {"IMG_SIZE": 48}}])) == {"IMG_SIZE": 48, "img_size": 48}

@@ -346,6 +346,39 @@ def test_modules_that_prepare_data_on_the_host_are_no_models(tmp_path: Path) -> 
     assert workload.script.evaluations == 0
 
 
+TIME_FIRST = """
+    import argparse, torch
+    from torch import nn
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch_size", type=int, default=20)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+    model = nn.LSTM(16, 32).to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    while True:
+        output, _ = model(torch.randn(35, args.batch_size, 16, device=args.device))
+        output.mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_the_batch_of_inputs_whose_time_comes_first_is_that_of_the_settings(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, TIME_FIRST).report.workloads
+    assert workload.error is None, workload.error
+    assert workload.batch == 20
+    (other,) = run_text(tmp_path, TIME_FIRST, "--batch_size", "35").report.workloads
+    assert other.batch == 35
+
+
+def test_steps_on_the_host_of_which_a_norm_alone_is_on_the_gpu_are_no_steps_on_it(tmp_path: Path) -> None:
+    text = TIME_FIRST.replace("nn.utils.clip", "torch.ones((), device='cuda') * 2\n        nn.utils.clip")
+    (workload,) = run_text(tmp_path, text, "--device", "cpu").report.workloads
+    assert workload.error is not None
+    assert "on the CPU: no model was called on the GPU" in workload.error.message
+
+
 def test_modules_that_another_thread_calls_meanwhile_are_no_part_of_a_step(tmp_path: Path) -> None:
     text = """
         import threading, torch

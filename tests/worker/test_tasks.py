@@ -235,13 +235,14 @@ def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
 
 CHECK = """
 import functools, sys, fake_asking, memlint.cli
+from memlint.commands import early
 from memlint.commands.check import answers
 from memlint.worker import parallel, server_client
 parallel.num_workers = lambda: 2
 if sys.argv.pop(1) == "python":
     server_client.answers = lambda *_arguments: iter(())
 answers.analyse = fake_asking.ask
-answers.Task = functools.partial(answers.Task, child="fake_analyse")
+answers.Task = early.Task = functools.partial(answers.Task, child="fake_analyse")
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """
 ORPHAN = """

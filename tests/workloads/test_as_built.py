@@ -145,6 +145,15 @@ def test_a_part_is_offered_only_without_the_whole_and_called_one(write):
     assert [each.name for each in found(path, asked(named), "::Part")] == ["Part"]
 
 
+def test_of_several_parts_the_large_one_that_comes_first_is_offered(write):
+    path = write(NETS + OTHERS)
+    names = {"Other": (1, 5), "Part": (6, 60), "Net": (7, 90)}
+    parts = [BuiltClass(**{**kind(path, name, n), "num_parameters": size}) for name, (n, size) in names.items()]
+    model = BuiltModel("wrap", "Wrap", "/elsewhere/wrap.py", 99, is_called=True, has_optimizer=True, parts=tuple(parts))
+    (workload,) = found(path, asked(model))
+    assert (workload.name, workload.built_by) == ("Part", "part of Wrap, built by train.py --lr 1")
+
+
 def test_a_script_that_only_evaluates_says_so(write):
     path = write(OTHERS)
     model = BuiltModel(

@@ -12,7 +12,7 @@ from memlint.memory.timeline import Timeline, live
 from memlint.source.leading_scripts import likeliest_command
 from memlint.tracing.recorder import trace_program
 from memlint.workloads.construction.construct import build
-from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.discover import build_program, complete, find_workloads
 from tests.workloads.tables import read_workloads
 
 LINEAR = """
@@ -557,3 +557,108 @@ def test_a_builder_that_makes_the_model_by_name_is_found_where_the_class_cannot_
     """)
     (workload,) = find_workloads(str(path), path.parent).workloads
     assert workload.qualname == "net_small"
+
+
+FAMILY = """
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x):
+        return self.layer(x)
+def net_tiny(pretrained=False): return Net(2)
+def net_base(pretrained=False): return Net(4)
+def net_large(pretrained=False): return Net(16)
+"""
+
+
+def test_of_a_family_the_one_that_the_project_names_is_taken_else_the_base_and_the_headline_names_others(
+    write, tmp_path
+):
+    path = write(FAMILY)
+    (workload,) = find_workloads(str(path), tmp_path).workloads
+    shown = "one of 3 models of the file that nothing chooses among; another with ::NAME, as net_tiny, net_large"
+    assert (workload.name, workload.built_by) == ("net_base", shown)
+    (tmp_path / "train.py").write_text("import timm\ntimm.create_model(args.model)\n")
+    (tmp_path / "README.md").write_text("```sh\npython train.py --model net-large --data x\n```\n")
+    (workload,) = find_workloads(str(path), tmp_path).workloads
+    assert (workload.name, workload.built_by) == ("net_large", "")
+    note = "net_large, of 3 such functions: a command of README.md names it"
+    assert (note, 2) in [(each.text, each.frame.line) for each in workload.found if each.frame is not None]
+
+
+def test_no_other_model_stands_for_one_that_scripts_build_and_that_cannot_be_built(write, tmp_path):
+    path = write(f"""{LINEAR}
+class Whole(nn.Module):
+    def __init__(self, table):
+        super().__init__()
+        self.layer = nn.Linear(table["width"], 2)
+    def forward(self, x): return self.layer(x)
+""")
+    (tmp_path / "train.py").write_text(
+        f"import torch\nfrom {path.stem} import Whole\nmodel = Whole(torch.load('table.pt'))\n"
+        "optimizer = torch.optim.SGD(model.parameters())\nmodel(torch.zeros(2)).sum().backward()\n"
+    )
+    assert names(path) == []
+    assert reasons(path)["Net"] == "no script of the project builds it"
+
+
+def test_a_part_of_a_part_of_what_cannot_be_built_is_no_model(write):
+    path = write("""
+class Leaf(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x): return self.layer(x)
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.leaf = Leaf(config.width)
+    def forward(self, x): return self.leaf(x)
+class Whole(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+    def forward(self, x): return self.blocks[0](x)
+""")
+    assert names(path) == []
+    assert reasons(path)["Leaf"] == "it is a part of Block, which cannot be built"
+
+
+def test_the_size_of_images_that_nothing_states_is_in_the_headline_unless_the_model_takes_no_other(write):
+    free = write("""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+    def forward(self, x): return self.layer(x)
+""")
+    (workload,) = find_workloads(str(free), free.parent).workloads
+    assert complete(workload)[0].built_by == "images of 224 x 224 pixels: nothing states their size"
+    (free.parent / "train.py").write_text(
+        f"from {free.stem} import Net\nfrom torchvision import transforms\nimport torch\n"
+        "transform = transforms.RandomCrop(48)\nmodel = Net()\nmodel(torch.zeros(2)).sum().backward()\n"
+    )
+    (workload,) = find_workloads(str(free), free.parent).workloads
+    assert complete(workload)[0].built_by == ""
+
+
+def test_a_small_part_that_a_script_builds_beside_the_whole_is_left_out(write, tmp_path):
+    path = write("""
+class Gate(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x): return self.layer(x)
+class Whole(nn.Module):
+    def __init__(self, gated=False):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), Gate(64) if gated else nn.Linear(64, 16))
+    def forward(self, x): return self.layers(x)
+""")
+    for name in ("Gate", "Whole"):
+        (tmp_path / f"train_{name.lower()}.py").write_text(
+            f"import torch\nfrom {path.stem} import {name}\nmodel = {name}()\n"
+            "optimizer = torch.optim.SGD(model.parameters())\nmodel(torch.zeros(2)).sum().backward()\n"
+        )
+    assert names(path) == ["Whole"]

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from memlint.base.errors import WorkloadError
+from memlint.workloads import torchvision_schemas
 from memlint.workloads.construction.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.huggingface import diffusion, processors
 from memlint.workloads.huggingface.documented import documented_shape
 from tests.workloads.tables import read_workloads
@@ -451,3 +453,17 @@ def test_the_shape_of_an_input_is_that_of_the_docstring(name, shape):
         """
 
     assert documented_shape(forward, name, SIZES) == shape
+
+
+def test_texts_of_a_library_model_are_as_long_as_in_its_training():
+    torchvision_schemas.install()
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=2048,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    lengths = []
+    for stated in ({}, {"length": 340}, {"length": 4096}):
+        inferred = infer_inputs(model, train=True, device="cpu", dimensions={}, stated=stated)
+        lengths.append(inferred.dimensions["seq"])
+    assert lengths == [1024, 340, 2048]

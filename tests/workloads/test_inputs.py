@@ -270,6 +270,16 @@ class Net(nn.Module):
             "self, inputs",
             ["inputs.0 [batch, 3, 224, 224] float32", "inputs.1 [batch, 8, 5] float32 below 32.0"],
         ),
+        (  # four images in one, and boxes that training cannot do without
+            """self.layer = nn.Conv2d(12, 8, 1)|
+        parts = [x[..., i::2, j::2] for i in (0, 1) for j in (0, 1)]
+        maps = self.layer(torch.cat(parts, 1))
+        if not self.training: return maps
+        assert targets is not None
+        return maps.mean() + (targets.sum(dim=2) > 0).sum(dim=1) + targets[:, :, 1:5].mean()""",
+            "self, x, targets=None",
+            ["x [batch, 3, 224, 224] float32", "targets [batch, 8, 5] float32 below 32.0"],
+        ),
         (  # columns of a table, each with ids of its own in one embedding
             "self.layer = nn.Embedding(30, 4)|return self.layer(x + torch.tensor([0, 10, 20], device=x.device))",
             "self, x",
@@ -283,7 +293,7 @@ class Net(nn.Module):
             ["samples [batch, 3, 224, 224] float32"],
         ),
     ],
-    ids=["one-hot", "points", "beside", "tuple", "fields", "image"],
+    ids=["one-hot", "points", "beside", "tuple", "boxes", "fields", "image"],
 )
 def test_an_error_says_what_the_next_trial_is_given(write, body, signature, expected):
     assert inputs(write(module(body, signature))) == expected

@@ -13,6 +13,9 @@ from memlint.source.required_packages import required_packages
 from memlint.workloads import placeholders
 from memlint.workloads.placeholders import AbsentError
 
+_OWN = ("parts", "own_package", "a_library", "tools_of_mine", "layers_of_mine", "absent_rows", "own_words", "hiding")
+"""Packages and modules that these tests write."""
+
 
 @pytest.fixture(autouse=True)
 def no_placeholders(monkeypatch):
@@ -20,7 +23,7 @@ def no_placeholders(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield
     for name, module in list(sys.modules.items()):
-        if isinstance(module, placeholders._Module) or name.partition(".")[0] in ("parts", "own_package", "a_library"):
+        if isinstance(module, placeholders._Module) or name.partition(".")[0] in _OWN:
             del sys.modules[name]
 
 
@@ -238,3 +241,52 @@ def test_a_file_of_the_project_that_is_not_there_is_no_package(run):
     with pytest.raises(ModuleNotFoundError) as caught:
         run("import parts.blocks\nimport parts.missing_file", parts__blocks="")
     assert what_to_do(caught.value).startswith("There is no parts.missing_file in ")
+
+
+def test_a_module_of_the_project_is_found_in_whichever_folder_it_is(run):
+    variables = run(
+        """
+        import tools_of_mine
+        from layers_of_mine import norms
+        from layers_of_mine.norms import Norm
+        kind = tools_of_mine.kind
+        """,
+        lib__tools_of_mine="kind = 1",
+        third__layers_of_mine__norms="class Norm: ...",
+    )
+    assert (variables["kind"], variables["norms"].Norm) == (1, variables["Norm"])
+    (folder,) = {text.partition(" is in ")[2] for text in texts() if text.startswith("tools_of_mine")}
+    assert folder.endswith("lib, which is taken to be on the search path")
+
+
+def test_a_package_that_the_project_only_has_the_name_of_is_to_be_installed_and_own_modules_never(run):
+    with pytest.raises(AbsentError) as caught:
+        run(
+            """
+            from absent_rows import load_rows
+            def main():
+                import own_words
+            load_rows()
+            """,
+            lib__absent_rows="def other(): ...",
+            lib__own_words="import absent_words",
+        )
+    assert "pip install absent-rows absent-words;" in caught.value.hint
+
+
+def test_a_module_of_a_folder_that_an_installed_package_of_its_name_hides_is_found(run, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "hiding"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("load = 1")
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    variables = run(
+        """
+        from hiding.rows import Rows
+        import hiding
+        load = hiding.load
+        """,
+        elsewhere__hiding__rows="class Rows: ...",
+    )
+    assert (variables["Rows"].__name__, variables["load"]) == ("Rows", 1)
+    (text,) = (text for text in texts() if text.startswith("hiding.rows"))
+    assert text == f"hiding.rows is in {tmp_path / 'elsewhere'}, where the installed package hiding hides it"

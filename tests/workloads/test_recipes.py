@@ -976,6 +976,11 @@ def test_the_loop_of_the_models_own_file_says_how_it_is_built_and_trained(write,
         {"config/base.yaml": "validation: {batch_size: 2}\ntrain: {total_batch_size: 24}"},
         {"a.yaml": "batch_size: 2", "b.yaml": "batch_size: 24", "README.md": "python train.py --config b.yaml"},
         {"config/base.yaml": "samples_per_gpu: 24"},
+        {"results/first.json": '{"batch_size": 2}', "settings/base.json": '{"loader": {"batch_size": 24}}'},
+        {
+            "runs.yaml": "runs: [{batch_size: 2, loss: 1}, {batch_size: 4, loss: 2}, {batch_size: 8, loss: 1}]",
+            "train.yaml": "batch_size: 24",
+        },
         {
             "train.py": "import torch.distributed as dist\nfrom model import Net\nparser.add_argument('--global-batch', default=24)"
             "\nnet = Net()\nloader = DataLoader(data, batch_size=int(args.global_batch // dist.get_world_size()))\nloss.backward()\n"
@@ -992,8 +997,20 @@ def test_a_batch_that_the_file_or_a_config_says_is_taken_and_named(write, files)
     assert any(text.startswith("batch 24: ") for text, _line in texts(workload))
 
 
-def test_what_memlint_takes_itself_is_never_said_to_be_in_no_file_of_the_project(write):
-    workload = the_only(write(ALONE.replace("batch_size = 24\n", "")))
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"results/first.json": '{"batch_size": 2}'},
+        {"runs.json": '{"a": [{"batch": 2}, {"batch": 4}, {"batch": 8}]}'},
+    ],
+)
+def test_what_memlint_takes_itself_is_never_said_to_be_in_no_file_of_the_project(write, files):
+    path = write(ALONE.replace("batch_size = 24\n", ""))
+    for name, text in files.items():
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        (path.parent / name).write_text(text)
+    workload = the_only(path)
     said = [each.text for each in settings_of(workload)]
     assert said == [
         "batch 8, dtype float32, optimizer adamw: memlint's own, as nothing was found that sets them for this model"

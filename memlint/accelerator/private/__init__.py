@@ -258,6 +258,16 @@ def snapshot() -> Any:
     return torch.cuda.memory._snapshot()
 
 
+def is_history_recorded() -> bool:
+    """Return True if what the caching allocator does is being recorded; builds without CUDA record nothing."""
+    return bool(getattr(torch._C, "_cuda_isHistoryEnabled", bool)())
+
+
+def dump_snapshot(file: str) -> None:
+    """Write the recorded history into a file."""
+    torch.cuda.memory._dump_snapshot(file)
+
+
 def nvml_index(device: int) -> int:
     """The number that NVML gives a GPU of PyTorch's."""
     return torch.cuda._get_nvml_device_index(device)

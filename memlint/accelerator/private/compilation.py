@@ -11,17 +11,18 @@ import torch
 from torch._C import _dynamo as compiled_dynamo
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo import convert_frame as _convert_frame
-from torch._dynamo import device_interface, exc, external_utils, trace_rules, utils
+from torch._dynamo import device_interface, exc, external_utils, symbolic_convert, trace_rules, utils
 from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
 from torch._functorch import config as _functorch_config
-from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils
+from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, output_code, select_algorithm
 from torch._inductor import config as _inductor_config
 from torch._inductor import scheduler as _scheduler
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime import hints as _hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
@@ -33,12 +34,24 @@ COMPILE_FRAME = "_compile"
 """Name of the function of `convert_frame` that compiles one frame."""
 convert_frame: Any = _convert_frame
 """The module that compiles frames."""
+Translator: Any = symbolic_convert.InstructionTranslatorBase
+"""Goes through the bytecode of one frame."""
+LOG_BREAK = "log_graph_break"
+"""Name of its function that says where a graph ends before its frame does."""
+log_break: Callable[..., None] = symbolic_convert.InstructionTranslatorBase.log_graph_break
+"""The function of that name."""
 compile_metrics: Any = utils
-"""The module that says after each compilation how long it took, and with which Triton."""
+"""The module that runs nodes on fakes, and says after each compilation how long it took, and with which Triton."""
+RUN_NODE = "run_node"
+"""Name of its function that runs one node of a graph on fakes."""
+run_node: Callable[..., Any] = utils.run_node
+"""The function of that name."""
 dynamo_config: Any = _dynamo_config
 """Settings of TorchDynamo."""
 Failures = (exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.ShortenTraceback)
 """The exception of a compilation that fails; code that it does not support is no failure, and runs eagerly."""
+Refusals = exc.TorchDynamoException
+"""The exception for code that is not compiled, where none may be left to Python (`fullgraph=True`)."""
 HookTypes = Hooks
 """Functions that Dynamo calls on the way, among them the filter of guards."""
 reset: Callable[[], None] = forget
@@ -93,6 +106,10 @@ COMPILE_INNER = "compile_fx_inner"
 """and of that which lowers one graph of AOTAutograd."""
 Lowering: Any = GraphLowering
 """One graph while Inductor lowers it."""
+LOWER_NODE = "run_node"
+"""Name of its function that lowers one node."""
+lower_node: Callable[..., Any] = GraphLowering.run_node
+"""The function of that name."""
 MAKE_MODULE = "_compile_to_module"
 """Name of its function that writes and imports the module of generated code."""
 make_module: Callable[[Any], Any] = GraphLowering._compile_to_module
@@ -115,8 +132,22 @@ attribute_users: tuple[Any, ...] = (hints, triton_utils)
 """Modules that have `AttrsDescriptorWrapper` of Triton."""
 cudagraph_pools: Any = cudagraph_trees
 """The module with the pools of CUDA graphs; its import fails while a GPU is simulated."""
+cudagraph_selection: Any = compile_fx
+"""The module whose `cudagraphify` makes a CUDA graph of compiled code."""
+cudagraph_results: Any = output_code
+"""The module that has this done, or says why not, once code is compiled."""
 cudagraph_checks: Any = cudagraph_utils
 """The module that asks if CUDA graphs are possible."""
+extern_kernels: Any = select_algorithm.extern_kernels
+"""Kernels that generated code calls by name."""
+padding_choice: Any = pad_mm
+"""The module that pads operands of matrix products, if that proves faster."""
+is_compute_bound: Callable[[int, int, int, torch.dtype], bool] = pad_mm.is_mm_compute_bound
+"""Tells whether a product is one that Inductor would time with and without padding."""
+alignment_of: Callable[[torch.Tensor], int] = pad_mm.get_alignment_size
+"""Number of elements of which the sizes of a tensor should be multiples."""
+padded_by: Callable[[int, int], int] = pad_mm.get_padded_length
+"""Number of elements by which a size falls short of a multiple."""
 vector_instructions: Any = cpu_vec_isa
 """The module that asks which vector instructions a CPU has, with the help of a C++ compiler."""
 run_with_state: Any = graphsafe_run_with_rng_state

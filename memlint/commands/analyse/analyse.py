@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from memlint.base.errors import MemlintError, WorkerError
@@ -13,10 +14,11 @@ from memlint.capture.files import open_file
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, fitting_of, identity, plan
 from memlint.commands.analyse.look import Look
+from memlint.commands.parts import OnPart, Phase, nobody
 from memlint.config import Budget, Settings
 from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.registry import project_rules
-from memlint.lint.rule import Finding, Severity
+from memlint.lint.rule import Finding, Rule, Severity
 from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
@@ -41,9 +43,13 @@ from memlint.worker.session import AnySession, EndedError, FileSession, JobError
 OVER_BUDGET = "MEM010"
 
 
-def analyse(session: Session, look: Look) -> Result:
-    """Say all of the target's Workloads. Raises JobError where it cannot be loaded, EndedError where its child ends."""
-    return _Conversation(session, look).script(session) if session.is_script else _Conversation(session, look).target()
+def analyse(session: Session, look: Look, on_part: OnPart = nobody) -> Result:
+    """Say all of the target's Workloads, and each part of it to `on_part` as soon as it is known.
+
+    Raises JobError where the target cannot be loaded, EndedError where its child ends.
+    """
+    conversation = _Conversation(session, look, on_part)
+    return conversation.script(session) if session.is_script else conversation.target()
 
 
 def look_at_file(request: Request, look: Look) -> Result:
@@ -60,19 +66,27 @@ def look_at_capture(capture: Capture, request: Request, look: Look) -> Result:
 class _Conversation:
     """The messages about one target so far."""
 
-    def __init__(self, session: AnySession, look: Look) -> None:
+    def __init__(self, session: AnySession, look: Look, on_part: OnPart = nobody) -> None:
         self._session = session
         self._look = look
+        self._on_part = on_part
+        self._is_only_one = True
         self._request: Request = session.request
         self._settings: Settings = session.request.settings
-        self._rules = project_rules(self._settings, Path(self._request.root)).chosen(self._settings)
         self._done = Result()
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
+
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
+        """The rules, loaded when the first Workload is there."""
+        return project_rules(self._settings, Path(self._request.root)).chosen(self._settings)
 
     def target(self) -> Result:
         """Ask for one Workload after the other."""
         session, request = self._session, self._request
+        self._on_part(Phase("looking for models"))
         found = session.ask(FindWorkloads()).as_(Found)
+        self._is_only_one = len(found.workloads) == 1
         workloads = [workload_of(each) for each in found.workloads]
         skipped = [_skipped(each, request) for each in found.left_out]
         self._done = Result(torch=found.torch, skipped=skipped)
@@ -80,6 +94,7 @@ class _Conversation:
             later = [each for each in workloads[number + 1 :] if each.origin == "discovered"]
             if len(workloads) > 1:
                 self._keep_begun([each for each in workloads[number:] if each not in later], later)
+            self._on_part(Phase(f"tracing {workload.name}"))
             try:
                 capture = session.ask(TraceWorkload(number)).capture
             except JobError as failed:
@@ -136,7 +151,13 @@ class _Conversation:
         before = self._done
         details = self._details(analysis)
         record = described(analysis, budget).model_copy(update=details)
+        if record.verdict is not None:
+            record = record.model_copy(update={"fitting": fitting_of(analysis, self._settings.gpu_prices)})
         self._add(record)
+        self._on_part(capture)
+        self._on_part(record)
+        if self._look.quick:
+            return
         reason = f"{analysis.workload.name}: its rules were not finished when it was stopped: findings are missing"
         hint = "Allow more with --timeout SECONDS, or choose fewer rules with --select."
         unfinished = report.Skipped(name=analysis.workload.name, reason=reason, hint=hint)
@@ -145,10 +166,11 @@ class _Conversation:
         codes: list[str] = []
         try:
             for each in self._findings(analysis, codes):
-                findings.append(finding_of(each, analysis.workload.name, position))  # noqa: PERF401 -- kept if it is stopped
+                findings.append(finding_of(each, analysis.workload.name, position))
+                if self._is_only_one:
+                    self._on_part(findings[-1])
             added = {
                 "what_ifs": what_ifs_of(analysis.simulation.answers, analysis.trace),  # what the rules have simulated
-                "fitting": fitting_of(analysis, self._settings.gpu_prices) if record.verdict is not None else None,
                 "plan": plan(analysis, dynamics=self._look.allow_dynamics) if self._look.plan else None,
             }
         except BaseException as error:
@@ -186,15 +208,19 @@ class _Conversation:
         has_own = bool(self._settings.rule_paths)
         try:
             with kept_in_bounds(self._session.seconds_left) if has_own else nullcontext():
-                for finding in trace_findings(analysis, self._rules, left):
+                for finding in trace_findings(analysis, self._rules, left, self._begins):
                     is_allowed = lenient and finding.code == OVER_BUDGET
                     yield replace(finding, severity=Severity.INFO) if is_allowed else finding
         except WorkerError as error:  # of a rule that does not end
             raise EndedError(error) from error
 
+    def _begins(self, code: str) -> None:
+        self._on_part(Phase(f"rule {code}"))
+
     def _add_sweep(self, number: int) -> None:
         """Add the tables around the batch size, or as much of them as there is when the time is up."""
         session = self._session
+        self._on_part(Phase("batch sizes"))
         session.keep(self._done)
         session.renew_time()
         sweeps: Sweeps | None = None

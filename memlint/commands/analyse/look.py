@@ -18,6 +18,8 @@ class Look(Record):
     """True if the Report is to hold the lifetime of every Buffer."""
     graph: bool = False
     """True if the Report is to hold the last step as a graph."""
+    quick: bool = False
+    """True for the Estimate alone: no rule runs, and no table is made."""
     sweep: bool = False
     """True to estimate batch sizes around that of each Workload, unless its settings say no."""
     alloc_conf: str = ""

@@ -62,7 +62,7 @@ def _add_to_file(file: Path, findings: list[Finding]) -> list[tuple[Finding, str
     try:
         source = Source.read(file)
         text, encoding = decode(read_bytes(file), str(file))
-        edited, refused = _edited(source, text, findings)
+        edited, refused = with_comments(source, text, findings)
         if edited != text:
             file.write_bytes(edited.encode(encoding))
     except Unreadable as error:
@@ -72,8 +72,8 @@ def _add_to_file(file: Path, findings: list[Finding]) -> list[tuple[Finding, str
     return [(finding, "no comment can stand there") for finding in refused]
 
 
-def _edited(source: Source, text: str, findings: list[Finding]) -> tuple[str, list[Finding]]:
-    """The text with comments for as many of `findings` as comments can suppress, and the others."""
+def with_comments(source: Source, text: str, findings: list[Finding]) -> tuple[str, list[Finding]]:
+    """Give the text of a Source, its line ends kept, with comments for as many findings as possible, and the others."""
     possible = findings
     while possible:
         edit = _Edit(source, _LINE.findall(text))

@@ -1,7 +1,7 @@
 """Third stage of `memlint check`: Workloads and findings from the answers of workers, which alone run user code."""
 
 import importlib.util
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,18 +9,21 @@ from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.base.version import install_command
+from memlint.capture.capture import Capture
 from memlint.capture.files import is_capture
 from memlint.commands.analyse.analyse import analyse, look_at_file
 from memlint.commands.analyse.look import Look
 from memlint.commands.asking import with_scripts_asked
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
+from memlint.commands.parts import OnPart, Part, Phase, nobody
+from memlint.lint.diagnostics import BrokenRule
 from memlint.lint.suppression import unsuppressed
 from memlint.report.escaping import visible
 from memlint.report.model import RunFinding, Skipped, Workload
 from memlint.report.workloads import moved
-from memlint.targets.script import Script
 from memlint.worker.protocol import Answer, Request, Result
+from memlint.worker.session import Session
 from memlint.worker.task import Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
@@ -65,8 +68,13 @@ def answers_of_workers(
     failures: Iterable[Workload],
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
+    on_part: OnPart = nobody,
+    early: Session | None = None,
 ) -> Answers:
-    """Have every Request answered whose target is not among `failures`, by a worker or from the cache."""
+    """Have every Request answered whose target is not among `failures`, by a worker or from the cache.
+
+    `on_part` is called with what will stand in the Report as it is; an only Request may have a child already, `early`.
+    """
     workloads = list(failures)
     failed = {workload.target for workload in workloads}
     all_requests = [(request, rules) for rules in chosen for request in rules.target.requests]
@@ -83,13 +91,14 @@ def answers_of_workers(
             reason = "PyTorch is not installed: only the source rules ran, no model was built"
             skipped.append(Skipped(reason=reason, hint=_INSTALL))
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
-    workloads += [_unspeakable(request) for request, _ in requests if not _is_text(request)]
-    requests = [(request, rules) for request, rules in requests if _is_text(request)]
+    workloads += [_unspeakable(request) for request, _ in requests if not request.is_utf8]
+    requests = [(request, rules) for request, rules in requests if request.is_utf8]
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
     own = [request for request, _ in requests]
     if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
+        on_part(Phase("looking for scripts that build its models"))
         own = with_scripts_asked(own, on_wait, cache=options.cache)
-    answers = _answers(own, look, on_wait, cache=options.cache)
+    answers = _answers(own, look, on_wait, _shown(requests, workloads, on_part), early, cache=options.cache)
     of_files = [(request, rules) for request, rules in all_requests if _is_file(request)]
     requests += of_files
     own += [request for request, _ in of_files]
@@ -99,10 +108,9 @@ def answers_of_workers(
     ]
     requests += left
     own += [request for request, _ in left]
-    answers += _answers([request for request, _ in left], look, on_wait, cache=options.cache)
+    answers += _answers([request for request, _ in left], look, on_wait, nobody, None, cache=options.cache)
     torch = None
-    traced: list[RunFinding] = []
-    findings: list[RunFinding] = []
+    traced, findings = list[RunFinding](), list[RunFinding]()
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     empty, declarations = [], []
     for (request, rules), answer in zip(requests, answers, strict=True):
@@ -134,6 +142,21 @@ def answers_of_workers(
     )
 
 
+def _shown(requests: Sequence[tuple[Request, ChosenRules]], failures: Sequence[Workload], on_part: OnPart) -> OnPart:
+    """Pass on the parts that no later stage changes: of findings those in the only target."""
+    only = requests[0][1] if len(requests) == 1 and not failures else None
+
+    def pass_on(part: Part) -> None:
+        match part:
+            case Workload(error=None) | Phase() | Capture():
+                on_part(part)
+            case RunFinding() if only is not None and part.confidence != "heuristic" and part.code != BrokenRule.code:
+                for each in only.unignored(unsuppressed([part])):
+                    on_part(each)
+
+    return pass_on
+
+
 def _is_file(request: Request) -> bool:
     """Say whether it is a Capture in a file, which needs no child."""
     return request.script is None and not request.qualname and is_capture(request.path or "")
@@ -144,16 +167,6 @@ def _looked_at(request: Request, look: Look) -> Answer:
         return Answer(look_at_file(request, look))
     except MemlintError as error:
         return Answer(error=error)
-
-
-def _is_text(request: Request) -> bool:
-    """Say whether its names are UTF-8: no child can be told of others, and no Report could name them."""
-    names = (request.target, request.path or "", request.root, *_names_of(request.script))
-    return not any("\ud800" <= character <= "\udfff" for name in names for character in name)
-
-
-def _names_of(script: Script | None) -> tuple[str, ...]:
-    return (script.path, *script.arguments) if script is not None else ()
 
 
 def _unspeakable(request: Request) -> Workload:
@@ -201,17 +214,35 @@ def _with_output(workload: Workload, answer: Answer) -> Workload:
 
 
 def _answers(
-    requests: Sequence[Request], look: Look, on_wait: Callable[[str, float], None], *, cache: bool
+    requests: Sequence[Request],
+    look: Look,
+    on_wait: Callable[[str, float], None],
+    on_part: OnPart,
+    early: Session | None,
+    *,
+    cache: bool,
 ) -> list[Answer]:
-    """The Answer to each request: from what is kept, and of children, several of which may run at a time."""
+    """The Answer to each request: from what is kept, and of children, several of which may run at a time.
+
+    An only one is followed part by part; of several each is shown when it and those before it are there.
+    """
     from memlint.worker.parallel import answers_to  # noqa: PLC0415
 
-    ask = partial(analyse, look=look)
+    ask = partial(analyse, look=look, on_part=on_part) if len(requests) == 1 else partial(analyse, look=look)
     tasks = [Task(r, r.limits(_PATIENCE_FOR_PLANS if look.plan else 1), ask, cache and not r.script) for r in requests]
     answers: dict[int, Answer | None] = dict.fromkeys(range(len(tasks)))
+    waiting = deque(range(len(tasks)) if len(tasks) > 1 else ())
+
+    def wait(task: Task, seconds: float) -> None:
+        on_wait(task.request.target, seconds)
+
     try:
-        for number, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
-            answers[number] = answer  # noqa: PERF403 -- what there is when it is interrupted
+        for number, answer in answers_to(tasks, on_wait=wait, early=early):
+            answers[number] = answer
+            while waiting and (ready := answers[waiting[0]]) is not None:
+                waiting.popleft()
+                for workload in _result_of(ready).workloads if ready.error is None else ():
+                    on_part(workload)
     except KeyboardInterrupt:  # scripts say what was seen until then
         if any(answer is None or answer.result is None for answer in answers.values()):
             raise

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint import config
+from memlint.base.errors import UsageError
 from memlint.base.version import __version__
+from memlint.capture.capture import Capture
 from memlint.commands.check.answers import Output, answers_of_workers
+from memlint.commands.check.notebooks import by_cell, is_notebook, notebook_folder
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
+from memlint.commands.early import early_session
+from memlint.commands.parts import OnPart, Part, Phase, nobody
 from memlint.lint.rule import Applicability
 from memlint.memory.devices import device_named
-from memlint.report.model import CodeCount, Finding, Report, Settings
+from memlint.report.model import CodeCount, Finding, Report, Settings, Workload
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
@@ -43,14 +48,22 @@ def check(
     settings: Mapping[str, object],
     options: CheckOptions,
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+    on_part: OnPart = nobody,
 ) -> Checked:
     """Run the source rules over `arguments`, and the Workloads in them unless the options say no.
 
     `settings` are those that the command line gave; `on_wait` is called with the target that is analysed and the
-    seconds it has taken so far. Raises MemlintError for configuration and for an only argument that make no sense; what
-    goes wrong with one target of several stands in the Report.
+    seconds it has taken so far, `on_part` with each part of the Report that is known before the end. Raises
+    MemlintError for configuration and for an only argument that make no sense; what goes wrong with one target of
+    several stands in the Report.
     """
-    return check_resolved(check_targets(arguments, settings, options), arguments, options, on_wait)
+    if options.init and any(map(is_notebook, arguments)):
+        raise UsageError(
+            "a model in a notebook cannot be declared", "Move it into a Python file, and import it from there."
+        )
+    with notebook_folder(arguments) as folder:
+        resolved = check_targets(arguments, settings, options, folder)
+        return check_resolved(resolved, arguments, options, on_wait, on_part)
 
 
 def check_resolved(
@@ -58,6 +71,7 @@ def check_resolved(
     arguments: Sequence[str],
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
+    on_part: OnPart = nobody,
 ) -> Checked:
     """Run `check` on targets that are known already."""
     baseline = None
@@ -65,18 +79,25 @@ def check_resolved(
         from memlint.lint.baseline import Baseline  # noqa: PLC0415
 
         baseline = Baseline.read(options.baseline)
-    chosen = choose_rules(resolved.targets, execute=options.execute)
-    for target in resolved.targets:
-        for name in (target.settings.gpu or "cpu", *target.settings.gpu_prices):
-            device_named(name)
-    source = source_findings(chosen, cache=options.cache)
-    answers = answers_of_workers(chosen, (*resolved.failures, *source.failures), options, on_wait)
+    on_part(Phase("reading the sources"))
+    programs = {written.file for written in resolved.notebooks}
+    files = tuple(file for target in resolved.targets for file in target.files if file not in programs)
+    requests = [request for target in resolved.targets for request in target.requests if options.execute]
+    with early_session(requests, cache=options.cache) as early:
+        chosen = choose_rules(resolved.targets, execute=options.execute, none=options.quick)
+        for target in resolved.targets:
+            for name in (target.settings.gpu or "cpu", *target.settings.gpu_prices):
+                device_named(name)
+        source = source_findings(chosen, cache=options.cache)
+        failures = (*resolved.failures, *source.failures)
+        shown = _final_of(on_part, files, options)
+        answers = answers_of_workers(chosen, failures, options, on_wait, shown, early)
+    on_part(Phase("putting it together"))
     settled = settle(arguments, chosen, source, answers, baseline, cache=options.cache)
-    files = tuple(file for target in resolved.targets for file in target.files)
     report = Report(
         tool=f"memlint {__version__}",
         torch=answers.torch,
-        settings=_settings(resolved.targets[-1].settings, execute=options.execute) if resolved.targets else Settings(),
+        settings=_settings(resolved.targets[-1].settings, options) if resolved.targets else Settings(),
         workloads=list(settled.workloads),
         findings=list(settled.findings),
         skipped=[*resolved.skipped, *settled.skipped],
@@ -84,9 +105,9 @@ def check_resolved(
         statistics=_statistics(settled.findings, chosen) if options.statistics else None,
     )
     return Checked(
-        report=Report.model_validate(relative(report.model_dump(), Path.cwd(), files)),
+        report=Report.model_validate(relative(by_cell(report.model_dump(), resolved.notebooks), Path.cwd(), files)),
         files=files,
-        correctable=source.correctable,
+        correctable=source.correctable if not programs else Counter(),
         declarations=answers.declarations,
         outputs=answers.outputs,
     )
@@ -117,7 +138,24 @@ def _statistics(findings: Iterable[Finding], chosen: Iterable[ChosenRules]) -> l
     return [CodeCount(code=code, name=names.get(code, ""), count=count) for code, count in ordered]
 
 
-def _settings(settings: config.Settings, *, execute: bool) -> Settings:
+def _final_of(on_part: OnPart, files: Sequence[Path], options: CheckOptions) -> OnPart:
+    """Call `on_part` with parts as the Report will have them; findings that it may leave out or count stay away."""
+    lists_findings = options.baseline is None and not options.statistics
+
+    def pass_on(part: Part) -> None:
+        match part:
+            case Phase() | Capture():
+                on_part(part)
+            case Workload():
+                on_part(Workload.model_validate(relative(part.model_dump(), Path.cwd(), files)))
+            case Finding() if lists_findings:
+                fields = relative(part.model_dump(include=set(Finding.model_fields)), Path.cwd(), files)
+                on_part(Finding.model_validate(fields))
+
+    return pass_on
+
+
+def _settings(settings: config.Settings, options: CheckOptions) -> Settings:
     budget = settings.budget.get("*")
     alike = settings.model_dump(include=set(Settings.model_fields) - {"budget"})
-    return Settings(**alike, budget=budget.max if budget else None, no_exec=not execute)
+    return Settings(**alike, budget=budget.max if budget else None, no_exec=not options.execute, quick=options.quick)

@@ -73,18 +73,23 @@ class SourceFindings:
     """How many of the findings have a Correction."""
 
 
-def choose_rules(targets: Iterable[Targets], *, execute: bool) -> tuple[ChosenRules, ...]:
-    """The rules for each target; a project's own are loaded once. Raises UsageError for codes no rule has."""
+def choose_rules(targets: Iterable[Targets], *, execute: bool, none: bool = False) -> tuple[ChosenRules, ...]:
+    """The rules for each target, or `none`; a project's own are loaded once.
+
+    Raises UsageError for codes that no rule has.
+    """
     registries: dict[tuple[Path, tuple[str, ...]], Registry] = {}
     chosen = []
     for target in targets:
         settings, root = target.settings, target.root
         if (root, settings.rule_paths) not in registries:
-            registries[root, settings.rule_paths] = project_rules(settings, root, execute=execute)
+            known = Registry((), (), complete=False) if none else project_rules(settings, root, execute=execute)
+            registries[root, settings.rule_paths] = known
         registry = registries[root, settings.rule_paths]
         ignores = FileIgnores.of(settings.per_file_ignores, root, registry.rules, complete=registry.complete)
         paths = tuple(root / path for path in settings.rule_paths) if execute else ()
-        chosen.append(ChosenRules(target, registry, registry.chosen(settings), ignores, paths))
+        rules = () if none else registry.chosen(settings)
+        chosen.append(ChosenRules(target, registry, rules, ignores, paths))
     return tuple(chosen)
 
 

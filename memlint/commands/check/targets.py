@@ -6,6 +6,7 @@ from pathlib import Path
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.commands.analyse.look import Look
+from memlint.commands.check.notebooks import Written, is_notebook, of_notebook
 from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
 from memlint.report.from_rules import error_of, failed_target
 from memlint.report.model import Skipped, Workload
@@ -38,16 +39,24 @@ class CheckTargets:
     """Arguments that are no target, and configured Workloads whose file is gone."""
     skipped: tuple[Skipped, ...]
     """The files that are excluded or not affected."""
+    notebooks: tuple[Written, ...] = ()
+    """The notebooks among them."""
 
 
 def check_targets(
-    arguments: Sequence[str], settings: Mapping[str, object], options: CheckOptions, *, strict: bool = False
+    arguments: Sequence[str],
+    settings: Mapping[str, object],
+    options: CheckOptions,
+    folder: Path | None = None,
+    *,
+    strict: bool = False,
 ) -> CheckTargets:
     """Resolve all arguments. Those of several that are no target become failures, unless it is `strict`.
 
-    `settings` are those that the command line gave. Raises MemlintError for configuration and for an only argument that
-    make no sense.
+    `settings` are those that the command line gave; programs that stand for notebooks are written into `folder`. Raises
+    MemlintError for configuration and for an only argument that make no sense.
     """
+    notebooks: list[Written] = []
     wrong: dict[str, MemlintError] = {}
     resolved: list[Targets] = []
     try:
@@ -57,7 +66,12 @@ def check_targets(
             resolved = resolve_affected(arguments, settings, force_exclude=options.force_exclude, cache=options.cache)
         for argument in () if options.affected else arguments:
             try:
-                resolved.append(resolve(argument, settings, force_exclude=options.force_exclude))
+                if folder is not None and is_notebook(argument):
+                    target, written = of_notebook(argument, folder, settings, force_exclude=options.force_exclude)
+                    resolved.append(target)
+                    notebooks.append(written)
+                else:
+                    resolved.append(resolve(argument, settings, force_exclude=options.force_exclude))
             except TargetError as error:
                 if strict or len(arguments) == 1:
                     raise
@@ -67,7 +81,7 @@ def check_targets(
     targets = tuple(together(distinct(resolved)))
     lost = {name: error for target in targets if options.execute for name, error in target.lost}
     failures = tuple(failure(name, error) for name, error in (wrong | lost).items())
-    return CheckTargets(targets, failures, tuple(passed_over(targets)))
+    return CheckTargets(targets, failures, tuple(passed_over(targets)), tuple(notebooks))
 
 
 def failure(target: str, error: MemlintError, traceback: Iterable[str] = ()) -> Workload:

@@ -8,6 +8,7 @@ from typing import Any
 from memlint.base.errors import TargetError
 from memlint.commands.check.command import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
+from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
 from memlint.targets.launchers import Launch, is_launch, launch_of, launch_of_module
@@ -54,11 +55,12 @@ def run(
     settings: Mapping[str, object],
     options: CheckOptions,
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+    on_part: OnPart = nobody,
 ) -> Checked:
     """Run `script`, whose path may be relative, with the rules of the project that it belongs to.
 
-    `settings` are those that the command line gave, `options` and `on_wait` as for `check`. Raises MemlintError for a
-    script that is not there, and for configuration that makes no sense.
+    `settings` are those that the command line gave, `options`, `on_wait` and `on_part` as for `check`. Raises
+    MemlintError for a script that is not there, and for configuration that makes no sense.
     """
     file = Path(script.path).expanduser()
     if script.module:
@@ -75,11 +77,11 @@ def run(
         raise TargetError(f"{script.path or repr('')} {problem}", hint)
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
-    refuse_notebook(file, "run")
+    refuse_notebook(file)
     start = Path.cwd() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)
     absolute = script.model_copy(update={"path": "" if script.module else str(file.resolve())})
     files = () if script.module else (file,)
     resolved = CheckTargets((of_scripts([absolute], merged, root, files),), (), ())
-    return check_resolved(resolved, (), options, on_wait)
+    return check_resolved(resolved, (), options, on_wait, on_part)

@@ -178,6 +178,7 @@ class Statistics:
             "memorySnapshot": self._snapshot,
             "record_memory_history": lambda on, _context, _stacks, most, *_: self._record_history(on, most),
             "record_memory_history_legacy": lambda on, _context, most, *_: self._record_history(on, most),
+            "isHistoryEnabled": lambda: self.now().is_recording,
             "setMemoryFraction": self._set_fraction,
             "getMemoryFraction": lambda *_: self._fraction,
             "getAllocatorBackend": lambda: "native",

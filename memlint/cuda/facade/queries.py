@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # `from cudnn import rnn` gives a setting of that name in torch 2.10
+from torch import nn
 
 from memlint.accelerator import state
 from memlint.accelerator.private import (
@@ -217,6 +218,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             **{name: _nothing_different() for name in _CONTEXTS},
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
+        nn.DataParallel: {"__init__": _on_one_gpu},
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {NVTX: _Silent()},
@@ -230,6 +232,17 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
     replaced = [(owner, name, _answer(value)) for owner, each in answers.items() for name, value in each.items()]
     replaced += streams.patches()
     return replaced + [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
+
+
+_init_parallel = nn.DataParallel.__init__
+
+
+def _on_one_gpu(self: Any, module: nn.Module, device_ids: Any = None, *args: Any, **kwargs: Any) -> None:
+    """Stand in for the constructor of `DataParallel`: the one GPU gets the whole batch."""
+    if device_ids is not None and len(device_ids) > 1:
+        state.assume(f"DataParallel over {len(device_ids)} GPUs runs on one, which gets the whole batch")
+        device_ids = [0]
+    _init_parallel(self, module, device_ids, *args, **kwargs)
 
 
 _NUMBERS = "Float Double Half BFloat16 Long Int Bool"

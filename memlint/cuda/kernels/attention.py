@@ -162,8 +162,6 @@ def _on_cpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) ->
         and torch.backends.cuda.flash_sdp_enabled()
     )
     if flash:
-        if grouped and q.shape[1] != k.shape[1]:
-            k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
         out: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, dropout, causal, attn_mask=_additive(mask, q.dtype), scale=scale
         )[0]

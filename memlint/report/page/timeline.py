@@ -14,8 +14,8 @@ from memlint.report.phrases import spaced
 
 # From the bottom of the stack to its top: the longest-lived categories first.
 CATEGORIES: tuple[CategoryName, ...] = (
-    *("parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary", "communication"),
-    *("workspace", "other"),
+    *("parameter", "buffer", "optimizer_state", "gradient", "input", "kv_cache", "activation", "temporary"),
+    *("communication", "workspace", "other"),
 )
 SIDE = 1000
 _HEADROOM = 1.08

@@ -129,24 +129,24 @@ class WrappedOtherwise(Change):
     def before_setup(self, program: Any) -> None:
         """Let wrappers be made with other options until the simulation ends."""
         from memlint.cuda.simulated import simulated
-        from memlint.distributed import group
+        from memlint.distributed import data_parallel
 
         program.rewrapped = []
-        wrap = group.init_wrapper
+        wrap = data_parallel.init_wrapper
 
         def init(module: Any, /, *args: Any, **options: Any) -> None:
             if self._changes(options):
                 program.rewrapped.append(module)
             wrap(module, *args, **{**options, **self.options})
 
-        simulated().exits.enter_context(patched([(group, "init_wrapper", init)]))
+        simulated().exits.enter_context(patched([(data_parallel, "init_wrapper", init)]))
 
     def after_setup(self, program: Any) -> None:
         """Make the wrappers of a script again, which exist already."""
         from torch.nn.parallel import DistributedDataParallel
 
         from memlint.accelerator.private.distributed import comm_hooks
-        from memlint.distributed.group import wrap_again
+        from memlint.distributed.data_parallel import wrap_again
 
         modules = [each for root in roots_of_script(program) for each in root.modules()]
         wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]

@@ -18,14 +18,15 @@ from memlint.memory.records import Assumption
 from memlint.source.values import Configured, Settings, shown_arguments
 from memlint.targets.declare import Declaration
 from memlint.targets.target import SEPARATOR, Target, parse_target
-from memlint.targets.workload import SEQUENCE, Workload
+from memlint.targets.workload import GENERATED, SEQUENCE, Workload
 from memlint.workloads.construction.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
+from memlint.workloads.construction.generating import inputs_of_generate, with_lengths
 from memlint.workloads.construction.optimizers import NONE, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
 from memlint.workloads.construction.recorded_arguments import load_arguments
 from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
 from memlint.workloads.guess.arguments import arguments_for
-from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.guess.inputs import Inferred, NoInputsError, infer_inputs
 from memlint.workloads.huggingface.adapters import with_adapter
 from memlint.workloads.huggingface.configs import config_from_json, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
@@ -140,8 +141,8 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         from memlint.distributed.group import import_strategies  # noqa: PLC0415 -- it takes PyTorch a second
 
         import_strategies()
+    workload, assumptions = with_lengths(workload)
     declared = workload.dimensions
-    assumptions: tuple[Assumption, ...] = ()
     target = _target(workload)
     value = None if target.is_config else load_object(target, root)
     with simulated_device(workload.device) as place:
@@ -152,13 +153,28 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
             if built.inputs is None:
                 # A class's own default of `seq` that nobody asked to change is not the length of its texts.
                 free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
-                inferred = _inferred(workload, built, place, workload.dimensions if free else None)
-                dimensions = {**inferred.dimensions, **workload.dimensions}
-                workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions)
-                assumptions = inferred.assumptions
+                if workload.mode == "generate":
+                    inferred = _inferred_for_prompt(workload, built, place)
+                else:
+                    inferred = _inferred(workload, built, place, workload.dimensions if free else None)
+                inputs, dimensions = inferred.inputs, {**inferred.dimensions, **workload.dimensions}
+                if workload.mode == "generate":
+                    inputs = inputs_of_generate(inputs, built.model)
+                    dimensions.pop(SEQUENCE, None)
+                built_by = _with_unstated(workload.built_by, inferred.unstated)
+                workload = replace(workload, inputs=inputs, dimensions=dimensions, built_by=built_by)
+                assumptions += inferred.assumptions
     named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
-    refuse_untaken(workload, declared, [name for name in workload.dimensions if name in taking or name in named])
+    own = GENERATED if workload.mode == "generate" else ()
+    refuse_untaken(
+        workload, declared, [name for name in workload.dimensions if name in taking or name in named or name in own]
+    )
     return workload, assumptions
+
+
+def _with_unstated(built_by: str, unstated: str) -> str:
+    """Return the part of the headline that says who builds a model, with the size of its inputs that nothing states."""
+    return f"{f'{built_by}; ' if built_by else ''}{unstated}: nothing states their size" if unstated else built_by
 
 
 def settings_of(workload: Workload) -> Iterator[Assumption]:
@@ -191,6 +207,15 @@ def _inferred(workload: Workload, built: Construction, place: str, dimensions: M
     train = workload.mode == "train" and built.loss is None and built.step is None
     stated, shown = _stated(workload), workload.shown
     return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=stated, shown=shown)
+
+
+def _inferred_for_prompt(workload: Workload, built: Construction, place: str) -> Inferred:
+    """Find inputs whose text is as long as the prompt; what is heard or seen may have no text."""
+    sizes = workload.dimensions
+    try:
+        return _inferred(workload, built, place, {**sizes, SEQUENCE: sizes["prompt"]})
+    except NoInputsError:
+        return _inferred(workload, built, place, sizes)
 
 
 def build_program(

@@ -17,6 +17,7 @@ from memlint.base.errors import WorkloadError
 from memlint.memory.records import Assumption
 from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
+from memlint.workloads.construction.generating import generate
 from memlint.workloads.construction.optimizers import OptimizerFactory
 from memlint.workloads.loss import NamedLoss, mean_of, own_loss
 from memlint.workloads.tensors import positional_and_named
@@ -97,6 +98,11 @@ class Program:
         return self.workload.compile != "off"
 
     @property
+    def generates(self) -> bool:
+        """True if a step is a generation."""
+        return self.workload.mode == "generate"
+
+    @property
     def targets(self) -> tuple[torch.Tensor, ...]:
         """The targets of a named loss, once a step was taken."""
         target = self.loss.target if isinstance(self.loss, NamedLoss) else None
@@ -163,6 +169,8 @@ class Program:
                 self.own_step(self.called, self.inputs, self.optimizer)
             elif self.workload.mode == "train":
                 self._train_step()
+            elif self.generates:
+                self._generating_step()
             else:
                 self._inference_step()
 
@@ -216,6 +224,11 @@ class Program:
         positional, named = positional_and_named(self.inputs)
         with torch.no_grad(), self._autocast():
             output = self.called(*positional, **named)
+        del output
+
+    def _generating_step(self) -> None:
+        with self._autocast():
+            output = generate(self.called, self.inputs, self.workload)
         del output
 
     def _autocast(self) -> AbstractContextManager[object]:

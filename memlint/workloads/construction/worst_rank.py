@@ -34,7 +34,7 @@ def of_worst_rank(workload: Workload, root: Path) -> Ranked:
     device, settings = workload.device, AllocatorSettings.parse(workload.allocator)
     peaks: dict[int, int] = {}
     for number in sorted({0, workload.world_size // 2, workload.world_size - 1}):
-        completed, _assumptions = complete(replace(workload, rank=number), root)
+        completed, _assumptions = complete(replace(workload, rank=number, compile="off"), root)
         trace = trace_of_workload(completed_program(completed, root), device, settings)
         most = estimate(Timeline.of(trace), beside(device, trace.collectives), trace.nodes, settings)
         peaks[number] = most.device.estimate if device.is_cuda else most.requested.estimate

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import torch
@@ -43,13 +43,15 @@ from memlint.workloads.huggingface.containing_models import containing_models, i
 from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import own_loss
-from memlint.workloads.model_sizes import ModelSizes
+from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import LABELS
 from memlint.workloads.user_errors import describe, of_environment, what_to_do
 
 _SHORTEST = 8
 """Shorter sequences are not texts but fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
+_OTHER_SIDE = 32
+"""By how much larger an image is with which a model is tried for whether it takes only one size."""
 _MOST_STARTS, _MOST_ALONE = 12, 3
 """Limits: guesses from a diffusion model's config to modify if none works, and trials to repeat with a batch of 1."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
@@ -80,6 +82,8 @@ class Inferred:
     assumptions: tuple[Assumption, ...]
     dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of the names in the inputs' shapes."""
+    unstated: str = ""
+    """A size of the inputs that nothing states, and that the model takes as well as others: `images of 224 x 224`."""
 
 
 def infer_inputs(
@@ -103,9 +107,8 @@ def infer_inputs(
     sizes = ModelSizes(model, stated)
     failure: NoInputsError | None = None
     if is_model(model):
-        proposals = candidates(model, train=train, length=length)
         try:
-            return _first_that_works(TrialModel(model, device), proposals, named=named, is_fixed=length is not None)
+            return _of_library(TrialModel(model, device), sizes, train=train, length=length, named=named)
         except NoInputsError as error:
             if length is None and (inferred := _as_part(model, train=train, device=device)) is not None:
                 return inferred
@@ -140,7 +143,37 @@ def infer_inputs(
     if shown is not None and trial.specs == example:
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
         return Inferred(specs, (Assumption(f"inputs {inputs}, as in an example", place, found=True),), dimensions)
-    return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions)
+    unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
+    return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions, unstated)
+
+
+def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], sizes: ModelSizes) -> str:
+    """Return the size of images or the length of texts that was made up, where the model takes others as well."""
+    if dimensions.get(SEQUENCE) == DEFAULT_LENGTH and sizes.length is None:
+        return f"texts of {DEFAULT_LENGTH} tokens"
+    images = [spec.shape[2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) == 4]
+    if not images or sizes.image_size is not None or _size_of_its_own(stage.model) is not None:
+        return ""
+    height, width = images[0]
+    if not isinstance(height, int) or not isinstance(width, int):
+        return ""
+    other = (height + _OTHER_SIDE, width + _OTHER_SIDE)
+    others = (replace(spec, shape=(*spec.shape[:2], *other)) if spec.shape[2:] == images[0] else spec for spec in specs)
+    return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
+
+
+def _of_library(stage: TrialModel, sizes: ModelSizes, *, train: bool, length: int | None, named: bool) -> Inferred:
+    """Find inputs of a Hugging Face model, with texts as long as in its training if nobody asks for a `length`."""
+    model = stage.model
+    proposals = candidates(model, train=train, length=length)
+    trained = sizes.trained_length if length is None and not is_multimodal(model) else None
+    if trained is not None:
+        proposals = chain(candidates(model, train=train, length=trained), proposals)
+    inferred = _first_that_works(stage, proposals, named=named, is_fixed=length is not None)
+    if trained is None or inferred.dimensions.get(SEQUENCE) != trained:
+        return inferred
+    note = Assumption(f"{SEQUENCE} {trained}: the settings of its training say so", None, found=True)
+    return replace(inferred, assumptions=(note, *inferred.assumptions))
 
 
 def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:

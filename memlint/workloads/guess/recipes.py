@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,6 +24,7 @@ from memlint.source.training_loop import (
     sole_loop,
     training_loop,
 )
+from memlint.source.typed_commands import typed_commands
 from memlint.source.values import Call, Name, shown_arguments
 from memlint.targets.workload import Workload
 from memlint.workloads.constructor_values import by_name, parameters, plain_value, takes_any
@@ -117,6 +118,22 @@ class Recipes:
         sites = call_sites([kind.__name__], Path(path), self._project)
         seen = (site.arguments for site in sites if site.arguments and not site.unseen)
         return next((Call(Name(kind.__name__, ""), arguments) for arguments in seen), None)
+
+    def named(self, makers: Collection[str]) -> LoopSetting | None:
+        """Return the first of these makers that a command in a document names, or that an option defaults to."""
+        files = self._project.files
+        for command in typed_commands(files):
+            words = {word for each in command.arguments for word in (_as_name(each), *re.split(r"\W+", each))}
+            if chosen := next((each for each in makers if each in words), None):
+                place = str(command.document or command.script)
+                return LoopSetting("maker", chosen, f"a command of {Path(place).name} names it", place, command.line)
+        for source in files.sources(makers):
+            for option in self._project.options_of(source).values():
+                value = _as_name(option.value) if isinstance(option.value, str) else ""
+                if value in makers and Path(source.path) != self._path:
+                    text = f"an option of {Path(source.path).name} defaults to it"
+                    return LoopSetting("maker", value, text, source.path, option.line)
+        return None
 
     def methods_of(self, maker: str) -> Iterator[str]:
         """Yield methods of a class that the project calls in place of the class itself: `Class.from_name`."""
@@ -213,6 +230,11 @@ class Recipes:
         return sole_loop(self._path, self._project)
 
 
+def _as_name(text: str) -> str:
+    """Return a text as a function may be called after it: `DiT_XL_2` for `DiT-XL/2`."""
+    return re.sub(r"\W", "_", text)
+
+
 def _built_by(recipe: Recipe) -> str:
     """Return the part of a headline that names a config."""
     is_config = recipe.site is not None and recipe.site.where is Where.CONFIG
@@ -285,57 +307,3 @@ def _sized_config(function: Callable[..., Any], name: str) -> Call | None:
 def _is_open(parameter: inspect.Parameter) -> bool:
     """Return True if nothing tells what the parameter accepts."""
     return parameter.annotation is parameter.empty and plain_value(parameter) is None
-
-
-def parts_of_others(tree: ast.Module, names: Collection[str]) -> dict[str, str]:
-    """Return classes that another class of the file uses or receives, with the name of that class."""
-    users: dict[str, str] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name in names:
-            bases = {each for base in node.bases for each in ast.walk(base)}
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name) and each.id in names and each.id != node.name and each not in bases:
-                    users.setdefault(each.id, node.name)
-    for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
-        if isinstance(call.func, ast.Name) and call.func.id in names:
-            for value in (*call.args, *(keyword.value for keyword in call.keywords)):
-                if isinstance(value, ast.Name) and value.id in names and value.id != call.func.id:
-                    users.setdefault(value.id, call.func.id)
-    return users
-
-
-def makers(tree: ast.Module, classes: Collection[str]) -> dict[str, str]:
-    """Return functions of the file that return one of its classes, directly or through each other, with that class."""
-    made: dict[str, str] = {}
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    for _ in functions:
-        before = len(made)
-        for node in functions:
-            returned = {
-                each.id
-                for statement in ast.walk(node)
-                if isinstance(statement, ast.Return) and statement.value is not None
-                for each in ast.walk(statement.value)
-                if isinstance(each, ast.Name)
-            }
-            called = [
-                (each.func.id, each)
-                for each in ast.walk(node)
-                if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
-            ]
-            for name, call in called:
-                kind = name if name in classes else made.get(name)
-                if kind and node.name not in made and (name in returned or _is_bound(node, call, returned)):
-                    made[node.name] = kind
-        if len(made) == before:
-            break
-    return made
-
-
-def _is_bound(function: ast.FunctionDef, call: ast.Call, names: Collection[str]) -> bool:
-    """Return True if the result of `call` is assigned to one of `names`."""
-    return any(
-        isinstance(node, ast.Assign) and node.value is call and isinstance(target, ast.Name) and target.id in names
-        for node in ast.walk(function)
-        for target in getattr(node, "targets", ())
-    )

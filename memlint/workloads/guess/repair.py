@@ -17,7 +17,7 @@ from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
-from memlint.workloads.name_table import LABELS
+from memlint.workloads.name_table import LABELS, NUM_BOXES
 
 Specs = tuple[InputSpec, ...]
 
@@ -56,11 +56,13 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _missing(trial, message, sizes)
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
+    yield from _as_boxes(trial, message)
     yield from _of_named_rank(trial, message)
+    yield from _transposed(trial, sizes)
     yield from _shapes_for_layers(trial, sizes)
     yield from _parts_of_channels(trial)
+    yield from _share_of_channels(trial)
     yield from _corrected_channels(trial)
-    yield from _transposed(trial)
     yield from _one_per_item(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
@@ -132,6 +134,14 @@ def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
             yield _with(trial.specs, index, replace(spec, shape=(*spec.shape[:-1], grown)))
 
 
+def _as_boxes(trial: Trial, message: str) -> Iterator[Specs]:
+    """Give an image boxes with classes in place of one class, if the model wants more dimensions of its labels."""
+    if _RANGE.search(message) and any(len(spec.shape) == 4 for spec in trial.specs):
+        for index, spec in enumerate(trial.specs):
+            if spec.name in LABELS and spec.shape == (BATCH,) and spec.name in trial.inputs_in_scope:
+                yield _with(trial.specs, index, InputSpec(spec.name, (BATCH, NUM_BOXES, 5), low=0.0, high=32.0))
+
+
 def _of_named_rank(trial: Trial, message: str) -> Iterator[Specs]:
     """Add to inputs in the failing code the dimension that the error requires."""
     match = _RANGE.search(message) or _RANKS.search(message)
@@ -164,6 +174,17 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
             )
 
 
+def _share_of_channels(trial: Trial) -> Iterator[Specs]:
+    """Give an image as many channels as a convolution wants of it that got a multiple: the model stacks its parts."""
+    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
+        wanted, got = trial.layer.in_channels, trial.received[1]
+        for index, spec in enumerate(trial.specs):
+            channels = spec.shape[1] if len(spec.shape) > 3 and spec.dtype == "float32" else 0
+            if isinstance(channels, int) and got > wanted and channels * wanted % got == 0 and channels * wanted >= got:
+                shape = (spec.shape[0], channels * wanted // got, *spec.shape[2:])
+                yield _with(trial.specs, index, replace(spec, shape=shape))
+
+
 def _corrected_channels(trial: Trial) -> Iterator[Specs]:
     """Change the number of channels if a convolution got them together with channels that the model adds."""
     if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
@@ -175,13 +196,17 @@ def _corrected_channels(trial: Trial) -> Iterator[Specs]:
                 yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
-def _transposed(trial: Trial) -> Iterator[Specs]:
+def _transposed(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Put features last if a convolution got the channels there: the model transposes its input."""
+    layer = trial.layer
     for index, spec in enumerate(trial.specs):
         turned = (*spec.shape[:1], *spec.shape[:0:-1])
-        is_turned = isinstance(trial.layer, nn.Conv1d) and len(spec.shape) == 3 and trial.received[1:] == turned[1:]
-        if is_turned and spec.dtype == "float32":
-            yield _with(trial.specs, index, replace(spec, shape=turned))
+        if not isinstance(layer, nn.Conv1d) or len(spec.shape) != 3 or trial.received[1:] != turned[1:]:
+            continue
+        if spec.dtype == "float32":
+            length = sizes.length or spec.shape[2]
+            known = turned if turned[2] == layer.in_channels else (spec.shape[0], length, layer.in_channels)
+            yield _with(trial.specs, index, replace(spec, shape=known))
 
 
 def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:

@@ -13,6 +13,17 @@ from memlint.base.errors import WorkloadError
 from memlint.workloads.loading import prepare_imports
 from memlint.workloads.user_errors import reported
 
+_UNDECLARED = (
+    "quantization_config",
+    "head_dim",
+    "position_buckets",
+    "partial_rotary_factor",
+    "norm_rel_ebd",
+    "share_att_key",
+    "num_labels",
+)
+"""Attributes that models read of configs whose classes do not declare them."""
+
 
 def is_config(value: object) -> bool:
     """Return True if `value` is a Hugging Face config, or a class of them."""
@@ -59,7 +70,7 @@ def with_arguments(config: Any, arguments: Mapping[str, object]) -> Any:
     """
     with reported("the config has no defaults for everything"):
         plain = config() if isinstance(config, type) else config
-    known = {*plain.to_dict(), *plain.attribute_map, "quantization_config"}
+    known = {*plain.to_dict(), *plain.attribute_map, *_UNDECLARED}
     for name in arguments:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from memlint.targets.workload import BATCH, SEQUENCE, InputSpec
@@ -17,6 +18,8 @@ _POSITIONS = (
     *("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "max_sequence_length"),
     *("seq_length", "n_ctx"),
 )
+_MARKS = ("pad_token_id", "bos_token_id", "eos_token_id")
+"""Attributes that name the tokens for padding, the beginning and the end of a text."""
 _ROUND = 128
 _LEAST_TEXT = 64
 """Minimum number of ordinary tokens in a text."""
@@ -63,6 +66,18 @@ def text(config: Any, name: str, length: int | str, runs: Runs = ()) -> InputSpe
         return InputSpec(name, (BATCH, length), "int64", high=size)
     low, high = _widest_without(sorted(set(special_tokens(config)) | {value for value, _ in runs}), size)
     return InputSpec(name, (BATCH, length), "int64", low=low or None, high=high, runs=runs)
+
+
+def ordinary(config: Any, spec: InputSpec) -> InputSpec:
+    """Return the same tokens without those that mark beginnings, ends and padding, as far as most of them allow."""
+    values = [getattr(text_config(config), name, None) for name in _MARKS]
+    marks = {each for value in values for each in (value if isinstance(value, list) else [value]) if type(each) is int}
+    excluded = sorted({*special_tokens(config), *marks})
+    size = int(spec.high or vocabulary(config))
+    if spec.runs or spec.dtype != "int64" or not excluded:
+        return spec
+    low, high = _widest_without(excluded, size)
+    return replace(spec, low=low or None, high=high)
 
 
 def kinds_of_tokens(name: str, runs: Runs, tokens: frozenset[int]) -> InputSpec:

@@ -1,6 +1,6 @@
 // Events at which each Buffer opens and closes, and live bytes after each event, from the columns in the page.
-const CATEGORIES = ["parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary",
-  "communication", "workspace", "other"]; // from the bottom of the stack to its top
+const CATEGORIES = ["parameter", "buffer", "optimizer_state", "gradient", "input", "kv_cache", "activation",
+  "temporary", "communication", "workspace", "other"]; // from the bottom of the stack to its top
 
 function spaced(category) {
   return category === "other" ? "made before the steps" : category.replace("_", " ");

@@ -1,0 +1,90 @@
+"""Padding of matrix products, which Inductor decides by timing both ways on the GPU (`_inductor/fx_passes/pad_mm.py`).
+
+It pads operands of which a size is no multiple of 8 halves or 4 floats, such as the 50257 words of GPT-2's vocabulary.
+A padded operand is a copy, beside the original, while the product runs. What would be timed is not padded here: the
+product takes between nothing and those copies.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memlint.accelerator.device import scratch
+from memlint.accelerator.private.compilation import (
+    alignment_of,
+    extern_kernels,
+    inductor_config,
+    is_compute_bound,
+    padded_by,
+    padding_choice,
+)
+from memlint.base.patching import Patch
+
+_Product = tuple[torch.dtype, int, int, int]
+"""The dtype of operands, and their sizes: rows of the first, columns of the first, columns of the second."""
+
+
+class Padding:
+    """Products that Inductor may pad, in the compilations of one program."""
+
+    def __init__(self) -> None:
+        self._products: set[_Product] = set()
+
+    def patches(self) -> list[Patch]:
+        """Patches of the choice, and of the products: owner, name, replacement."""
+        return [
+            (padding_choice, "has_triton", lambda: True),
+            (padding_choice, "_should_pad", self._is_padded),
+            *((extern_kernels, name, self._with_copies(getattr(extern_kernels, name))) for name in _OPERANDS),
+        ]
+
+    def _is_padded(self, _match: Any, a: torch.Tensor, b: torch.Tensor, *_: Any) -> bool:
+        """Stand in for the choice: note that it is open, unless the program's settings make it."""
+        if inductor_config.force_shape_pad:
+            return True
+        product = _product(a, b)
+        if all(isinstance(each, int) for each in product[1:]):
+            dtype, rows, inner, columns = product
+            if is_compute_bound(rows, inner, columns, dtype):
+                self._products.add(product)
+        return False
+
+    def _with_copies(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        first = _OPERANDS[kernel.__name__]
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            a, b = args[first : first + 2]
+            entry = None
+            if _product(a, b) in self._products:
+                most = _copies(a, b)
+                # Tensor cores read unaligned halves at a fraction of their speed, so padding mostly wins.
+                entry = scratch(most if a.element_size() == _HALF else 0, (0, most))
+            result = kernel(*args, **kwargs)
+            del entry
+            return result
+
+        return run
+
+
+_HALF = 2
+"""Bytes of a half-precision number."""
+_OPERANDS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+"""Position of the first operand of each product that Inductor calls by name."""
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> _Product:
+    return a.dtype, a.shape[-2], a.shape[-1], b.shape[-1]
+
+
+def _copies(a: torch.Tensor, b: torch.Tensor) -> int:
+    """Return the bytes of padded copies of the operands that are padded, and of the padding of the result."""
+    alignment, size = alignment_of(a), a.element_size()
+    batch = a.shape[:-2].numel()
+    rows, inner, columns = (n + padded_by(n, alignment) for n in (a.shape[-2], a.shape[-1], b.shape[-1]))
+    nbytes = batch * (rows * columns - a.shape[-2] * b.shape[-1]) * size
+    if (rows, inner) != tuple(a.shape[-2:]):
+        nbytes += batch * rows * inner * size
+    if (inner, columns) != tuple(b.shape[-2:]):
+        nbytes += batch * inner * columns * size
+    return nbytes

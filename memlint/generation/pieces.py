@@ -1,0 +1,44 @@
+"""Rounds of a generation by their number, from the first few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memlint.scaling.scaled import Lives, Sample, Scaled, lives_of
+
+if TYPE_CHECKING:
+    from memlint.generation.rounds import Birth, Rounds
+
+BEGIN = 3
+"""The first round that is learned from: in those before it what the prefill has left is freed."""
+
+
+@dataclass
+class Pieces:
+    """Rounds by their number, learned from the first ones."""
+
+    first: Rounds
+    growths: tuple[Scaled, ...]
+    """One for each round of a period."""
+
+    @property
+    def period(self) -> int:
+        """Rounds after which they are alike again."""
+        return len(self.growths)
+
+    def at(self, number: int) -> Lives:
+        """Return one round, which first opens what it carries. Raises NotScalableError."""
+        return self.growths[(number - BEGIN) % self.period].lives((number,))
+
+    def origins(self, number: int) -> tuple[Birth, ...]:
+        """Return where that opens, as in Rounds."""
+        return self.first.origins(BEGIN + (number - BEGIN) % self.period)
+
+    def predicts(self, sample: Sample) -> bool:
+        """Return True if they lead to a traced round, at once or with its irregular calls made anew."""
+        traced, (number,) = lives_of(sample.storages), sample.point
+        if self.at(number) == traced:
+            return True
+        self.growths[(number - BEGIN) % self.period].settle((number,))
+        return self.at(number) == traced

@@ -1,0 +1,100 @@
+"""The rounds of a traced generation as programs of their own, comparable from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from memlint.memory.records import Doubt, Storages, Trace
+from memlint.scaling.scaled import Sample
+
+if TYPE_CHECKING:
+    from memlint.scaling.recorded_calls import RecordedCall
+
+_WORKSPACES = frozenset(("cublas", "cublaslt"))
+SETUP = -2
+"""The number of what comes before the generation; what comes before its first call is -1, its prefill is 0."""
+
+
+class Birth(NamedTuple):
+    """Where a storage opens that outlives its round."""
+
+    round: int
+    place: int
+    """How many of the same round open before it and outlive the round as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """One generation of a trace, cut where the rounds begin."""
+
+    trace: Trace
+    calls: Sequence[RecordedCall]
+    bounds: tuple[int, ...]
+    """Positions in the events: the beginning of each round, and the end of the last."""
+    births: dict[int, Birth]
+    """For each storage that outlives the round in which it opens, where that is."""
+
+    @classmethod
+    def of(cls, trace: Trace, calls: Sequence[RecordedCall]) -> Rounds:
+        """Cut the only generation of a trace."""
+        start = trace.nodes[trace.step_nodes[0]].event
+        bounds = (*(each.start for each in trace.rounds), len(trace.events))
+        births: dict[int, Birth] = {}
+        edges = [0, start, *bounds]
+        for number, (first, end) in enumerate(pairwise(edges), start=SETUP):
+            opened = dict.fromkeys(event for event in trace.events[first:end] if event >= 0)
+            for event in trace.events[first:end]:
+                opened.pop(~event, None)
+            births |= {buffer: Birth(number, place) for place, buffer in enumerate(opened)}
+        return cls(trace, calls, bounds, births)
+
+    def __len__(self) -> int:
+        """Return the number of rounds, the prefill included."""
+        return len(self.bounds) - 1
+
+    def carried(self, number: int) -> list[int]:
+        """Return the storages that a round closes and has not opened, oldest first."""
+        events = self.trace.events[self.bounds[number] : self.bounds[number + 1]]
+        births = self.births
+        return sorted(
+            (~e for e in events if e < 0 and ~e in births and births[~e].round < number), key=births.__getitem__
+        )
+
+    def origins(self, number: int) -> tuple[Birth, ...]:
+        """Return where the carried storages of a round open, with rounds counted backwards from it."""
+        births = (self.births[buffer] for buffer in self.carried(number))
+        return tuple(Birth(number - birth.round, birth.place) for birth in births)
+
+    def opened(self, number: int) -> list[int]:
+        """Return the storages that a round opens, in order."""
+        return [e for e in self.trace.events[self.bounds[number] : self.bounds[number + 1]] if e >= 0]
+
+    def sample(self, number: int, point: int) -> Sample:
+        """Return a round as a program of its own, which first opens what it carries; it stands for `point`."""
+        first, end = self.bounds[number], self.bounds[number + 1]
+        carried = self.carried(number)
+        numbers = {buffer: place for place, buffer in enumerate((*carried, *self.opened(number)))}
+        events = [*range(len(carried)), *(self._renamed(event, numbers) for event in self.trace.events[first:end])]
+        buffers = self.trace.buffers
+        storages = Storages(
+            sizes=tuple(buffers[buffer].nbytes for buffer in numbers),
+            events=tuple(events),
+            doubts=tuple(
+                Doubt(numbers[each.buffer], each.low, each.high) for each in self.trace.doubts if each.buffer in numbers
+            ),
+            workspaces=frozenset(place for buffer, place in numbers.items() if buffers[buffer].op in _WORKSPACES),
+        )
+        shift = len(carried) - first
+        calls = tuple(
+            each._replace(first=each.first + shift, end=each.end + shift)
+            for each in self.calls
+            if first <= each.first and each.end <= end and (each.first < end or each.end < end)
+        )
+        return Sample((point,), storages, calls)
+
+    @staticmethod
+    def _renamed(event: int, numbers: dict[int, int]) -> int:
+        return numbers[event] if event >= 0 else ~numbers[~event]

@@ -1,0 +1,64 @@
+"""A trace whose last rounds stand for the last ones of a longer generation: the same kernels, with other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from memlint.generation.pieces import BEGIN, Pieces
+from memlint.scaling.polynomials import NUM_SIZES
+
+if TYPE_CHECKING:
+    from memlint.memory.records import Buffer, Geometry, Node, Trace
+
+
+def shown(pieces: Pieces, num_rounds: int) -> Trace:
+    """Give the last learned rounds the sizes of the last of `num_rounds`, and leave out the one that was cut short."""
+    first, period = pieces.first, pieces.period
+    trace, end = first.trace, BEGIN + NUM_SIZES * period
+    left_out = (num_rounds - end) // period * period
+    buffers, nodes = list(trace.buffers), list(trace.nodes)
+    for own in range(end - 2 * period if period > 1 else BEGIN + 1, end):
+        lives = pieces.at(own + left_out)
+        steps = left_out // period
+        sizes, opened = lives.sizes[len(first.carried(own)) :].tolist(), first.opened(own)
+        for place, (buffer, before) in enumerate(zip(opened, first.opened(own - period), strict=False)):
+            then, now = trace.buffers[before], buffers[buffer]
+            further = now.nbytes + (now.nbytes - then.nbytes) * steps
+            buffers[buffer] = _resized(now, then, sizes[place] if len(sizes) == len(opened) else further, steps)
+        now, then = _nodes(trace, own), _nodes(trace, own - period)
+        if [node.op for node in now] == [node.op for node in then]:
+            nodes[now[0].index : now[-1].index + 1] = map(_moved, now, then, [steps] * len(now))
+    return replace(trace, nodes=tuple(nodes), buffers=tuple(buffers), rounds=trace.rounds[:end])
+
+
+def _nodes(trace: Trace, number: int) -> Sequence[Node]:
+    return trace.nodes[trace.rounds[number].node : trace.rounds[number + 1].node]
+
+
+def _resized(buffer: Buffer, before: Buffer, nbytes: int, steps: int) -> Buffer:
+    """Return a Buffer with the bytes that it has later, and the shape if that leads to them."""
+    shape = _further(buffer.shape, before.shape, steps)
+    fits = prod(shape) * buffer.nbytes == prod(buffer.shape) * nbytes
+    return buffer._replace(nbytes=nbytes, shape=shape if fits else buffer.shape)
+
+
+def _moved(node: Node, before: Node, steps: int) -> Node:
+    return node._replace(
+        inputs=tuple(_grown(*pair, steps) for pair in zip(node.inputs, before.inputs, strict=False)),
+        outputs=tuple(_grown(*pair, steps) for pair in zip(node.outputs, before.outputs, strict=False)),
+    )
+
+
+def _grown(geometry: Geometry, before: Geometry, steps: int) -> Geometry:
+    shape, stride = _further(geometry.shape, before.shape, steps), _further(geometry.stride, before.stride, steps)
+    return geometry._replace(shape=shape, stride=stride)
+
+
+def _further(now: tuple[int, ...], before: tuple[int, ...], steps: int) -> tuple[int, ...]:
+    """Go on by as many steps as one leads from `before` to `now`; sizes of other numbers of dimensions stay."""
+    if len(now) != len(before):
+        return now
+    return tuple(size + (size - earlier) * steps for size, earlier in zip(now, before, strict=True))

@@ -1,0 +1,1 @@
+"""`memlint lsp`: findings and bytes in an editor, by the Language Server Protocol."""

@@ -1,0 +1,45 @@
+"""What a generation keeps of the tokens so far: the bytes of its caches after each round, and of each token."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from memlint.memory.records import Category, Trace
+
+
+class Kept(NamedTuple):
+    """The caches of the last generation of a Trace, in bytes."""
+
+    after_rounds: tuple[int, ...]
+    """Bytes after the prefill, then after each further token."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes after the last token."""
+        return self.after_rounds[-1] if self.after_rounds else 0
+
+    @property
+    def per_token(self) -> int:
+        """Bytes by which the last token made them grow; 0 of caches with a fixed size."""
+        return max(0, self.after_rounds[-1] - self.after_rounds[-2]) if len(self.after_rounds) > 1 else 0
+
+
+def kept_tokens(trace: Trace) -> Kept | None:
+    """Return the caches of the last generation; None where nothing was generated."""
+    if not trace.rounds:
+        return None
+    step = trace.nodes[trace.rounds[-1].node].step
+    ends = [each.end for each in trace.rounds if trace.nodes[each.node].step == step]
+    return Kept(tuple(_nbytes_at(trace, ends)))
+
+
+def _nbytes_at(trace: Trace, positions: list[int]) -> list[int]:
+    """Sum the bytes of caches that are open before each of these positions in the events, which ascend."""
+    sizes = {b.id: b.nbytes for b in trace.buffers if b.category is Category.KV_CACHE}
+    totals, total = [], 0
+    for start, end in pairwise((0, *positions)):
+        for event in trace.events[start:end]:
+            total += sizes.get(event, 0) if event >= 0 else -sizes.get(~event, 0)
+        totals.append(total)
+    return totals

@@ -1,0 +1,1 @@
+"""Rules about the budget of a workload."""

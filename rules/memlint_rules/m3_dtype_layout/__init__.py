@@ -1,0 +1,1 @@
+"""Rules about dtype, layout and sparsity."""

@@ -1,0 +1,1 @@
+"""Rules about data loading and host memory."""

@@ -1,0 +1,1 @@
+"""Rules about the allocator, the runtime and distributed training."""

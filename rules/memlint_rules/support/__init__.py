@@ -1,0 +1,1 @@
+"""Searches and measures that several rules share."""

@@ -1,0 +1,109 @@
+"""What Inductor decides by timing on a GPU, and CUDA graphs: the prediction holds what each choice takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from memlint.accelerator.private.compilation import Lowering
+from memlint.base.patching import patched
+from memlint.compile import requests
+from memlint.memory.devices import device_named
+from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.timeline import Timeline
+from memlint.tracing.recorder import trace_program
+from tests.compile.programs import Compiled
+
+if TYPE_CHECKING:
+    from memlint.memory.records import Trace
+
+GPU = device_named("a100-80gb")
+
+
+@pytest.fixture(autouse=True)
+def _compiled_where_simulated() -> Iterator[None]:
+    with patched([(torch, "compile", requests.compile_where_simulated)]):
+        yield
+
+
+class Words(Compiled):
+    """A step of a model whose number of words is no multiple of 8."""
+
+    def __init__(self, dtype: torch.dtype, **options: Any) -> None:
+        super().__init__("cuda", **options)
+        self.dtype = dtype
+
+    def setup(self) -> None:
+        self.model = torch.nn.Linear(256, 5025, bias=False).to(self.device, self.dtype)
+        self.inputs = {"x": torch.zeros(2048, 256, device=self.device, dtype=self.dtype)}
+        self.words = torch.zeros(2048, device=self.device, dtype=torch.int64)
+        self.called = torch.compile(lambda x, words: F.cross_entropy(self.model(x), words), **self.options)
+
+    def step(self) -> None:
+        self.called(self.inputs["x"], self.words).backward()
+        self.model.zero_grad()
+
+
+def traced(program: Any) -> Trace:
+    return trace_program(program, GPU).trace
+
+
+def estimated(trace: Trace) -> Estimate:
+    return estimate(Timeline.of(trace), GPU, trace.nodes)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_bounds_hold_a_step_with_padded_products_and_one_without(dtype: torch.dtype) -> None:
+    both = estimated(traced(Words(dtype))).requested
+    padded = estimated(traced(Words(dtype, options={"force_shape_pad": True}))).requested
+    without = estimated(traced(Words(dtype, options={"shape_padding": False}))).requested
+    assert padded.low == padded.high
+    assert without.low == without.high
+    assert both.low <= without.estimate <= both.high
+    assert both.low <= padded.estimate <= both.high
+
+
+def test_products_of_aligned_sizes_are_not_padded() -> None:
+    plain = estimated(traced(Compiled("cuda"))).requested
+    assert plain.low == plain.high
+
+
+def test_what_autotuning_takes_is_between_nothing_and_the_operands_of_a_product_with_its_result() -> None:
+    plain = estimated(traced(Compiled("cuda"))).requested
+    tuned = estimated(traced(Compiled("cuda", mode="max-autotune-no-cudagraphs"))).requested
+    assert tuned.low == tuned.estimate == plain.estimate
+    assert tuned.high > plain.high
+
+
+def test_compiled_code_in_cuda_graphs_takes_its_memory_from_a_pool_of_its_own() -> None:
+    plain, graphs = traced(Compiled("cuda")), traced(Compiled("cuda", mode="reduce-overhead"))
+    assert not plain.streams.own
+    pooled = {graphs.buffers[number].op for number in graphs.streams.own}
+    assert "aten.addmm.default" in pooled
+    assert estimated(graphs).reserved.estimate > estimated(plain).reserved.estimate
+
+
+def test_a_graph_is_recorded_with_copies_of_inputs_but_not_of_parameters() -> None:
+    # torch/_inductor/cudagraph_trees.py, `CUDAGraphNode.__init__`: from the second call on.
+    graphs = traced(Compiled("cuda", mode="reduce-overhead"))
+    copies = [b for n, b in enumerate(graphs.buffers) if n in graphs.streams.own and b.op == "aten._copy_from.default"]
+    assert [(b.step, b.shape) for b in copies] == 2 * [(1, (512, 64))]  # the input, and the gradient of the output
+
+
+def test_what_takes_longer_to_compile_than_it_may_fails_with_the_reason() -> None:
+    real = Lowering.run_node
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.01)
+        return real(*args)
+
+    with (
+        patched([(requests.Patience, "seconds", 0.02), (Lowering, "run_node", slow)]),
+        pytest.raises(Exception, match="compiling takes more than 0 s; allow more with --timeout SECONDS"),
+    ):
+        traced(Compiled("cuda"))
