@@ -3,9 +3,10 @@
     python -m benchmarks.compiled
     python -m benchmarks.compiled gpt2 bert
 
-Prints for each model the requested peak in bytes of two training steps: eager as predicted, compiled as predicted, and
-compiled as the profiler's memory events say of the real step. Inductor compiles a real step with g++, a minute or so;
-the prediction needs no compiler. Each real step runs in a process of its own, which has nothing of memlint's device.
+Prints for each model the requested peak in bytes of two training steps: eager as predicted, compiled as predicted and
+at most, and compiled as the profiler's memory events say of the real step. Inductor compiles a real step with g++, a
+minute or so; the prediction needs no compiler. Each real step runs in a process of its own, which has nothing of
+memlint's device.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tabulate import tabulate
 from tests.oracles.programs import OPTIMIZERS, PROGRAMS
 
 if TYPE_CHECKING:
+    from memlint.memory.estimate import Interval
     from tests.oracles.programs import TrainingProgram
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,14 +47,16 @@ def program_of(name: str, *, compiles: bool = True) -> TrainingProgram:
     return program
 
 
-def predicted(name: str, *, compiles: bool = True) -> int:
+def predicted(name: str, *, compiles: bool = True) -> Interval:
     """Predict the peak in bytes; `torch.compile` is memlint's then."""
     from memlint.memory.devices import device_named
-    from memlint.memory.timeline import Timeline, live
+    from memlint.memory.estimate import estimate
+    from memlint.memory.timeline import Timeline
     from memlint.tracing.recorder import trace_program
 
-    trace = trace_program(program_of(name, compiles=compiles), device_named("cpu")).trace
-    return max(live(Timeline.of(trace)))
+    host = device_named("cpu")
+    trace = trace_program(program_of(name, compiles=compiles), host).trace
+    return estimate(Timeline.of(trace), host, trace.nodes).requested
 
 
 def real(name: str) -> int:
@@ -79,10 +83,12 @@ def main(names: tuple[str, ...], is_real: bool) -> None:
         command = [sys.executable, "-m", "benchmarks.compiled", "--real", name]
         measured = int(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()[-1])
         compiled = predicted(name)
-        difference = f"{100 * (compiled / measured - 1):+.2f} %"
-        rows.append((name, predicted(name, compiles=False), compiled, measured, difference))
+        difference = f"{100 * (compiled.estimate / measured - 1):+.2f} %"
+        eager = predicted(name, compiles=False).estimate
+        rows.append((name, eager, compiled.estimate, compiled.high, measured, difference))
     print(f"torch {torch.__version__}")
-    print(tabulate(rows, ["model", "eager", "compiled", "really", "difference"], tablefmt="github", intfmt=","))
+    heads = ["model", "eager", "compiled", "at most", "really", "difference"]
+    print(tabulate(rows, heads, tablefmt="github", intfmt=","))
 
 
 if __name__ == "__main__":

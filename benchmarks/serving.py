@@ -114,7 +114,7 @@ def _served(row: Mapping[str, str]) -> Served:
         quantization=method,
     )
     name = _base(row["model"])
-    return engine.plan(_model(name), options, device_named(row["gpu"]), functools.partial(_profile, name))
+    return engine.plan(model_of(name), options, device_named(row["gpu"]), functools.partial(profile_of, name))
 
 
 @functools.cache
@@ -131,22 +131,24 @@ def _config(name: str) -> object:
 
 
 @functools.cache
-def _model(name: str) -> ServedModel:
+def model_of(name: str) -> ServedModel:
+    """Describe a well-known model."""
     from memlint.session.serving.describe import describe
 
     return describe(_config(name), name, "bfloat16")
 
 
 @functools.cache
-def _profile_of(name: str, text: str) -> Profile:
+def _profile_as(name: str, text: str) -> Profile:
     from memlint.serving.model import ProfileOrder
     from memlint.session.serving.profile_run import profile
 
     return profile(_config(name), ProfileOrder.model_validate_json(text))
 
 
-def _profile(name: str, order: ProfileOrder) -> Profile:
-    return _profile_of(name, order.model_dump_json())
+def profile_of(name: str, order: ProfileOrder) -> Profile:
+    """Run a profile run of a well-known model, each once."""
+    return _profile_as(name, order.model_dump_json())
 
 
 def table(half: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core import magic_arguments
 
 from memlint.api.result import Result
 from memlint.base.temporary import exchange_folder
@@ -29,15 +29,12 @@ _MAGIC = "%%memlint"
 def register(shell: Any) -> None:
     """Register the magic in an IPython shell."""
 
-    @magic_arguments()  # type: ignore[untyped-decorator, unused-ignore]
-    @argument("--gpu", help="GPU to estimate for, such as rtx4090.")
-    @argument("--steps", type=int, default=2, help="Optimizer steps to take.")
-    def memlint(line: str, cell: str) -> Result:
+    def estimate_cell(line: str, cell: str) -> Result:
         """Estimate the memory of a cell that trains, after the cells that ran before; the cell itself is not run.
 
         In a child process the cells before are run on a simulated GPU, but those that train, and then this one.
         """
-        options = parse_argstring(memlint, line)
+        options = arguments.parse_argstring(magic, line)
         typed = shell.history_manager.input_hist_raw
         number = len(typed) - 1
         cells = [*_before(typed[1:number]), (f"In [{number}]", f"\n{cell}")]
@@ -47,7 +44,15 @@ def register(shell: Any) -> None:
             lambda gpu: _analysed(cells, {**settings, "gpu": gpu}, options.steps),
         )
 
-    shell.register_magic_function(memlint, "cell", "memlint")
+    arguments: Any = magic_arguments  # IPython has no annotations
+    magic = estimate_cell
+    for option in (
+        arguments.argument("--steps", type=int, default=2, help="Optimizer steps to take."),
+        arguments.argument("--gpu", help="GPU to estimate for, such as rtx4090."),
+        arguments.magic_arguments("memlint"),
+    ):
+        magic = option(magic)
+    shell.register_magic_function(magic, "cell", "memlint")
 
 
 def _before(cells: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ opened. The folders of Python and memlint are known both as they are named and w
 
 import os
 import re
-import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -26,17 +25,6 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(*_ENGINE), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
-
-
-def _holds_packages(folder: str) -> bool:
-    """Return True if pip has installed packages into a folder of any name, as `--target` does."""
-    try:
-        return bool(folder) and any(name.endswith(".dist-info") for name in os.listdir(folder))  # noqa: PTH208
-    except OSError:
-        return False
-
-
-_TARGETS = _prefixes(*(each for each in sys.path if not _PACKAGES.search(f"{each}/") and _holds_packages(each)))
 
 
 def _temporary_folders() -> str:
@@ -74,13 +62,12 @@ def is_users(path: str) -> bool:
 
 def is_installed(path: str) -> bool:
     """Return True if the file belongs to Python or to an installed package, which may have written it at run time."""
-    is_pythons = path.startswith((*_STANDARD_LIBRARY, *_TARGETS))
-    return is_pythons or bool(_PACKAGES.search(path) or _GENERATED.match(path))
+    return path.startswith(_STANDARD_LIBRARY) or bool(_PACKAGES.search(path) or _GENERATED.match(path))
 
 
 def is_standard_library(path: str) -> bool:
     """Return True if the file belongs to Python itself."""
-    return path.startswith(_STANDARD_LIBRARY) and not (path.startswith(_TARGETS) or _PACKAGES.search(path))
+    return path.startswith(_STANDARD_LIBRARY) and _PACKAGES.search(path) is None
 
 
 def is_memlint(path: str, *, rules: bool = False) -> bool:

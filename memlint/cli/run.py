@@ -39,6 +39,7 @@ REFUSED = {
     "--strategy": "What the script does with its ranks counts: --ranks N --rank K.",
     **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),
     **dict.fromkeys(("--fix", "--unsafe-fixes", "--diff"), "Files are corrected by memlint check --fix FILE."),
+    "--watch": "Run it again after a change, or watch the models of a file: memlint check --watch FILE.",
     "--no-cache": "Leave it out: nothing of a script is kept, it runs every time.",
     "--no-scripts": "Leave it out: it keeps `memlint check` from running scripts.",
     "--no-exec": "Source rules look at the script without running it: memlint check --no-exec FILE.",

@@ -29,6 +29,12 @@ from memlint.cli.printing import print_error, progress, show_progress, text_styl
 @context_option()
 @click.option("--record", type=FOLDER, help="Keep measurements there, and resume.")
 @click.option("--history", is_flag=True, help="Keep the allocator's history as well.")
+@click.option(
+    "--of", metavar="TARGET", help="With --history: TARGETS is the recording of a run of this, made elsewhere."
+)
+@click.option("--gpu", metavar="NAME", help="With --of: the GPU that recorded it.")
+@click.option("--driver", metavar="VERSION", default="", help="With --of: its driver.")
+@click.option("--torch", metavar="VERSION", help="With --of: its PyTorch; else the installed.")
 @click.option("--no-compare", is_flag=True, help="Only measure.")
 @click.option("--against", type=EXISTING_FOLDER, help="Recorded measurements.")
 @click.option("--cap", is_flag=True, help="Run again with the estimate as a hard limit.")
@@ -46,7 +52,7 @@ def validate(
 
     TARGETS are as those of check. Every workload runs in a process of its own. With --record an interrupted suite
     keeps what it has, and the same command goes on from there. With --against nothing runs: today's estimates are held
-    against recorded measurements, on any machine.
+    against recorded measurements, on any machine. With --history and --of a snapshot of PyTorch is the measurement.
 
     Exit status: 0 all is well, 1 an estimate is more than 1 % too low or did not hold as a limit, 2 something could not
     be measured or estimated.

@@ -6,6 +6,7 @@ answers.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ from memlint.worker.task import Task
 _MOST = 3
 """Scripts that are asked about one file."""
 _SECONDS, _ALL_SECONDS = 45.0, 60.0
-"""Time limit of one script, and the time after which no further one is begun."""
+"""Time limit of one script, and the time after which no further one is begun, on a machine that does nothing else."""
+_MOST_SLOWNESS = 3.0
 
 
 class _Told(Record):
@@ -46,7 +48,7 @@ def with_scripts_asked(
     begin = time.monotonic()
     for _round in range(_MOST):
         asking = {number: command for number, left in pending.items() if (command := next(left, None)) is not None}
-        if not asking or time.monotonic() - begin > _ALL_SECONDS:
+        if not asking or time.monotonic() - begin > _ALL_SECONDS * _slowness():
             break
         for number, built in _told(requests, asking, on_wait, cache=cache):
             if _builds(built, requests[number]):
@@ -109,8 +111,14 @@ def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
         target=shown_as(command), path=script.path or None, module=script.module, root=request.root,
         settings=request.settings, script=script,
     )  # fmt: skip
-    limits = Limits(seconds=min(_SECONDS, request.settings.timeout), nbytes=request.settings.memory_limit)
+    limits = Limits(seconds=min(_SECONDS * _slowness(), request.settings.timeout), nbytes=request.settings.memory_limit)
     return Task(asked, limits, _ask, cache)
+
+
+def _slowness() -> float:
+    """Return by how much longer a script takes here than alone: the machine's load, up to a factor."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 1.0
+    return min(max(load / (os.cpu_count() or 1), 1.0), _MOST_SLOWNESS)
 
 
 def _ask(session: Session) -> _Told:

@@ -16,9 +16,12 @@ from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.private.compilation import cudagraph_results, cudagraph_selection
 from memlint.base.patching import Patch
-from memlint.memory.records import CUDA_GRAPHS
+from memlint.cuda.simulated import simulated
+from memlint.memory.records import CUDA_GRAPHS, Assumption
 
-_TEXT = f"CUDA graphs hold what compiled code takes, in a pool of their own: stream {CUDA_GRAPHS} stands for it"
+_POOL = Assumption(
+    f"CUDA graphs hold what compiled code takes, in a pool of their own: stream {CUDA_GRAPHS} stands for it", None
+)
 
 
 def _in_pool(model: Callable[..., Any], static_input_idxs: Sequence[int] = (), **_: Any) -> Callable[..., Any]:
@@ -31,7 +34,7 @@ def _in_pool(model: Callable[..., Any], static_input_idxs: Sequence[int] = (), *
 
     def call(inputs: list[Any]) -> Any:
         sizes = tuple(each for each in inputs if isinstance(each, int))
-        state.assume_once(_TEXT)
+        simulated().about_compilation.setdefault(_POOL)
         with _pool():
             if sizes in warmed_up:
                 inputs[:] = [

@@ -91,7 +91,7 @@ class Compilation:
             except Exception as error:
                 if not self._in_parts:
                     raise
-                simulated().uncompiled.setdefault(not_compiled(error))
+                simulated().about_compilation.setdefault(not_compiled(error))
                 return eager
         return _or_eager(made, eager) if self._in_parts else made
 
@@ -112,7 +112,7 @@ class Compilation:
                     return frame(*args, **kwargs)
                 except Failures as error:
                     if in_parts:
-                        simulated().uncompiled.setdefault(not_compiled(error))
+                        simulated().about_compilation.setdefault(not_compiled(error))
                     raise
 
         def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ class Compilation:
 
         def note_break(translator: Any, options: Any, reason: str = "", exc: Any = None, **others: Any) -> None:
             if exc is not None and not exc.logged and (stack := getattr(exc, "real_stack", None)):
-                simulated().uncompiled.setdefault(graph_break(exc, stack))
+                simulated().about_compilation.setdefault(graph_break(exc, stack))
             log_break(translator, options, reason, exc, **others)
 
         return [
@@ -194,7 +194,7 @@ def _or_eager(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callab
                 return compiled(*args, **kwargs)
             except Refusals as error:
                 is_refused = True
-                simulated().uncompiled.setdefault(not_compiled(error))
+                simulated().about_compilation.setdefault(not_compiled(error))
         return eager(*args, **kwargs)
 
     return run

@@ -62,8 +62,8 @@ class Simulated(state.State):
     """True if of these whatever cannot be simulated runs eagerly, frame by frame, in place of an error."""
     compilation: Any = None
     """Those that were asked for, as `compile.simulation.Compilation`; None as long as there is none."""
-    uncompiled: dict[Assumption, None] = field(default_factory=dict)
-    """Places that compiled code leaves to Python, and why."""
+    about_compilation: dict[Assumption, None] = field(default_factory=dict)
+    """Places that compiled code leaves to Python, and why; and the pool that it takes memory from."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """Number of streams of each priority that the program made, by the priority's distance from 0."""
 

@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from memlint.base.errors import MemlintError, TargetError
+from memlint.base.errors import MemlintError
 from memlint.base.own_process import die_with
+from memlint.base.version import __version__
 from memlint.commands.affected import resolve_affected
 from memlint.commands.check.command import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import Targets, distinct, of_scripts, resolve, together
 from memlint.config import find_settings, override
+from memlint.lint.rule import LIBRARIES
 from memlint.report.model import Record, Report
+from memlint.source.files import Unreadable, read_bytes
 from memlint.targets.script import Script
 from memlint.worker.parallel import server_held
 
@@ -93,19 +96,29 @@ def _checked(order: Order, on_wait: Callable[[str, float], None]) -> Checked:
     os.chdir(order.directory)
     options = CheckOptions(sweep=not order.init, timeline=not order.init, init=order.init)
     resolved = _resolved(order, order.settings)
+    if not resolved:  # no models, and no workload that a file is a part of
+        return Checked(Report(tool=f"memlint {__version__}"))
     return check_resolved(CheckTargets(resolved, (), ()), order.targets, options, on_wait)
 
 
 def _resolved(order: Order, settings: Mapping[str, object]) -> tuple[Targets, ...]:
     """Resolve the targets, and the Workloads of the project that their files are a part of."""
-    resolved = [resolve(target, settings, force_exclude=True) for target in order.targets]
+    concerned = [target for target in order.targets if not Path(target).is_file() or uses_pytorch(Path(target))]
+    resolved = [resolve(target, settings, force_exclude=True) for target in concerned]
     files = [target for target in order.targets if Path(target).is_file()]
     if files and not order.init:
         resolved += resolve_affected(files, settings, force_exclude=True)
     resolved += [_of_script(script, settings) for script in order.scripts]
-    if not resolved:
-        raise TargetError("there is nothing to check", "Save a Python file.")
     return tuple(together(distinct(resolved)))
+
+
+def uses_pytorch(file: Path) -> bool:
+    """Say whether a file names PyTorch, or a library above it: the code of any other is not run."""
+    try:
+        content = read_bytes(str(file)).lower()
+    except Unreadable:  # which a finding says
+        return False
+    return any(library.encode() in content for library in LIBRARIES)
 
 
 def _of_script(path: str, settings: Mapping[str, object]) -> Targets:

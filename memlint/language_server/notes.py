@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlint.base.errors import NO_MODULE_FOUND
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.formats.problems import NOT_ANALYSED, Problem, problems
+from memlint.report.formats.problems import NOT_ANALYSED, Problem, problems, target_file
 from memlint.report.model import NOT_BY_LINE
 from memlint.report.phrases import (
     bounds,
@@ -18,6 +19,7 @@ from memlint.report.phrases import (
     largest_batch,
     listed,
     outcome_text,
+    program_name,
     share,
     spaced,
     step_text,
@@ -74,8 +76,11 @@ class FileNotes:
     """Workloads that could not be analysed, and limits that are exceeded."""
 
 
-def notes_of(report: Report, directory: Path) -> dict[str, FileNotes]:
-    """Give the notes by real path; paths in the Report are relative to `directory`."""
+def notes_of(report: Report, directory: Path, scripts: Sequence[str] = ()) -> dict[str, FileNotes]:
+    """Give the notes by real path; paths in the Report are relative to `directory`, `scripts` are those that ran.
+
+    A file without models is nobody's mistake: it gets no problem, and one whose models cannot be built a note.
+    """
     lines: defaultdict[str, list[LineNote]] = defaultdict(list)
     verdicts: defaultdict[str, list[VerdictNote]] = defaultdict(list)
     findings: defaultdict[str, list[Finding]] = defaultdict(list)
@@ -88,15 +93,22 @@ def notes_of(report: Report, directory: Path) -> dict[str, FileNotes]:
     for workload in shown:
         for path, note in _line_notes(workload, named=len(shown) > 1):
             lines[real(path)].append(note)
-        verdicts[real(workload.file)].append(_verdict_note(workload))
+        verdicts[_file(workload, real, scripts)].append(_verdict_note(workload))
     for finding in report.findings:
         if finding.workload is not None:
             findings[real(finding.path)].append(finding)
+    errors = {target_file(workload): workload.error for workload in report.workloads if workload.error is not None}
     of_findings = {(each.code, each.path, each.line) for each in report.findings}
     for problem in problems(report):
         if (problem.code, problem.path, problem.line) not in of_findings:
             path, line = _place(problem)
-            wrong[real(path)].append(replace(problem, line=line))
+            error = errors.get(problem.path) if problem.code == NOT_ANALYSED else None
+            if error is not None and error.kind == "target":
+                if error.message == NO_MODULE_FOUND:
+                    continue
+                problem = replace(problem, severity="note")  # noqa: PLW2901
+            script = next((each for each in scripts if os.path.basename(each) == path.split(" ")[0]), path)  # noqa: PTH119
+            wrong[real(script)].append(replace(problem, line=line))
     return {
         path: FileNotes(
             lines=tuple(_heaviest(lines[path])),
@@ -105,7 +117,16 @@ def notes_of(report: Report, directory: Path) -> dict[str, FileNotes]:
             problems=tuple(wrong[path]),
         )
         for path in {*lines, *verdicts, *findings, *wrong}
+        if os.path.isfile(path)  # noqa: PTH113 -- a target may be in an installed module
     }
+
+
+def _file(workload: Workload, real: Callable[[str], str], scripts: Sequence[str]) -> str:
+    """Give the real path of a target; a script is named as it is typed, in its own folder."""
+    if workload.script is not None:
+        name = program_name(workload.script)
+        return next((each for each in scripts if os.path.basename(each) == name), real(name))  # noqa: PTH119
+    return real(workload.file)
 
 
 def _line_notes(workload: Workload, *, named: bool) -> Iterable[tuple[str, LineNote]]:

@@ -16,12 +16,12 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
-from memlint.base.errors import MemlintError
+from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import format_count
 from memlint.base.version import HOME, PUBLISHED, __version__
 from memlint.commands.check.add_ignore import with_comments
 from memlint.config import find_settings
-from memlint.language_server.background import Done, Order, Progress
+from memlint.language_server.background import Done, Order, Progress, uses_pytorch
 from memlint.language_server.edits import character_edits, line_edits, line_range, range_of
 from memlint.language_server.notes import FileNotes, VerdictNote, notes_of
 from memlint.language_server.options import Options
@@ -75,6 +75,8 @@ class _State:
     """What the server knows."""
 
     options: Options = field(default_factory=Options)
+    refused: UsageError | None = None
+    """Why the options with which the client began were not taken."""
     linter: Linter = field(default_factory=Linter)
     documents: dict[str, _Document] = field(default_factory=dict)
     """Open files by real path."""
@@ -162,9 +164,11 @@ class MemlintServer(LanguageServer):
         if script:
             self.state.scripts.add(real)
         try:
-            _settings, root = find_settings(Path(real).parent)
+            settings, root = find_settings(Path(real).parent)
         except MemlintError as error:
             self.say(error.message, error.hint)
+            return
+        if not (settings.workload or uses_pytorch(Path(real))):
             return
         runs = real in self.state.scripts
         self.tracer.order(
@@ -213,7 +217,7 @@ class MemlintServer(LanguageServer):
 
     def _show(self, order: Order, done: report.Report) -> None:
         """Replace what an earlier Report says by what this one says."""
-        notes = notes_of(done, Path(order.directory))
+        notes = notes_of(done, Path(order.directory), order.scripts)
         asked = [*order.targets, *order.scripts]
         stale = {old for target in asked for old in self.state.noted.pop(target, ())}
         for path in stale:
@@ -494,23 +498,37 @@ def _num_lines(file: Path) -> int:
 def make_server() -> MemlintServer:
     """Give a server that answers everything it can."""
     server = MemlintServer()
+    _begin_and_end(server)
     _follow_texts(server)
     _answer_questions(server)
     _obey_commands(server)
     return server
 
 
-def _follow_texts(server: MemlintServer) -> None:
+def _begin_and_end(server: MemlintServer) -> None:
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
-        if params.initialization_options is not None:
+        try:
             server.state.options = Options.of(params.initialization_options)
+        except UsageError as error:
+            server.state.refused = error
+
+    @server.feature(types.INITIALIZED)
+    def initialized(_params: types.InitializedParams) -> None:
+        if server.state.refused is not None:
+            server.say(server.state.refused.message, server.state.refused.hint)
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     def configure(params: types.DidChangeConfigurationParams) -> None:
         if params.settings:
             server.state.options = Options.of(params.settings)
 
+    @server.feature(types.SHUTDOWN)
+    async def shutdown(_params: None) -> None:
+        await server.tracer.close()
+
+
+def _follow_texts(server: MemlintServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def did_open(params: types.DidOpenTextDocumentParams) -> None:
         server.opened(server.workspace.get_text_document(params.text_document.uri))
@@ -526,10 +544,6 @@ def _follow_texts(server: MemlintServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
         server.closed(params.text_document.uri)
-
-    @server.feature(types.SHUTDOWN)
-    async def shutdown(_params: None) -> None:
-        await server.tracer.close()
 
 
 def _answer_questions(server: MemlintServer) -> None:

@@ -93,6 +93,7 @@ class MissingFiles:
             return False
         is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
+        self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
         path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
         described = written(kind, place, path, options | {"seq": self._seq})
         if is_blank:
@@ -154,7 +155,9 @@ class MissingFiles:
         return True
 
     def _make_folder(self, place: str) -> None:
+        """Make a folder and those above it, so that the script can write beside the data that is made up."""
         if self._overlay.status(place) is None:
+            self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
             self._new(place).mkdir()
 
     def _make_blanks(self, places: Iterator[str]) -> None:

@@ -263,7 +263,7 @@ class Recorder:
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
-            assumptions=(*self.assumptions, *simulated().uncompiled, *broken),
+            assumptions=(*self.assumptions, *simulated().about_compilation, *broken),
             modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,

@@ -131,6 +131,11 @@ class Situation:
         return self.estimate.phase is Phase.OPTIMIZER
 
     @cached_property
+    def is_compiled(self) -> bool:
+        """True if compiled code runs in it."""
+        return any(node.op.startswith("inductor.") for node in self.trace.nodes)
+
+    @cached_property
     def notable(self) -> frozenset[Category]:
         """Categories that take a notable share of the peak."""
         least = MIN_SHARE * self.estimate.requested.estimate

@@ -130,7 +130,8 @@ def run(
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     if watch is None:
         watch = Watch(directory)
-    watch.paused = False
+    else:
+        watch.resume()
     _Jobs.keeps_bytecode = bytecode
     sys.dont_write_bytecode = not bytecode
     ready()

@@ -58,7 +58,9 @@ class Watch:
         """Files in `exchange` do not count: those are messages from and to the parent."""
         self.paused = False
         """True if nothing is recorded: what a server does after its imports is not what its copies read."""
-        self._start = time.time_ns()
+        self._start = self._resumed = time.time_ns()
+        self._before: frozenset[str] = frozenset()
+        """Files that were read before it was resumed."""
         self._ignored = (str(exchange) + os.sep, *_PSEUDO)
         """Beginnings of paths that do not count."""
         self._read: set[str] = set()
@@ -68,6 +70,12 @@ class Watch:
         self._environment = dict(os.environ)
         sys.addaudithook(self._audit)
         self._watch_variables()
+
+    def resume(self) -> None:
+        """Record again: of a server that is kept, whose copy has not read yet what changed meanwhile."""
+        self._before = frozenset(self._read).union(filter(None, map(_file_of, list(sys.modules.values()))))
+        self._resumed = time.time_ns()
+        self.paused = False
 
     def _watch_variables(self) -> None:
         getitem, iterate, variables = os._Environ.__getitem__, os._Environ.__iter__, self._variables
@@ -123,7 +131,8 @@ class Watch:
             if is_installed(path) or is_memlint(path, rules=True):
                 continue
             status = _status(path)
-            if status is not None and _changed_at(status) >= self._start and not stat.S_ISDIR(status.st_mode):
+            start = self._start if path in self._before else self._resumed
+            if status is not None and _changed_at(status) >= start and not stat.S_ISDIR(status.st_mode):
                 return None
             files[path] = digest_of_path(path)
         packages = {

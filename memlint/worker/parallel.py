@@ -68,8 +68,10 @@ def answers_to(
             "the processes that a model starts cannot be watched: there is no /proc",
             "Mount it, as with: mount -t proc proc /proc. Without running models: memlint check --no-exec.",
         )
+    held = _Held.server
     left = dict(enumerate(tasks))
-    known = {number: task for number, task in left.items() if len(left) > 1 and _is_known(task)}
+    is_shared = len(left) > 1 or held is not None
+    known = {number: task for number, task in left.items() if is_shared and _is_known(task)}
     for number in known:
         del left[number]
     try:
@@ -77,7 +79,6 @@ def answers_to(
     except KeyboardInterrupt:
         yield from ((number, unanswered()) for number in left)
         raise
-    held = _Held.server
     if (len(left) > 1 or (left and held is not None)) and sys.platform == "linux":
         from memlint.worker import server_client  # noqa: PLC0415 -- a look at what is known does without
 

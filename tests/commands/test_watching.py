@@ -11,9 +11,13 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 
 from memlint import cli
+from memlint.commands.check.command import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.check.watching import watch
-from memlint.worker import server_client
+from memlint.commands.targets import resolve
+from memlint.worker import parallel, server_client
+from memlint.worker.capture_store import Store
+from memlint.worker.parallel import server_held
 
 MODEL = """import torch
 
@@ -57,6 +61,22 @@ def test_each_change_is_a_line_and_pytorch_is_imported_once(tmp_path, monkeypatc
     assert len(servers) == 1
     runs.close()
     assert servers[0].process.poll() is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is kept")
+def test_what_a_kept_process_answers_about_a_changed_file_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "model.py"
+    with server_held():
+        for width in (1024, 512):
+            file.write_text(MODEL.replace("1024, 1024)", f"1024, {width})"))
+            asked = check(["model.py"], {}, CheckOptions()).report
+            kept = Store(resolve("model.py", {}).requests[0])
+            assert kept.is_valid, "it was changed after the server had begun, and before it was read"
+            with monkeypatch.context() as patched:
+                patched.setattr(server_client, "answers", None)
+                patched.setattr(parallel._Held, "server", None)
+                assert check(["model.py"], {}, CheckOptions()).report == asked
 
 
 @pytest.mark.parametrize("option", ["--init", "--fix", "--output-format=json", "--affected"])

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+from memlint.compile import requests
 from memlint.distributed.group import become
 from memlint.distributed.rank import Rank
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -58,6 +60,13 @@ def test_eager_rows_of_llama_8b(world_size: int, published: float, expandable: f
     trace = traced(OfRank(LLAMA_8B, batch=2), world_size)
     assert reserved(trace) == pytest.approx(published, rel=0.01)
     assert reserved(trace, "expandable_segments:True") == pytest.approx(expandable, rel=0.002)
+
+
+@pytest.mark.parametrize(("world_size", "published"), [(8, 77.0), (128, 62.0)], ids=["table 1", "table 3"])
+def test_compiled_rows_of_llama_8b(monkeypatch: pytest.MonkeyPatch, world_size: int, published: float) -> None:
+    monkeypatch.setattr(torch, "compile", requests.compile_where_simulated)
+    trace = traced(OfRank(LLAMA_8B, batch=2, compiles=True), world_size)
+    assert reserved(trace) == pytest.approx(published, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -212,8 +212,13 @@ class Torchtitan:
         norm: type[nn.RMSNorm] = nn.RMSNorm,
         early: bool = False,
         first_version: bool = False,
+        compiles: bool = False,
     ) -> None:
-        """`reshard` is of all blocks, None: of all but the last; `chunks` are those of the loss."""
+        """`reshard` is of all blocks, None: of all but the last; `chunks` are those of the loss.
+
+        If it `compiles`, each block is compiled by itself.
+        """
+        self.compiles = compiles
         self.sizes, self.batch, self.length, self.tensor = sizes, batch, length, tensor
         self.checkpointing, self.reshard, self.chunks = checkpointing, reshard, chunks
         self.norm, self.early, self.first_version = norm, early, first_version
@@ -234,7 +239,8 @@ class Torchtitan:
         if self.checkpointing == "selective":
             wrap = functools.partial(wrap, context_fn=_selective)
         for name, block in model.layers.items():
-            model.layers[name] = wrap(block) if self.checkpointing else block
+            wrapped = wrap(block) if self.checkpointing else block
+            model.layers[name] = torch.compile(wrapped, fullgraph=True) if self.compiles else wrapped
         self.model = self._first_version(model, shards) if self.first_version else self._second_version(model, shards)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=True

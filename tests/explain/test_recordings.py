@@ -150,7 +150,7 @@ def test_fragmentation(tmp_path):
     assert (failure.cached, failure.largest_free, failure.num_free_blocks) == (100 * MIB, 50 * MIB, 2)
     by_name = {each.name: each for each in explanation.other_settings}
     assert by_name["expandable_segments:True"].fails is False
-    assert "expandable_segments:True" in explanation.next_step
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in explanation.next_step
 
 
 def test_too_much_alive(tmp_path):

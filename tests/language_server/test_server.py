@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("pygls")
 pytest.importorskip("torch")
 
+from memlint import cli
+from memlint.base.version import install_command
 from tests.language_server.client import Editor
 
 MLP = (Path(__file__).parents[2] / "fixtures" / "models" / "mlp.py").read_text(encoding="utf-8")
@@ -232,6 +236,7 @@ def cancel(token):
     return types.WorkDoneProgressCancelParams(token=token)
 
 
+@pytest.mark.slow
 def test_a_workload_that_was_found_can_be_declared(tmp_path):
     async def scenario(editor):
         editor.open("mlp.py", MLP)
@@ -249,6 +254,51 @@ def test_a_workload_that_was_found_can_be_declared(tmp_path):
         assert "Declare this workload" not in {each.title for each in await editor.actions("mlp.py", line)}
 
     edited(tmp_path, scenario)
+
+
+SCRIPT = """import torch
+
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    loss = model(torch.zeros(8, 1024, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_runs_by_command_and_files_without_models_run_not_at_all(tmp_path):
+    marker = tmp_path / "ran"
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+
+    async def scenario(editor):
+        assert "batch" in await editor.until(lambda: editor.messages and editor.messages[-1])
+        editor.open("scripts/train.py", SCRIPT)
+        await editor.published_for("scripts/train.py", 1)
+        assert await editor.lenses("scripts/train.py") == [(0, "Run its first steps without a GPU")]
+        await editor.command("memlint.run", editor.uri("scripts/train.py"))
+        await editor.traced(1)
+        ((line, verdict),) = await editor.lenses("scripts/train.py")
+        assert line == 0
+        assert verdict.endswith("on NVIDIA A100 80 GB, fits")
+        # A file that has nothing to do with PyTorch is not run, and one without models is no mistake.
+        editor.open("other.py", f"open({str(marker)!r}, 'w').close()\n")
+        editor.save("other.py")
+        editor.open("functions.py", "import torch\n\ndef double(x):\n    return 2 * torch.relu(x)\n")
+        editor.save("functions.py")
+        await editor.traced(2)
+        assert not marker.exists()
+        assert editor.diagnostics("functions.py") == []
+
+    edited(tmp_path, scenario, batch=-1)
+
+
+def test_without_pygls_it_is_said_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    result = CliRunner().invoke(cli.main, ["lsp", "--stdio"])
+    assert result.exit_code == 2
+    assert install_command("lsp") in result.output
 
 
 def test_the_server_ends_with_its_editor(tmp_path):

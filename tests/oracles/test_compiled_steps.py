@@ -17,7 +17,7 @@ from memlint.base.patching import patched
 from memlint.compile import requests
 
 ONE_DNN = {"convnext"}
-"""Models whose peak is in a convolution, which oneDNN copies into a layout of its own: nothing of that is predicted."""
+"""Models whose peak is in a convolution, which oneDNN copies into a layout of its own: between nothing and a bound."""
 
 
 @pytest.mark.slow
@@ -27,4 +27,6 @@ def test_a_compiled_step_on_the_host_takes_what_is_predicted(name: str) -> None:
     command = [sys.executable, "-m", "benchmarks.compiled", "--real", name]
     real = int(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()[-1])
     with patched([(torch, "compile", requests.compile_where_simulated)]):
-        assert predicted(name) == pytest.approx(real, rel=0.04 if name in ONE_DNN else 0.01)
+        interval = predicted(name)
+    assert interval.low <= real <= interval.high or interval.estimate == pytest.approx(real, rel=0.01)
+    assert (interval.low < interval.high) == (name in ONE_DNN)

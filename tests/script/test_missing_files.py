@@ -50,6 +50,23 @@ def test_the_error_about_missing_data_names_its_line_and_the_option(tmp_path, re
     assert not ran.assumptions
 
 
+def test_a_script_can_write_beside_data_whose_folder_is_not_there(tmp_path):
+    text = """\
+        import json, os
+        words = sorted(set(open("data/raw/train.txt").read().split()))
+        print(os.path.isdir("data/raw"), os.path.isdir("data"), os.path.isdir("other"))
+        with open("data/raw/vocab.json", "w") as file:
+            json.dump(words, file)
+        print(json.load(open("data/raw/vocab.json")) == words, sorted(os.listdir("data/raw")))
+        open("other/vocab.json", "w")
+    """
+    ran = run(tmp_path / "p", text, fake=True)
+    assert ran.stdout.splitlines() == ["True True False", "True ['train.txt', 'vocab.json']"]
+    assert ran.error.startswith("FileNotFoundError")
+    assert "other/vocab.json" in ran.error
+    assert not (tmp_path / "p" / "data").exists()
+
+
 def test_shards_of_a_folder_that_is_not_there(tmp_path):
     ran = run(
         tmp_path / "p",

@@ -1,5 +1,6 @@
 """vLLM's rules by version, with a profile run that is given; and what its own logs say, with one that is run."""
 
+import functools
 import math
 import statistics
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.serving import NAMES, Compared, compared, rows_of
+from benchmarks.serving import NAMES, Compared, compared, model_of, profile_of, rows_of
 from memlint.base.errors import UsageError
 from memlint.memory.devices import CATALOGUE, device_named
 from memlint.serving.engines import vllm
@@ -235,6 +236,14 @@ def test_a_log_is_predicted(logs, log):
     assert abs(each.error("tokens")) < 0.006
     assert each.is_inside("non_torch")
     assert each.is_inside("cuda_graphs")
+
+
+@pytest.mark.parametrize(("version", "logged"), [((0, 16, 0), 5.64), ((0, 17, 0), 2.23)])
+def test_a_sampler_that_sorts_takes_what_vllm_logged_for_qwen_3(version, logged):
+    name = "Qwen/Qwen3-14B"  # 14.8 billion parameters on an H100, of llm-d-planner's results by version
+    options = ServeOptions(engine="vllm", version=version, max_model_len=8192)
+    served = vllm.plan(model_of(name), options, H100, functools.partial(profile_of, name))
+    assert served.stage.activations.estimate / GIB == pytest.approx(logged, rel=0.005)
 
 
 @pytest.mark.slow

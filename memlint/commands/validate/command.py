@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.commands.validate.measuring import Outcome, Session, find_subjects, require_torch
+from memlint.commands.validate.recorded import keep, machine_of, measurement_of, read_run
 from memlint.config import Settings, find_settings, override
 from memlint.memory.allocator.settings import VARIABLES
 from memlint.report.text_style import TextStyle
@@ -36,6 +37,12 @@ class Options:
     cap: bool = False
     events: bool = False
     only: tuple[str, ...] = ()
+    of: str | None = None
+    """The program of a recording, which is then the only target."""
+    gpu: str | None = None
+    driver: str = ""
+    torch: str | None = None
+    """GPU, driver and PyTorch of a recording, which does not name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,8 @@ def validate(
     """
     require_torch()
     _check(targets, options)
+    if options.of is not None:
+        return _recorded(Path(targets[0]), options.of, options, typed, on_wait)
     if options.against is not None:
         settings, root = _project(options.against, typed)
         session = Session(root, settings, "cpu", on_wait=on_wait)
@@ -123,8 +132,34 @@ def validate(
     return Validation(comparisons, outcomes, summed_up=options.suite is not None and not options.only)
 
 
+def _recorded(
+    file: Path, target: str, options: Options, typed: Mapping[str, object], on_wait: Callable[[str, float], None]
+) -> Validation:
+    """Take a recorded run of `target` for its Measurement, keep it with --record, and compare it."""
+    machine = machine_of(options.gpu, options.driver, options.torch)
+    evidence = read_run(file)
+    subjects, failed = find_subjects([target], typed, options.device, on_wait)
+    if failed and failed[0].error is not None:
+        raise failed[0].error
+    if len(subjects) != 1:
+        raise UsageError(f"{target} has {len(subjects)} workloads", "Name one: --of model.py::Net.")
+    (request, subject) = subjects[0]
+    measurement = measurement_of(evidence, subject, machine)
+    if options.record is not None:
+        measurement = keep(evidence, measurement, options.record)
+    outcome = Outcome(subject.name, measurement)
+    if not options.no_compare:
+        Session(Path(request.root), request.settings, options.device, on_wait=on_wait).compare([outcome])
+    return Validation([outcome.comparison] if outcome.comparison is not None else [], [outcome])
+
+
 def _check(targets: Sequence[str], options: Options) -> None:
     """Raise UsageError for options that do not go together."""
+    if options.of is not None:
+        _check_recorded(targets, options)
+        return
+    if options.gpu is not None or options.driver or options.torch is not None:
+        raise UsageError("the device says what it is", "Leave out --gpu, --driver and --torch, or add --of TARGET.")
     has_targets = bool(targets) or options.suite is not None
     if options.against is not None and (has_targets or options.record is not None or options.cap):
         raise UsageError("--against runs nothing", "Leave out targets, --suite, --record and --cap.")
@@ -138,6 +173,17 @@ def _check(targets: Sequence[str], options: Options) -> None:
         raise UsageError("--cap and --events need the estimate", "Leave out --no-compare.")
     if options.events and (options.record is not None or options.against is not None or options.steps != TRACED_STEPS):
         raise UsageError("--events compares two steps that run now", "Leave out --record, --against and --steps.")
+
+
+def _check_recorded(targets: Sequence[str], options: Options) -> None:
+    """Raise UsageError for options that do not go together with `--of`."""
+    if len(targets) != 1 or not options.history:
+        raise UsageError(
+            "--of names the program of one recording",
+            "Write memlint validate --history snapshot.pickle --of model.py::Net --gpu h100-80gb --record DIR.",
+        )
+    if options.suite is not None or options.against is not None or options.cap or options.events:
+        raise UsageError("--of runs nothing", "Leave out --suite, --against, --cap and --events.")
 
 
 def _is_chosen(subject: Subject, options: Options) -> bool:

@@ -21,9 +21,8 @@ from memlint.explain.recordings.model import (
     RuleFinding,
     Settings,
 )
-from memlint.explain.recordings.replay import Program
 from memlint.explain.recordings.settings import Trial, trials
-from memlint.explain.recordings.steps import Growth, Steps
+from memlint.explain.recordings.steps import Growth
 from memlint.explain.recordings.verdict import Verdict, verdict_of
 from memlint.memory.allocator.rounding import SMALL_SIZE
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -50,6 +49,7 @@ def explain(
     replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True)
     moments = list(_moments(recording, alive, told, run, failure))
     reserved = recording.peaks.get("reserved") or recording.most_reserved() or replayed.reserved
+    tried = [_settings(each, failure) for each in trials(program, failure, settings, devices)]
     verdict = _verdict(recording, run, failure, grows, moments, devices[0] if devices else None)
     allocated = replayed.allocated
     if not len(recording.events):  # the segments say it, whatever a replay can do with them
@@ -59,7 +59,7 @@ def explain(
         device=recording.device,
         cause=verdict.cause,
         verdict=verdict.sentence,
-        next_step=verdict.next_step,
+        next_step=_what_helps(tried, recording.settings) if verdict.cause == "fragmentation" else verdict.next_step,
         requested=run.nbytes_at_peak,
         allocated=allocated,
         reserved=reserved,
@@ -76,8 +76,8 @@ def explain(
             RuleFinding(**_located(recording.site(each.site)), code=each.code, nbytes=each.nbytes, message=each.message)
             for each in findings_of(evidence)
         ],
-        other_settings=[_settings(each, failure) for each in trials(program, failure, settings, devices)],
-        notes=list(_notes(recording, program, told, steps, reserved, replayed.reserved)),
+        other_settings=tried,
+        notes=list(_notes(evidence, devices, reserved, replayed.reserved)),
     )
 
 
@@ -103,6 +103,15 @@ def _verdict(
     if grows is not None and grows.nbytes > _MUCH_GROWTH * run.nbytes_at_peak:
         sentence += f"; each step leaves {format_nbytes(grows.per_step)} more alive"
     return Verdict("none", sentence, "")
+
+
+def _what_helps(tried: Sequence[Settings], recorded: str) -> str:
+    """Name the first of the other settings under which the request was served."""
+    names = (each.alloc_conf for each in tried if each.fails is False and each.alloc_conf != recorded)
+    conf = next(names, None)
+    if conf is None:
+        return "No setting that was tried serves it: hold less at once, or make what lives long first."
+    return f"Set PYTORCH_CUDA_ALLOC_CONF={conf} before PyTorch starts: in a replay the request is then served."
 
 
 def _without_history(recording: Recording, moment: Moment, top: Line | None) -> Verdict:
@@ -245,27 +254,32 @@ def _settings(trial: Trial, failure: Failure | None) -> Settings:
     )
 
 
-def _notes(
-    recording: Recording, program: Program, told: Kinds, steps: Steps, reserved: int, replayed: int
-) -> Iterator[str]:
+def _notes(evidence: Evidence, devices: Sequence[Device], reserved: int, replayed: int) -> Iterator[str]:
+    recording, _, run, program, steps, told, _, _ = evidence
+    yield from _of_file(recording)
+    if len(recording.events) > 1:
+        if reserved != replayed:
+            yield f"a replay reserves {format_nbytes(replayed)}, the GPU reserved {format_nbytes(reserved)}"
+        if program.begins_in_the_middle:
+            yield "the recording begins in the middle; what was there before has no place unless its block has one"
+        yield "categories and phases are inferred from stacks, sizes and lifetimes"
+        if not told.tells_phases:
+            yield "no backward and no optimizer is in it, or its stacks do not show them (record with stacks='all')"
+    if run.failures and not devices:
+        yield "whether another process held memory is not recorded: name the card with --gpu"
+    if program.released:
+        times = format_count(len(program.released), "time")
+        yield f"the GPU was full: {times}, cached segments were released to serve a request"
+    if steps.evidence == "period":
+        yield "steps are periods of equal allocations: no optimizer of PyTorch is in its stacks"
+
+
+def _of_file(recording: Recording) -> Iterator[str]:
     if recording.num_recorded > 1:
         yield f"device {recording.device} of {recording.num_recorded} that recorded something"
     if not recording.knows_settings:
         yield "the settings of the allocator are not recorded: PyTorch's defaults are taken"
     if len(recording.events) <= 1:
         yield "it has no history: call torch.cuda.memory._record_memory_history() before the run"
-    else:
-        if reserved != replayed:
-            yield f"a replay reserves {format_nbytes(replayed)}, the GPU reserved {format_nbytes(reserved)}"
-        if program.begins_in_the_middle:
-            yield "the recording begins in the middle; what was there before has no place unless its block has one"
-        yield "categories and phases are inferred from stacks, sizes and lifetimes"
     if any(segment.is_private for segment in recording.segments):
         yield "pools of CUDA graphs are in it; in replays all blocks are of the common pools"
-    if program.released:
-        times = format_count(len(program.released), "time")
-        yield f"the GPU was full: {times}, cached segments were released to serve a request"
-    if not told.tells_phases and len(recording.events) > 1:
-        yield "no backward and no optimizer is in it, or its stacks do not show them (record with stacks='all')"
-    if steps.evidence == "period":
-        yield "steps are periods of equal allocations: no optimizer of PyTorch is in its stacks"

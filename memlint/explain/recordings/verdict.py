@@ -62,7 +62,7 @@ def verdict_of(failure: Failure, growth: Growth | None, line: str, growing: str,
             "fragmentation",
             f"fragmentation: {request} were asked for{at}, {format_nbytes(failure.cached)} were reserved and not "
             f"allocated, in {failure.num_free_blocks} pieces of at most {format_nbytes(failure.largest_free)}",
-            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before PyTorch starts.",
+            "Try other settings of the allocator.",
         )
     if failure.request >= _SPIKE * failure.capacity:
         return Verdict(

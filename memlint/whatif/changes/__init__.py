@@ -1,6 +1,7 @@
 """All Changes that can be simulated. To add one, add a file here and an entry in CHANGES."""
 
 from memlint.whatif.change import Change
+from memlint.whatif.changes.activation_budget import ActivationBudget
 from memlint.whatif.changes.attention_implementation import AttentionImplementation
 from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
 from memlint.whatif.changes.checkpoint import CheckpointInstead, CheckpointModules
@@ -39,6 +40,7 @@ CHANGES: tuple[type[Change], ...] = (
     CheckpointModules,
     FusedCrossEntropy,
     ChunkedCrossEntropy,
+    ActivationBudget,
     AttentionImplementation,
     AutocastTraining,
     InPlaceFlag,
