@@ -185,9 +185,7 @@ def refuse_watch(output_format: str, output_file: Path | None, *, others: bool) 
         raise UsageError("--watch shows its reports as text, on the terminal", "Leave --output-format and -o out.")
 
 
-def _watch(
-    paths: tuple[str, ...], settings: dict[str, Any], options: CheckOptions, color: str, verbosity: int
-) -> None:
+def _watch(paths: tuple[str, ...], settings: dict[str, Any], options: CheckOptions, color: str, verbosity: int) -> None:
     """Print the report, and then a line for each change, until it is interrupted."""
     from memlint.commands.check.watching import watch  # noqa: PLC0415
     from memlint.report.escaping import inert, one_line  # noqa: PLC0415
