@@ -122,14 +122,22 @@ def _tables(workload: Workload, root: Path, order: Order, **others: Any) -> Iter
     """Yield the tables of one Workload as `_tables_as_asked`, eagerly where its compilation cannot be simulated."""
     lazy_imports.Compilation.is_requested = False
     for tables in _tables_as_asked(workload, root, order, **others):
-        error = tables[-1].error
-        if error is None or not lazy_imports.Compilation.is_simulated(workload.compile):
+        error = _failure(tables[-1])
+        if not error or not lazy_imports.Compilation.is_simulated(workload.compile):
             yield tables
+            continue
+        if tables[-1].is_partial:
             continue
         note = not_compiled_text(error)
         for eager in _tables_as_asked(replace(workload, compile="off"), root, order, **others):
             yield [each.model_copy(update={"note": "; ".join(filter(None, (note, each.note)))}) for each in eager]
         return
+
+
+def _failure(table: Sweep) -> str:
+    """Return the error of a table, or of its rows if all of them have one; else empty."""
+    errors = [row.error for row in table.rows]
+    return table.error or ((errors[0] or "") if errors and all(errors) else "")
 
 
 def _tables_as_asked(

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from memlint.accelerator.private.compilation import Compiler, Lowering, compilation, convert_frame, scheduler
+from memlint.accelerator.private.compilation import (
+    Compiler,
+    Lowering,
+    Translator,
+    compilation,
+    convert_frame,
+    cudagraph_results,
+    extern_kernels,
+    padding_choice,
+    scheduler,
+)
 from memlint.base.patching import patched
 from memlint.compile import requests
 from memlint.cuda.session import virtual_device
@@ -170,7 +180,8 @@ def test_flex_attention_keeps_no_scores() -> None:
 
 def names_now() -> dict[tuple[str, str], Any]:
     owners = (torch, torch.Tensor, torch.cuda, torch.nn.Module, torch.accelerator, torch._C, torch._C._dynamo.guards)
-    more = (convert_frame, compilation, Compiler, Lowering, scheduler)
+    more = (convert_frame, compilation, Compiler, Lowering, scheduler, Translator)
+    more += (cudagraph_results, padding_choice, extern_kernels)
     return {(repr(owner), name): value for owner in (*owners, *more) for name, value in list(vars(owner).items())}
 
 
@@ -189,6 +200,7 @@ STAGES = {
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("calls_before", [0, 1])
+@pytest.mark.usefixtures("compiled")  # the first compilation of a process has TorchDynamo wrap the making of modules
 def test_a_compilation_that_breaks_leaves_nothing_behind(stage: str, calls_before: int) -> None:
     owner, name = STAGES[stage]
     eager = traced(compiles=False)

@@ -15,6 +15,8 @@ from memlint.base.errors import UsageError
 from memlint.base.patching import patched
 from memlint.capture.codec import decode, encode
 from memlint.compile import requests
+from memlint.report.tables import Order
+from memlint.session.tables import _tables
 from memlint.session.target import Traced
 from memlint.targets.workload import InputSpec, Workload
 
@@ -86,6 +88,20 @@ def test_what_cannot_be_compiled_runs_eagerly_and_the_reason_is_said(workload: W
     assert fallen_back.trace.events == eager.trace.events
     assert fallen_back.trace.buffers == eager.trace.buffers
     assert fallen_back.workload.compile == "off"
+
+
+def test_a_table_of_sizes_is_eager_as_a_whole_where_compilation_fails(workload: Workload) -> None:
+    def raising(*_: Any, **__: Any) -> Any:
+        raise ValueError("no more")
+
+    root, order = Path(workload.path).parent, Order(batches=(8, 16))
+    *_, eager = _tables(replace(workload, compile="off"), root, order)
+    with patched([(Lowering, "run", raising)]):
+        *_, fallen_back = _tables(workload, root, order)
+    assert fallen_back[-1].rows == eager[-1].rows
+    assert fallen_back[-1].error is None
+    assert "torch.compile could not be simulated" in (fallen_back[-1].note or "")
+    assert "no more" in (fallen_back[-1].note or "")
 
 
 def test_an_error_of_the_program_is_no_reason_to_run_eagerly(workload: Workload) -> None:
