@@ -404,3 +404,25 @@ def test_what_each_step_leaves_behind_is_a_finding_with_its_line(tmp_path):
     explanation = of_program(leaking(8, 10 * MIB, 30 * MIB), tmp_path)
     finding = next(each for each in explanation.findings if each.code == "MEM405")
     assert (finding.line, finding.nbytes) == (3, explanation.growth.nbytes)
+
+
+def test_a_recording_that_contradicts_itself_gets_one_message(tmp_path):
+    program = RecordedProgram()
+    first, second = program.alloc(MIB // 2, 1), program.alloc(MIB // 2, 2)
+    program.free(first)
+    program.free(second)
+    program.alloc(MIB // 4, 3)
+    snapshot = program.snapshot()
+    (segment,) = snapshot["segments"]
+    snapshot["segments"] = [segment, segment | {"stream": 0}]
+    file = tmp_path / "snapshot.pickle"
+    file.write_bytes(pickle.dumps(snapshot))
+    result = invoked(file)
+    assert "Traceback" not in result.output
+    assert result.exit_code in {0, 2}
+
+
+def test_a_card_that_is_too_small_for_what_was_there_before_fails_at_the_start():
+    explanation = explained(HISTORIES["lm-2.7b-train-ctx128-fp32-h100"], gpus=("t4",))
+    card = next(each for each in explanation.other_settings if each.name == "NVIDIA T4")
+    assert card.fails

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from memlint.base.errors import TargetError
 from memlint.base.garbage import uncollected
-from memlint.capture.lifetimes import end_of_life, lifetimes
+from memlint.capture.lifetimes import BEFORE, end_of_life, lifetimes
 from memlint.capture.recorded import ALLOC, GROWS, OOM, RELEASES, SEGMENT_ALLOC, Recording
 from memlint.explain.recordings.starting_state import StartingSegment, starting_state
 from memlint.memory.allocator.driver import Driver
@@ -24,7 +25,7 @@ class Replayed(NamedTuple):
     """Most bytes at once."""
     num_retries: int
     failed_at: int | None
-    """Position of the event whose request it could not serve; None if it served all."""
+    """Position of the event whose request it could not serve; BEFORE: of what was there before; None: it served all."""
     at_end: tuple[int, int]
     """Allocated and reserved bytes after the last event, or where it failed."""
     free_blocks: tuple[tuple[int, int, bool], ...]
@@ -112,13 +113,13 @@ class Program:
         capacity = driver.capacity
         share = None if settings.memory_fraction == 1 or capacity is None else int(settings.memory_fraction * capacity)
         allocator = Allocator(settings, driver=driver, share=share)
-        live = self._begin(allocator)
         asks_at = None if isinstance(driver, _RecordedDriver) else until
         failed_at = None
-        position = -1
+        position = BEFORE
         last = len(events) - 1 if until is None else until
         columns = zip(range(last + 1), events.actions, events.addresses, events.sizes, events.streams, strict=False)
         try:
+            live = self._begin(allocator)
             for position, action, address, nbytes, stream in columns:
                 if position in releases:
                     if on_release is not None:
@@ -134,6 +135,11 @@ class Program:
                     allocator.malloc(nbytes, stream)
         except OutOfMemory:
             failed_at = position
+        except (AssertionError, IndexError, KeyError, TypeError) as error:  # two blocks at one address, and the like
+            raise TargetError(
+                f"event {position} of the recording contradicts what came before it",
+                "Record the run again: a file that PyTorch wrote is consistent.",
+            ) from error
         return Replayed(
             allocator.peak_requested,
             allocator.peak_allocated,
