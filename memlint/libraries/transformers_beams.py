@@ -29,7 +29,7 @@ def _follow(module: Any) -> None:
     def searching(self: Any, input_ids: Any, *args: Any, generation_config: Any, **kwargs: Any) -> Any:
         if not is_virtual(input_ids):
             return search(self, input_ids, *args, generation_config=generation_config, **kwargs)
-        left = generation_config.max_length - input_ids.shape[1]
+        left: int = generation_config.max_length - input_ids.shape[1]
 
         def goes_on(*conditions: Any) -> bool:
             nonlocal left
