@@ -6,7 +6,17 @@ from typing import Any
 import click
 
 from memlint.cli import completion
-from memlint.cli.options import COLOR, FILE, MODES, SECONDS, context_option, format_option, step_options, torch_option
+from memlint.cli.options import (
+    COLOR,
+    FILE,
+    MODES,
+    SECONDS,
+    cache_option,
+    context_option,
+    format_option,
+    step_options,
+    torch_option,
+)
 from memlint.cli.printing import progress, show_result
 
 _STRATEGY = click.option(
@@ -34,6 +44,10 @@ _RANKS = click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64
 @torch_option()
 @context_option()
 @click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
+@click.option("--prompt", metavar="SIZES", help="With --mode generate: tokens of the prompt.")
+@click.option("--new-tokens", metavar="SIZES", help="With --mode generate: tokens to generate after it.")
+@click.option("--num-beams", metavar="SIZES", help="With --mode generate: beams.")
+@cache_option()
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
 @_STRATEGY
 @_RANKS
@@ -54,6 +68,9 @@ def sweep(
     dtype: str | None,
     gpu: str | None,
     seq: str | None,
+    prompt: str | None,
+    new_tokens: str | None,
+    num_beams: str | None,
     dims: tuple[str, ...],
     strategy: str | None,
     ranks: str | None,
@@ -76,7 +93,9 @@ def sweep(
 
     run = command.executor_of(executor, address)
     spread = command.spread_of(strategy, ranks)
-    order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())), spread)
+    short = {"seq": seq, "prompt": prompt, "new_tokens": new_tokens, "num_beams": num_beams}
+    sizes = (f"{name}={each}" for name, each in short.items() if each)
+    order = command.order_of(batch, dtype, gpu, (*dims, *sizes), spread)
     with progress() as show:
         result = command.sweep(targets, order, options, on_wait=show, executor=run)
     show_result(result, render, output_format, output_file, color)

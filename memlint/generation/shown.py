@@ -28,9 +28,10 @@ def shown(pieces: Pieces, num_rounds: int) -> Trace:
             then, now = trace.buffers[before], buffers[buffer]
             further = now.nbytes + (now.nbytes - then.nbytes) * steps
             buffers[buffer] = _resized(now, then, sizes[place] if len(sizes) == len(opened) else further, steps)
-        now, then = _nodes(trace, own), _nodes(trace, own - period)
-        if [node.op for node in now] == [node.op for node in then]:
-            nodes[now[0].index : now[-1].index + 1] = map(_moved, now, then, [steps] * len(now))
+        kernels, earlier = _nodes(trace, own), _nodes(trace, own - period)
+        if [node.op for node in kernels] == [node.op for node in earlier]:
+            moved = [_moved(*pair, steps) for pair in zip(kernels, earlier, strict=True)]
+            nodes[kernels[0].index : kernels[-1].index + 1] = moved
     return replace(trace, nodes=tuple(nodes), buffers=tuple(buffers), rounds=trace.rounds[:end])
 
 

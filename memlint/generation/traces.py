@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memlint.generation.extension import MOST_ROUNDS, Extension, NotExtendableError
-from memlint.memory.records import Assumption, Trace
+from memlint.memory.records import ONE_STREAM, Assumption, Trace
+from memlint.scaling.scaled import Lives, lives_of_trace
 from memlint.tracing.workload_errors import trace_of_workload
 
 if TYPE_CHECKING:
@@ -19,17 +22,30 @@ _EXTENDED = (
 )
 
 
+def is_long(workload: Workload) -> bool:
+    """Return True if a Workload generates more tokens than are traced one by one."""
+    return workload.mode == "generate" and workload.dimensions.get("new_tokens", 0) > MOST_ROUNDS
+
+
+def lives_of_generation(workload: Workload, program: Callable[[Workload], Any], settings: AllocatorSettings) -> Lives:
+    """Return all storages of a long generation, for tables of sizes; raises as `trace_of`."""
+    trace = trace_of(workload, program, settings)
+    if trace.whole is None:
+        return lives_of_trace(trace)
+    sizes, events = (np.array(each, np.int64) for each in (trace.whole.sizes, trace.whole.events))
+    return Lives(sizes, events, list(trace.whole.doubts), ONE_STREAM)
+
+
 def trace_of(workload: Workload, program: Callable[[Workload], Any], settings: AllocatorSettings) -> Trace:
     """Trace a completed Workload, of which `program` builds the program at any of its sizes.
 
     Raises WorkloadError and TraceError as the program does.
     """
-    new_tokens = workload.dimensions.get("new_tokens", 0) if workload.mode == "generate" else 0
-    if new_tokens <= MOST_ROUNDS:
+    if not is_long(workload):
         return trace_of_workload(program(workload), workload.device, settings)
     try:
         trace = Extension(workload, program, settings).trace()
-        text = _EXTENDED.format(new_tokens=new_tokens)
+        text = _EXTENDED.format(new_tokens=workload.dimensions["new_tokens"])
     except NotExtendableError as reason:
         trace = trace_of_workload(program(workload), workload.device, settings)
         text = f"every token is traced, as the rounds between cannot be computed: {reason}"

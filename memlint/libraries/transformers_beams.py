@@ -10,6 +10,9 @@ from memlint.accelerator.device import is_virtual
 from memlint.base.after_import import after_import
 from memlint.base.patching import patched
 
+_SEARCH, _IS_UNFINISHED = "_beam_search", "_beam_search_has_unfinished_sequences"
+"""Methods of transformers' GenerationMixin: the search, and the question after each token whether it goes on."""
+
 
 def install() -> None:
     """Let beam searches of this process end at their greatest length and not before."""
@@ -18,13 +21,15 @@ def install() -> None:
 
 def _follow(module: Any) -> None:
     mixin = module.GenerationMixin
-    search, is_unfinished = mixin._beam_search, mixin._beam_search_has_unfinished_sequences
+    search, is_unfinished = getattr(mixin, _SEARCH, None), getattr(mixin, _IS_UNFINISHED, None)
+    if search is None or is_unfinished is None:
+        return
 
     @functools.wraps(search)
     def searching(self: Any, input_ids: Any, *args: Any, generation_config: Any, **kwargs: Any) -> Any:
         if not is_virtual(input_ids):
             return search(self, input_ids, *args, generation_config=generation_config, **kwargs)
-        left = generation_config.max_length - input_ids.shape[1]
+        left: int = generation_config.max_length - input_ids.shape[1]
 
         def goes_on(*conditions: Any) -> bool:
             nonlocal left
@@ -32,7 +37,7 @@ def _follow(module: Any) -> None:
             is_unfinished(*conditions)
             return left > 0
 
-        with patched([(mixin, "_beam_search_has_unfinished_sequences", staticmethod(goes_on))]):
+        with patched([(mixin, _IS_UNFINISHED, staticmethod(goes_on))]):
             return search(self, input_ids, *args, generation_config=generation_config, **kwargs)
 
-    mixin._beam_search = searching
+    setattr(mixin, _SEARCH, searching)

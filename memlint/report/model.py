@@ -224,6 +224,19 @@ class PeakMoment(Located):
     module: str = ""
 
 
+class Generation(Record):
+    """What a generation keeps of its tokens."""
+
+    prompt: NonNegativeInt | None = None
+    new_tokens: NonNegativeInt
+    cache_nbytes: NonNegativeInt
+    """Bytes of keys, values and states after the last token."""
+    cache_per_token: NonNegativeInt
+    """Bytes by which the last token made them grow; 0 where their size is fixed."""
+    copies_nbytes: NonNegativeInt
+    """Bytes that caches take at the peak beyond that, as where one grows into a new tensor."""
+
+
 class Estimate(PeakMoment):
     """The peaks of a step, and what is alive at the highest."""
 
@@ -245,6 +258,8 @@ class Estimate(PeakMoment):
     """None where nothing took memory."""
     streams: Annotated[Several[StreamPeak], Field(exclude_if=lambda streams: not streams)] = []
     """Left out where all is on the default stream."""
+    generation: Annotated[Generation | None, Field(exclude_if=lambda generation: generation is None)] = None
+    """Left out where nothing was generated."""
 
 
 class Site(BufferKind):

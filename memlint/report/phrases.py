@@ -9,6 +9,7 @@ from memlint.base.units import Measure, Outcome, format_count, format_nbytes
 from memlint.report.model import (
     Change,
     FittingGpu,
+    Generation,
     Interval,
     LineBytes,
     Place,
@@ -170,6 +171,16 @@ def line_detail(line: LineBytes) -> str:
 def listed(*parts: str | None) -> str:
     """The parts that say something, by comma."""
     return ", ".join(part for part in parts if part)
+
+
+def cache_text(generation: Generation) -> str:
+    """`kv cache after 32 tokens 34.0 MiB, 64.0 KiB a token`."""
+    per_token = f"{format_nbytes(generation.cache_per_token)} a token" if generation.cache_per_token else "a fixed size"
+    copies = (
+        f"; at the peak {format_nbytes(generation.copies_nbytes)} more, in copies" if generation.copies_nbytes else ""
+    )
+    tokens = format_count(generation.new_tokens, "token")
+    return f"kv cache after {tokens}: {format_nbytes(generation.cache_nbytes)}, {per_token}{copies}"
 
 
 def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: str | None) -> str:

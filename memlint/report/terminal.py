@@ -29,6 +29,7 @@ from memlint.report.phrases import (
     beside,
     bounds,
     by_severity,
+    cache_text,
     fitting_text,
     is_own_step,
     is_wide,
@@ -332,6 +333,8 @@ def _categories(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
         if nbytes
     ]
     yield from table(rows, ("left", "right", "right", "left"))
+    if estimate.generation is not None and estimate.generation.cache_nbytes:
+        yield paint(f"  {cache_text(estimate.generation)}", dim=True)
 
 
 def _lines(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -48,6 +48,9 @@ class Sizes:
     """Largest number of kernels in a trace for which several more traces are worth it; None for any number."""
     line_first: bool = False
     """True to begin with two samples along the batch: a third one only if not every number is linear."""
+    run: Callable[[Workload], Lives] | None = None
+    """Gives the storages of a Workload that is not learned from smaller sizes, as a long generation, which is learned
+    from a few of its tokens at each size; None for one that is."""
     lives: dict[Point, Lives] = field(default_factory=dict)
     """Storages at the points that were traced, by this or before."""
     scaled: Scaled | None = None
@@ -71,6 +74,8 @@ class Sizes:
         Return the reason if it cannot be relied on. `batches`, and for each dimension `sizes`, are those that will be
         requested.
         """
+        if self.run is not None:
+            return "each size was traced, by its first and last tokens"
         grids = [Grid((BATCHES, *self.axes))]
         if self.line_first and not sizes:
             grids.insert(0, Grid((BATCHES[:2],)))
@@ -178,6 +183,8 @@ class Sizes:
         low = max(itertools.takewhile(is_within, sorted(batches)), default=0) or next(filter(is_within, known), 1)
         high = min((batch for batch in batches if batch > low), default=below)
         at_most, neighbours = (low, 0) if self.scaled is None else (LARGEST_SIZE, _NEIGHBOURS)
+        if self.run is not None:
+            at_most = LARGEST_SIZE
         return largest_within(limit, most, low, high, at_most, neighbours=neighbours)
 
     def _refuse_fixed_inputs(self, points: Sequence[Point]) -> None:
@@ -274,7 +281,11 @@ class Sizes:
             raise self._rejected[point]
         if point not in self.lives:
             try:
-                self.lives[point] = lives_of(storages_of_workload(self._program(point), self.device, self._settings))
+                if self.run is not None:
+                    self.lives[point] = self.run(self._workload(point))
+                else:
+                    storages = storages_of_workload(self._program(point), self.device, self._settings)
+                    self.lives[point] = lives_of(storages)
             except WorkloadError as error:
                 self._rejected[point] = error
                 raise
@@ -289,6 +300,9 @@ class Sizes:
         return self._samples[point]
 
     def _program(self, point: Point) -> Program:
+        return self.program(self._workload(point))
+
+    def _workload(self, point: Point) -> Workload:
         batch, *sizes = point
         dimensions = {**self.workload.dimensions, **dict(zip(self.dimensions, sizes, strict=True))}
-        return self.program(replace(self.workload, batch=batch, dimensions=dimensions))
+        return replace(self.workload, batch=batch, dimensions=dimensions)

@@ -12,6 +12,7 @@ from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.capture.looks import settings_of
 from memlint.compile.fallback import not_compiled_text
+from memlint.generation.traces import is_long, trace_of
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
@@ -20,10 +21,10 @@ from memlint.report.model import Interval
 from memlint.report.tables import BatchParts, Fit, FitOrder, Way, row_of, subject
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
-from memlint.session.tables import gathered
+from memlint.session.tables import gathered, long_run
 from memlint.session.target import Target, Traced
 from memlint.targets.workload import Workload
-from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
+from memlint.tracing.workload_errors import storages_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
@@ -117,7 +118,7 @@ class _Search:
         self._before = before
         self._root = root
         self._settings = AllocatorSettings.parse(workload.allocator)
-        self._trace: Trace = trace_of_workload(completed_program(workload, root), self.device, self._settings)
+        self._trace: Trace = trace_of(workload, lambda each: completed_program(each, root), self._settings)
         self.device = beside(self.device, self._trace.collectives)
 
     def why_whole(self) -> str | None:
@@ -139,6 +140,8 @@ class _Search:
             yield from self.chosen
             return
         self.planned = batch
+        if is_long(self.workload):  # each try would take two traces
+            return
         traced = Traced.of(replace(self.workload, batch=batch), self._root)
         capture = traced.capture
 
@@ -161,7 +164,8 @@ class _Search:
 
     def way(self, changes: tuple[Change, ...], effect: Effect, flops_change: float = 0.0) -> Way:
         """The largest batch with these Changes, and the parts in which the batch asked for fits."""
-        sizes = Sizes(self.workload, self._changed(changes), self.device)
+        changed = self._changed(changes)
+        sizes = Sizes(self.workload, changed, self.device, run=long_run(self.workload, changed))
         batches = [self.workload.batch]
         learned = self._before.learned.get(changes) if self._before is not None else None
         if learned is None or not sizes.follow(learned, batches):

@@ -14,6 +14,7 @@ from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
 from memlint.compile.fallback import not_compiled_text
+from memlint.generation.traces import is_long, lives_of_generation
 from memlint.lint.rule import MANY_NODES
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.communicators import beside
@@ -158,7 +159,7 @@ def _tables_as_asked(
         completed, _assumptions = complete(_with_dimensions(workload, first) if first else workload, root)
         varied = {name: sizes for name, sizes in order.dimensions.items() if len(sizes) > NUM_SIZES}
         together = None
-        if varied:
+        if varied and not is_long(completed):
             together = _sizes(completed, root, varied)
             if together.learn(order.batches, list(varied.values())) is not None:
                 together = None
@@ -226,8 +227,15 @@ def _sizes(
         axes,
         most_calls,
         line_first=most_calls is not None,
+        run=long_run(workload, lambda each: completed_program(each, root)),
         lives=dict(traced),
     )
+
+
+def long_run(workload: Workload, program: Callable[[Workload], Any]) -> Callable[[Workload], Lives] | None:
+    """Return what gives the storages of a long generation at any size; None for any other Workload."""
+    settings = AllocatorSettings.parse(workload.allocator)
+    return (lambda each: lives_of_generation(each, program, settings)) if is_long(workload) else None
 
 
 def _axis(sizes: Sequence[int]) -> range:

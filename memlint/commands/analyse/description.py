@@ -12,6 +12,7 @@ from memlint.config import Budget
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import SYMMETRIC, communicators, symmetric
 from memlint.memory.context import loads_everything, with_context
+from memlint.memory.decoding import kept_tokens
 from memlint.memory.devices import Device
 from memlint.memory.estimate import Cause, stream_peaks
 from memlint.memory.fitting import fitting_gpus
@@ -171,6 +172,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
         num_at_peak=len(peak.at_peak),
         course=course_of(analysis.timeline, analysis.trace.nodes),
         streams=_streams(analysis),
+        generation=_generation(analysis),
         by_module=[
             report.ModuleBytes(module=module, type=types.get(module, ""), **_totals(group))
             for module, group in _groups(peak.at_peak, _owner)
@@ -187,6 +189,21 @@ def _estimate(analysis: Analysis) -> report.Estimate:
             )
             for frame, group in _groups([b for b in peak.at_peak if b.category not in _NOT_BY_LINE], lambda b: b.frame)
         ],
+    )
+
+
+def _generation(analysis: Analysis) -> report.Generation | None:
+    """Describe the caches of the last generation; None where nothing was generated."""
+    kept, sizes = kept_tokens(analysis.trace), analysis.workload.dimensions
+    if kept is None:
+        return None
+    at_peak = analysis.estimate.categories.get(Category.KV_CACHE, 0)
+    return report.Generation(
+        prompt=sizes.get("prompt"),
+        new_tokens=sizes.get("new_tokens", len(kept.after_rounds)),
+        cache_nbytes=kept.nbytes,
+        cache_per_token=kept.per_token,
+        copies_nbytes=max(0, at_peak - kept.nbytes),
     )
 
 

@@ -41,7 +41,7 @@ def render(tables: Tables, form: str, paint: TextStyle) -> str:
 def title(entry: Any) -> str:
     """Workload, GPU and settings of a Sweep or a Fit."""
     gpu = f"{entry.gpu_title} ({format_nbytes(entry.gpu_nbytes)})" if entry.gpu_nbytes else entry.gpu_title
-    step = "train step" if entry.mode == "train" else "inference"
+    step = {"train": "train step", "generate": "generation"}.get(entry.mode, "inference")
     optimizer = f", {entry.optimizer}" if entry.optimizer else ""
     ranks = f", {on_ranks(entry)}" if entry.world_size > 1 else ""
     return f"{entry.name} on {gpu}: {step}, {entry.dtype}{optimizer}{ranks}"

@@ -84,7 +84,7 @@ def generate(model: Any, inputs: Mapping[str, Any], workload: Workload) -> objec
     if not callable(own):
         raise WorkloadError(f"{type(model).__name__} has no method generate", _DECLARE)
     if is_of_transformers(model):
-        options = {
+        options: dict[str, Any] = {
             "do_sample": False,
             "max_new_tokens": num_new,
             "num_beams": num_beams,
