@@ -41,7 +41,13 @@ def early_session(requests: Sequence[Request], *, cache: bool) -> Iterator[Sessi
 
 
 def _may_start(request: Request) -> bool:
-    if request.script is not None or not request.is_utf8 or is_capture(request.path or "") or (os.cpu_count() or 1) < 2:
+    if (
+        request.script is not None
+        or request.settings.rule_paths
+        or not request.is_utf8
+        or is_capture(request.path or "")
+        or (os.cpu_count() or 1) < 2
+    ):
         return False
     return importlib.util.find_spec("torch") is not None
 

@@ -50,6 +50,11 @@ def server_held() -> Iterator[None]:
             _Held.server = None
 
 
+def is_server_held() -> bool:
+    """True inside `server_held`: every task is then sent to the process that is kept, pickled."""
+    return _Held.server is not None
+
+
 def answers_to(
     tasks: Sequence[Task],
     *,

@@ -206,9 +206,10 @@ class _Conversation:
         budget = self._budget(analysis)
         lenient = budget is not None and budget.level == "warning"
         has_own = bool(self._settings.rule_paths)
+        rules = self._rules  # to load them has bounds of its own
         try:
             with kept_in_bounds(self._session.seconds_left) if has_own else nullcontext():
-                for finding in trace_findings(analysis, self._rules, left, self._begins):
+                for finding in trace_findings(analysis, rules, left, self._begins):
                     is_allowed = lenient and finding.code == OVER_BUDGET
                     yield replace(finding, severity=Severity.INFO) if is_allowed else finding
         except WorkerError as error:  # of a rule that does not end

@@ -226,9 +226,10 @@ def _answers(
 
     An only one is followed part by part; of several each is shown when it and those before it are there.
     """
-    from memlint.worker.parallel import answers_to  # noqa: PLC0415
+    from memlint.worker.parallel import answers_to, is_server_held  # noqa: PLC0415
 
-    ask = partial(analyse, look=look, on_part=on_part) if len(requests) == 1 else partial(analyse, look=look)
+    in_parts = len(requests) == 1 and not is_server_held()
+    ask = partial(analyse, look=look, on_part=on_part) if in_parts else partial(analyse, look=look)
     tasks = [Task(r, r.limits(_PATIENCE_FOR_PLANS if look.plan else 1), ask, cache and not r.script) for r in requests]
     answers: dict[int, Answer | None] = dict.fromkeys(range(len(tasks)))
     waiting = deque(range(len(tasks)) if len(tasks) > 1 else ())
