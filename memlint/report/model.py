@@ -27,7 +27,10 @@ CategoryName = Literal[
 ]
 NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
 """Categories that live because the model, its training and the libraries need them, not for a line of code."""
-PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "prefill", "decode", "saving", "other"]
+PhaseName = Literal[
+    "forward", "backward", "optimizer", "evaluation", "prefill", "decode", "generation", "saving", "other"
+]
+"""The phases of a step; `generation` stands in older Reports for `prefill` and `decode` together."""
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]

@@ -49,6 +49,13 @@ def test_reading_tolerates_fields_of_later_versions_at_every_depth():
     jsonschema.validate(document, json.loads(schema_text()))
 
 
+def test_the_phase_that_stood_for_prefill_and_decoding_is_still_read():
+    document = json.loads(render_json(REPORT))
+    document["workloads"][0]["estimate"]["phase_peaks"] = {"generation": 5}
+    read = parse_report(json.dumps(document).encode(), "report.json")
+    assert read.workloads[0].estimate.phase_peaks == {"generation": 5}
+
+
 def test_reading_tolerates_that_optional_fields_are_missing():
     assert parse_report(b'{"version": 1, "tool": "memlint 0"}', "report.json").findings == []
 

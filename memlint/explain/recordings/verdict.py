@@ -74,7 +74,8 @@ def verdict_of(failure: Failure, growth: Growth | None, line: str, growing: str,
     return Verdict(
         "too much alive",
         f"too much alive: {format_nbytes(failure.allocated)} were in use when {request} more were asked for{at}, on "
-        f"{format_nbytes(failure.capacity)}; {format_nbytes(lacking)} were lacking, however it lies",
+        f"{format_nbytes(failure.capacity)}; {format_nbytes(lacking)} were lacking, which no setting of the allocator "
+        "gives",
         "Hold less at once: a smaller batch, checkpointing, a smaller dtype; below stands what holds the most.",
     )
 
