@@ -1,4 +1,4 @@
-"""What serving engines logged, beside what memlint says they will.
+"""The logs of serving engines beside the predictions of memlint.
 
     python -m benchmarks.serving
     python -m benchmarks.serving fitted

@@ -1,4 +1,4 @@
-"""What `memlint.watch` costs a training run: steps with it and without, in turn, and its own calls.
+"""The cost of `memlint.watch` for a training run: steps with it and without, in turn, and its own calls.
 
     python benchmarks/watch.py
     python benchmarks/watch.py --repeats 15
@@ -26,7 +26,7 @@ from benchmarks.claims import verdict
 
 NUM_STEPS = 10
 MOST_MICROSECONDS = 20.0
-"""Of a call of `step` without a GPU and without an estimate."""
+"""Seconds of a call of `step` without a GPU and without an estimate."""
 
 
 def main_loop(device: str, watched: bool) -> float:

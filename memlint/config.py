@@ -122,7 +122,7 @@ class Settings(_Table):
     prompt: Size | None = None
     new_tokens: Size | None = None
     num_beams: Size | None = None
-    """Of a generation: tokens of the prompt, tokens that are added to it, and beams."""
+    """For a generation: tokens of the prompt, tokens that are added to it, and beams."""
     kv_cache: Cache | None = None
     """Kind of the cache that `generate` makes."""
     budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}

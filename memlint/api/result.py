@@ -1,4 +1,4 @@
-"""What `memlint.estimate` and `memlint.run` answer with."""
+"""The answer of `memlint.estimate` and `memlint.run`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Events:
 
     actions: Column = field(default_factory=lambda: array("b"))
     addresses: Column = field(default_factory=lambda: array("q"))
-    """Of `oom` the bytes that were free on the GPU."""
+    """For `oom`: the bytes that were free on the GPU."""
     sizes: Column = field(default_factory=lambda: array("q"))
     streams: Column = field(default_factory=lambda: array("q"))
     sites: Column = field(default_factory=lambda: array("i"))

@@ -12,7 +12,7 @@ from memlint.explain.verdicts import Fragmentation, Verdict, fragmentation_of, o
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a log says of a failure for want of memory."""
+    """A failure for want of memory, as a log has it."""
 
     cause: Message
     """The first message; of a process that was killed, what its killer wrote."""

@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a log says of the program whose message stands in it."""
+    """The program whose message stands in a log, as far as the log shows it."""
 
     place: Place | None = None
     """Innermost line of the user's own code in the traceback of the message."""
@@ -70,7 +70,7 @@ class Surroundings:
 
     @property
     def command(self) -> str:
-        """What to type for the same program without a GPU: `memlint run train.py --epochs 3`; empty if unknown."""
+        """The command for the same program without a GPU: `memlint run train.py --epochs 3`; empty if unknown."""
         words = self.words or ((self.script,) if self.script else ())
         return shlex.join(("memlint", "run", *words)) if words else ""
 

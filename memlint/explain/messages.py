@@ -58,7 +58,7 @@ class Numbers:
     """The amounts in a message; None for those that its wording lacks and that do not follow from the others."""
 
     requested: Amount | None = None
-    """What was asked for."""
+    """The request that failed."""
     capacity: Amount | None = None
     free: Amount | None = None
     """Free on the device, as the driver says."""

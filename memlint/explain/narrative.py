@@ -14,7 +14,7 @@ _OF_LIBRARIES = {
     "runtime": "CUDA itself got no memory, outside of PyTorch's allocator",
     "allocator": "PyTorch got no memory",
 }
-"""Who asked in vain, of messages without numbers."""
+"""The part of the program that asked in vain, for messages without numbers."""
 _UNSURE = {
     "cublas": "A broken installation of CUDA says the same.",
     "cudnn": "A broken or mismatched installation of cuDNN says the same.",

@@ -24,7 +24,7 @@ Wording: TypeAlias = Literal[
     "killed",
     "cache_blocks",
 ]
-"""Who wrote a message: PyTorch's allocator, the runtime of CUDA or HIP, cuBLAS, cuDNN, NCCL, Triton, the parent of a
+"""Writers of messages: PyTorch's allocator, the runtime of CUDA or HIP, cuBLAS, cuDNN, NCCL, Triton, the parent of a
 DataLoader's workers, the allocator of host memory, the kernel's or a cluster's OOM killer, whoever saw a process that
 was killed, a serving engine without room for its cache.
 """

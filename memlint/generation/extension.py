@@ -163,12 +163,12 @@ class _Assembly:
         self._opened = len(names)
         self._bases: dict[int, int] = {}
         self._left: dict[int, np.ndarray] = {}
-        """What each round has left open, in the order in which it opened."""
+        """Storages that each round has left open, in the order in which they opened."""
         self._before = {first.births[b]: number for b, number in names.items() if b in first.births}
         learned = first.bounds[BEGIN + NUM_SIZES * pieces.period]
         closed = {~event for event in first.trace.events[:learned] if event < 0}
         self._lasting: defaultdict[Any, list[int]] = defaultdict(list)
-        """What is open after all rounds that were learned, by where it opens."""
+        """Storages open after all rounds that were learned, by the place where they open."""
         for buffer, number in names.items():
             if buffer not in closed:  # which outlives its round
                 self._lasting[_place(first, buffer)].append(number)

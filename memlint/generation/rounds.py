@@ -19,7 +19,7 @@ SETUP = -2
 
 
 class Birth(NamedTuple):
-    """Where a storage opens that outlives its round."""
+    """The place where a storage opens that outlives its round."""
 
     round: int
     place: int

@@ -1,4 +1,4 @@
-"""What an editor may set: `initializationOptions`, and the section `memlint` of its settings."""
+"""The settings of an editor: `initializationOptions`, and the section `memlint` of its settings."""
 
 from __future__ import annotations
 

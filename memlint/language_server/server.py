@@ -72,7 +72,7 @@ class _Document:
 
 @dataclass
 class _State:
-    """What the server knows."""
+    """The state of the server."""
 
     options: Options = field(default_factory=Options)
     refused: UsageError | None = None
@@ -88,7 +88,7 @@ class _State:
     """Scripts that were run by command: they run again when they are saved."""
     num_progress: int = 0
     token: str | None = None
-    """Of the progress that is shown now."""
+    """Token of the progress that is shown now."""
 
 
 class MemlintServer(LanguageServer):
@@ -446,7 +446,7 @@ def _diagnostic(problem: Problem, span: types.Range) -> types.Diagnostic:
 
 
 def _line_now(line: int, now: dict[int, int] | None) -> int | None:
-    """Where a line of the saved text stands; None if it is gone."""
+    """The present number of a line of the saved text; None if it is gone."""
     return line if now is None else now.get(line)
 
 

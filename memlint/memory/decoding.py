@@ -1,4 +1,4 @@
-"""What a generation keeps of the tokens so far: the bytes of its caches after each round, and of each token."""
+"""The memory that a generation keeps for its tokens: bytes of its caches after each round, and of each token."""
 
 from __future__ import annotations
 

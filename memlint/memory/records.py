@@ -23,7 +23,7 @@ class Phase(StrEnum):
     EVALUATION = "evaluation"
     """Outermost calls of a model without gradients, in a script."""
     PREFILL = "prefill"
-    """Of a generation everything up to the second call of the model: it reads the prompt and gives the first token."""
+    """The beginning of a generation: the model's first call reads the prompt, and gives the first token."""
     SAVING = "saving"
     OTHER = "other"
     DECODE = "decode"

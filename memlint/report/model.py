@@ -228,7 +228,7 @@ class PeakMoment(Located):
 
 
 class Generation(Record):
-    """What a generation keeps of its tokens."""
+    """The memory that a generation keeps for its tokens."""
 
     prompt: NonNegativeInt | None = None
     new_tokens: NonNegativeInt

@@ -142,7 +142,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
 
 
 def _answers(workload: Workload, paint: TextStyle, *, several: bool) -> Iterator[str]:
-    """What a Workload would take if it were otherwise: the last to be computed. Of `several` with its name."""
+    """Tables of other sizes of a Workload, the last to be computed; with `several`, each has its name."""
     estimate = workload.estimate
     if estimate is None or paint.verbosity < 0:
         return

@@ -18,7 +18,7 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What a request may be."""
+    """Limits of a request, in tokens."""
 
     max_model_len: int
     max_num_batched_tokens: int
@@ -27,7 +27,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one block holds of one layer."""
+    """The part of one layer in a block."""
 
     attention: Attention
     num_tokens: int
@@ -54,7 +54,7 @@ class Group:
     """Layers that share a table of blocks."""
 
     pages: tuple[Page, ...]
-    """Of each layer."""
+    """One for each layer."""
 
     @property
     def nbytes(self) -> int:

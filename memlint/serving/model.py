@@ -1,4 +1,4 @@
-"""What a child says of a model that is to be served: plain records."""
+"""A model that is to be served, as a child describes it: plain records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memlint.report.model import Record
 Role = Literal["linear", "experts", "vocabulary", "other"]
 """Kind of the module that a parameter belongs to; `experts` hold the matrices of several linear modules."""
 Attention = Literal["full", "sliding", "chunked", "latent", "state"]
-"""What a layer keeps of a request: every token, those of a window or of a chunk, one latent for a token, or a state."""
+"""The memory of a layer: every token, those of a window or of a chunk, one latent for a token, or a state."""
 Sampler = Literal["sort", "threshold", "masks"]
 """How an engine cuts the logits to the k largest and to a probability p.
 
@@ -42,7 +42,7 @@ class State(Record):
 
 
 class CacheLayer(Record):
-    """What one layer keeps of a request."""
+    """The cache of one layer for a request."""
 
     attention: Attention
     num_heads: int = 0

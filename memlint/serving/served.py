@@ -1,4 +1,4 @@
-"""What an engine will log, whether it starts, and what to change: the result of a plan, in bytes."""
+"""The figures that an engine will log, whether it starts, and what to change: the result of a plan, in bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stage(Record):
     activations: Interval
     """Peak of the profile run beyond the weights."""
     buffers: Interval
-    """What the engine keeps beside weights and cache."""
+    """Memory that the engine keeps beside weights and cache."""
     non_torch: Interval
     """Memory of libraries and the driver that PyTorch does not allocate, beyond what a bare process holds."""
     cuda_graphs: Interval
@@ -51,7 +51,7 @@ class Remedy(Record):
     option: str
     """As typed: `--max-model-len 16384`."""
     effect: str
-    """What it is then."""
+    """What the change leads to, in words."""
 
 
 class Served(Record):

@@ -1,4 +1,4 @@
-"""What one rank of an engine loads: fused matrices, cut among ranks, through PyTorch's caching allocator.
+"""The weights that one rank of an engine loads: fused matrices, cut among ranks, through PyTorch's caching allocator.
 
 The rules are those that vLLM (0.19, model_executor/layers/linear.py, vocab_parallel_embedding.py) and SGLang (0.5,
 srt/layers) have in common: queries, keys and values are one matrix, and so are gate and up; a matrix that makes

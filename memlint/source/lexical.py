@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import lru_cache
 
 _SPACE = r"[\s\\)]*"
-"""What may stand between a name and the parenthesis of its call: `(Model) (...)`, lines that go on."""
+"""Text that may stand between a name and the parenthesis of its call: `(Model) (...)`, lines that go on."""
 _CHOSEN = re.compile(rf"\]{_SPACE}\(")
 """Call of an entry, as in `models[args.arch](...)`."""
 _ASKED = re.compile(rf"getattr(?!\w)(?<!\wgetattr){_SPACE}\([^()]*(?:\([^()]*\)[^()]*)*\){_SPACE}\(")

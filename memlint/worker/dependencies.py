@@ -39,7 +39,7 @@ _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 """Packages that are nearly always imported, and that search all variables for their own."""
 _COMPILED = (".pyc", ".pyo")
 _OWN_CACHE = f"{os.sep}{cache.NAME}{os.sep}"
-"""What is kept there is only used while the files that it was made of are the same."""
+"""Entries are only used while the files that it was made of are the same."""
 _CODE = (".py", ".ipynb", ".yaml", ".yml")
 """Files that may say how a model is used: a new one in a folder that was searched may change an answer."""
 

@@ -1,4 +1,4 @@
-"""What Inductor decides by timing on a GPU, and CUDA graphs: the prediction holds what each choice takes."""
+"""Choices that Inductor makes by timing on a GPU, and CUDA graphs: the prediction holds what each choice takes."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_growth_that_is_less_than_what_was_lacking_is_no_leak(tmp_path):
 
 
 def test_layers_are_no_steps(tmp_path):
-    """What comes again and again, and stays, as the activations of layers do, is no step that leaks."""
+    """Memory that comes again and again, and stays, as the activations of layers do, is no step that leaks."""
     program = RecordedProgram()
     for _ in range(12):
         for line in range(2, 10):

@@ -1,4 +1,4 @@
-"""What is said of models by their configs: layers, parameters and images; oracles are pages and logs of others."""
+"""Models described by their configs: layers, parameters and images; oracles are pages and logs of others."""
 
 import math
 

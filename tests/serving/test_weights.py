@@ -1,4 +1,4 @@
-"""What a rank loads, by hand and against PyTorch's caching allocator."""
+"""The weights that a rank loads, by hand and against PyTorch's caching allocator."""
 
 import pytest
 from hypothesis import given

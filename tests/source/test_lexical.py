@@ -1,4 +1,4 @@
-"""What a file's text says of its code is never no where its syntax tree has what is searched for."""
+"""The search in a file's text never misses what its syntax tree has."""
 
 import ast
 from pathlib import Path

@@ -56,7 +56,7 @@ class Serving(Document):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to plan, beside the options that all plans have in common."""
+    """The settings of one plan, beside the options that all plans have in common."""
 
     options: ServeOptions
     dtype: str | None

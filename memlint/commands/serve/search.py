@@ -1,4 +1,4 @@
-"""What to change where an engine does not start, and the cheapest GPUs that serve so many users."""
+"""Changes that let an engine start, and the cheapest GPUs that serve so many users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Choice(Record):
     concurrency: float
     """Requests of the length at once, at least."""
     price: float | None = None
-    """Of all of them, in the unit of the configuration."""
+    """Price of all of them, in the unit of the configuration."""
 
 
 def remedies(served: Served, device: Device, longest: int, plan: Plan) -> tuple[Remedy, ...]:

@@ -1,4 +1,4 @@
-"""What `memlint serve` says, as text, Markdown and JSON."""
+"""The answer of `memlint serve` as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOGGED = {
         "tokens": "#tokens, max_total_num_tokens",
     },
 }
-"""What engines call these figures in their logs."""
+"""The names of these figures in the logs of engines."""
 _COLORS = {"starts": "green", "may start": "yellow", "does not start": "red"}
 
 

@@ -39,7 +39,7 @@ _KEYS: Final[tuple[_Key, ...]] = (
     lambda held: (held.nbytes, held.category) if held.category is not Category.OTHER else None,
     lambda held: held.nbytes,
 )
-"""What two allocations must have in common, the strongest first; None: it is compared later."""
+"""Properties that two allocations must share, the strongest first; None: it is compared later."""
 
 
 def against(evidence: Evidence, trace: Trace) -> Against:

@@ -25,7 +25,7 @@ _SITES_OF_GRAPH: Final = 4
 
 
 class RecordedFinding(NamedTuple):
-    """What a rule finds in a recording."""
+    """A finding of a rule in a recording."""
 
     code: str
     site: int

@@ -15,14 +15,14 @@ class Line(Located):
     num: int
     """Number of allocations."""
     label: str = ""
-    """What it is, where no line is recorded: `backward mm`, `before the recording`."""
+    """A description where no line is recorded: `backward mm`, `before the recording`."""
     op: str = ""
     """The ATen operator that made most of it, if C++ frames are recorded."""
     categories: dict[CategoryName, int]
 
 
 class Moment(Record):
-    """What is alive at a moment; every size is requested bytes."""
+    """Everything alive at a moment; every size is requested bytes."""
 
     kind: Literal["peak", "failure", "end"]
     """`end`: when the snapshot was taken, of a recording without events."""
@@ -55,7 +55,7 @@ class FailedRequest(Located):
     of_others: int
     """The part of `cached` that belongs to other streams or to the other pool."""
     lacking: int
-    """What was allocated and the request exceed what PyTorch could reserve by so much; negative: they do not."""
+    """Bytes by which allocated memory and the request exceed what PyTorch could reserve; negative: they do not."""
     num_retries: int
     num_failures: int
     """Requests that failed in this recording, this one included."""
@@ -87,7 +87,7 @@ class GrowingLine(Located):
 
 
 class Growing(Record):
-    """What is alive from step to step and grows."""
+    """Memory that stays alive from step to step and grows."""
 
     per_step: int
     nbytes: int
@@ -95,7 +95,7 @@ class Growing(Record):
 
 
 class RuleFinding(Located):
-    """What a rule finds in the recording; its page is that of `memlint rule CODE`."""
+    """A finding of a rule in the recording; its page is that of `memlint rule CODE`."""
 
     code: str
     nbytes: int

@@ -33,7 +33,7 @@ class Replayed(NamedTuple):
 
 
 class Program:
-    """What a program asked of the allocator in a Recording: requests, ends, and calls of `empty_cache`."""
+    """The calls of a program to the allocator in a Recording: requests, ends, and calls of `empty_cache`."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording

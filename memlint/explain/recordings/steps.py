@@ -34,7 +34,7 @@ class Steps(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """What one place allocates in every step and is never freed."""
+    """Allocations of one place in every step that are never freed."""
 
     site: int
     """Position in Recording.sites; -1 if it is not recorded."""
@@ -46,7 +46,7 @@ class Leftover(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """What is alive from step to step and grows."""
+    """Memory that stays alive from step to step and grows."""
 
     per_step: int
     nbytes: int

@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
     cause: Cause
     sentence: str
     next_step: str
-    """What to do about it."""
+    """The advice."""
 
 
 def verdict_of(failure: Failure, growth: Growth | None, line: str, growing: str, device: Device | None) -> Verdict:

@@ -1,4 +1,4 @@
-"""What an estimate says of a run, held against its peaks."""
+"""An estimate of a run, held against its peaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `memlint.watch` gives: a context, and callbacks for what trains."""
+"""The result of `memlint.watch`: a context, and callbacks for what trains."""
 
 from __future__ import annotations
 

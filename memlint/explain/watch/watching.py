@@ -48,7 +48,7 @@ class Watching:
         self._hook_before: Any = None
         self._explained: int | None = None
         self.files: tuple[Path, ...] = ()
-        """What was written of a failure."""
+        """The files that were written about a failure."""
 
     def __enter__(self) -> Self:
         self.begin()

@@ -70,7 +70,7 @@ class Picture(NamedTuple):
     num_events: int | None
     """None if only a Course was available."""
     failures: list[float]
-    """Where requests failed, from left to right."""
+    """The moments at which requests failed, from left to right."""
     alive: frozenset[CategoryName]
     """Categories with any bytes at any time, as far as the Report distinguishes categories."""
 

@@ -51,7 +51,7 @@ _NON_TORCH = (0.0, 0.1, 0.6), (0.1, 1.4, 2.8)
 """GiB that libraries take while the model loads, on one GPU, and on several: the second fits the one published cache of
 which the share is known (fixtures/engine_logs, s01), the bounds are those of vLLM."""
 _MEASURED_SPREAD = 0.02
-"""What was there before loading differs from the context by up to this share of the GPU."""
+"""Memory held before loading differs from the context by up to this share of the GPU."""
 
 
 def plan(

@@ -40,7 +40,7 @@ _COMPARED, _NOT_COMPARED = (0.97, 1.05), (0.9, 1.25)
 
 
 class _Rules(NamedTuple):
-    """What changes from version to version."""
+    """Settings that change from version to version."""
 
     utilization: float
     """Default of `--gpu-memory-utilization`: config/cache.py."""
@@ -140,7 +140,7 @@ def longest_length(served: Served, model: ServedModel) -> int:
 
 
 def _kept(model: ServedModel, layers: range) -> tuple[CacheLayer, ...]:
-    """What the layers of a stage keep."""
+    """The cache of the layers of a stage."""
     return model.layers if len(layers) == model.num_layers else model.layers[layers.start : layers.stop]
 
 
@@ -278,7 +278,7 @@ def _counters(model: ServedModel, options: ServeOptions, rules: _Rules) -> Inter
 
 
 def _non_torch(options: ServeOptions) -> Interval:
-    """What libraries take beyond a bare process, as fitted logs of 0.19 on H100 have it.
+    """Memory of libraries beyond a bare process, as fitted logs of 0.19 on H100 have it.
 
     0.24 to 0.26 GiB on one GPU (0.13 before 0.18), and 2.06 to 2.17 with tensor parallelism; 0.07 on a stage of a
     pipeline, whose communicators were there before. Bounds are wide, because other versions and GPUs differ.
@@ -302,7 +302,7 @@ def _graphs(num_layers: int, options: ServeOptions) -> Interval:
 
 
 def _tokens(num_blocks: int, needed: int, layout: Layout, lengths: Lengths, rules: _Rules) -> int:
-    """What vLLM logs as the size of the cache."""
+    """The size of the cache as vLLM logs it."""
     if rules.counts_by_request:
         return int(num_blocks / max(1, needed) * lengths.max_model_len)
     return num_blocks // max(1, len(layout.groups)) * layout.num_tokens

@@ -1,4 +1,4 @@
-"""What a serving engine has to know of a model: its parameters and layers, and the peak of its profile run.
+"""The facts about a model that a serving engine needs: its parameters and layers, and the peak of its profile run.
 
 describe       parameters, and what each layer keeps of a request
 rank_config    the config of what one rank of an engine runs

@@ -59,7 +59,7 @@ def with_lengths(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
 
 
 def inputs_of_generate(specs: tuple[InputSpec, ...], model: torch.nn.Module) -> tuple[InputSpec, ...]:
-    """Of the inputs of a forward those that `generate` takes, with the prompt in place of the text."""
+    """Select the inputs of a forward that `generate` takes, with the prompt in place of the text."""
     if is_of_transformers(model):
         config: Any = model.config
         # A token for padding in a prompt would have `generate` make a mask.
