@@ -51,7 +51,7 @@ class Remedy(Record):
     option: str
     """As typed: `--max-model-len 16384`."""
     effect: str
-    """What the change leads to, in words."""
+    """The result of the change, in words."""
 
 
 class Served(Record):
