@@ -21,6 +21,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
 from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
+from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.placeholders import AbsentError
 from memlint.workloads.user_errors import missing_package, what_to_do
 
@@ -205,7 +206,7 @@ def ending_of(error: BaseException) -> Ending:
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         hint = f"The cause may be what is not there; if so, put it there: {'; '.join(replaced)}."
-    if (name := missing_package(error)) and _is_of_user(error):
+    if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."

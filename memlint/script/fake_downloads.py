@@ -26,6 +26,7 @@ import torch
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.script.fake_files import kind_by_name, written
+from memlint.script.nvidia_smi import answer_of_nvidia_smi
 from memlint.script.script_line import note, note_fake_data
 from memlint.workloads.missing_checkpoints import is_of_weights
 
@@ -151,12 +152,15 @@ def _run_by_shell(run: Callable[[str], int], *, fake: bool) -> Callable[[str], i
 def _in_place_of(command: Any, *, fake: bool) -> Any:
     """Return the command of a program that does nothing, if this one downloads something that can be left out.
 
-    A question for the size of the terminal gets that of the usual one.
+    A question for the size of the terminal gets that of the usual one, nvidia-smi answers for the simulated GPU.
     """
     try:
         words = shlex.split(command) if isinstance(command, str) else [os.fsdecode(word) for word in command]
     except (TypeError, ValueError):
         return command
+    if words and PurePosixPath(words[0]).name == "nvidia-smi":
+        shown = ["printf", "%s\\n", *answer_of_nvidia_smi(words[1:])]
+        return shlex.join(shown) if isinstance(command, str) else shown
     if (answer := _OF_TERMINAL.get(" ".join(words))) is not None:
         return answer if isinstance(command, str) else answer.split()
     if not words or PurePosixPath(words[0]).name not in _PROGRAMS or not (fake or _is_for_weights(words)):

@@ -381,10 +381,13 @@ def _value(node: ast.expr | None, scope: Scope, values: Values) -> object:
 
 
 def _is_enabled(call: ast.Call, scope: Scope, values: Values) -> bool:
-    """Return True if the text enables autocast, as it does without an argument."""
+    """Return True if the text enables autocast, as it does without an argument, or wherever there is a GPU."""
     name = values.source.qualified_name(call.func) or dotted_name(call.func)
     enabled = argument(call, "enabled", 0 if "cuda.amp" in name else 2)
-    return enabled is None or _value(enabled, scope, values) is True
+    if enabled is None:
+        return True
+    value = _value(enabled, scope, values)
+    return value is True or (value is None and "cuda" in ast.unparse(enabled))
 
 
 def _is_evaluation(call: ast.Call, scope: Scope) -> bool:

@@ -8,7 +8,9 @@ poetry and conda on `run`.
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from memlint.base.errors import UsageError
@@ -19,6 +21,7 @@ _RUNNERS = ("uv", "pdm", "poetry", "pipenv", "conda", "mamba", "micromamba", "pi
 """Programs that run another one in an environment, as `uv run` does."""
 _PREFIXES = ("env", "exec", "nohup", "time", "sudo", "nice", "srun", "mpirun", "mpiexec", "numactl", "stdbuf", "eval")
 """Programs that run another one, with options of their own before it."""
+_MOST_FILES = 100
 _MODULES = {
     "accelerate.commands.launch": "accelerate",
     "torch.distributed.run": "torchrun",
@@ -152,11 +155,11 @@ def _distributed_launch(words: list[str]) -> Launch | None:
 
 
 def _local_rank_option(path: str) -> str:
-    """Return the option by which a script takes its rank: before PyTorch 2.0 it was called with an underscore."""
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
+    """Return the option by which a script or a module beside it takes its rank: before PyTorch 2 with an underscore."""
+    text = ""
+    for file in islice((Path(path), *sorted(Path(path).parent.glob("*.py"))), _MOST_FILES):
+        with suppress(OSError):
+            text += file.read_text(encoding="utf-8", errors="replace")
     return "--local_rank" if "--local_rank" in text and "--local-rank" not in text else "--local-rank"
 
 

@@ -43,6 +43,13 @@ def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
     return f"Install {names} where memlint runs, {sys.prefix}: pip install {distributions}; {elsewhere}"
 
 
+def installed_without(module: str) -> str:
+    """Return the installed package that lacks a part: `timm` for `timm.models.layers.helpers`; else empty."""
+    package, _, inner = module.partition(".")
+    file = getattr(sys.modules.get(package), "__file__", None)  # which placeholders lack
+    return package if inner and file is not None and not is_users(file) else ""
+
+
 def _folder_of(module: str) -> str:
     """Return the folder of the user's package that a dotted module would be in; empty without such a package."""
     package, _, inner = module.partition(".")

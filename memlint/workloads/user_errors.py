@@ -17,7 +17,7 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
-from memlint.workloads.missing_modules import absent, remedy
+from memlint.workloads.missing_modules import absent, installed_without, remedy
 from memlint.workloads.pinned_versions import of_another_version
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -67,14 +67,15 @@ def of_environment(error: BaseException) -> str:
 
     That is a missing package, a part of one that another version has, a compiled operator, or a file that is read.
     """
-    if name := missing_package(error):
+    name = missing_package(error)
+    if package := installed_without(name):
+        return of_another_version(error) or _elsewhere(package)
+    if name:
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
     if isinstance(error, NameError):
         return absent(error)
     if isinstance(error, ImportError) and error.name:
-        package = error.name.partition(".")[0]
-        asked = f"Another version of {package} has it: install the one that the project asks for."
-        return of_another_version(error) or asked
+        return of_another_version(error) or _elsewhere(error.name.partition(".")[0])
     operator = _OPERATOR.search(text_of(error))
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
@@ -84,6 +85,10 @@ def of_environment(error: BaseException) -> str:
     if name := unset_variable(error):
         return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
     return ""
+
+
+def _elsewhere(package: str) -> str:
+    return f"Another version of {package} has it: install the one that the project asks for."
 
 
 def what_to_do(error: BaseException) -> str:

@@ -57,6 +57,13 @@ def test_an_old_script_is_given_its_rank_as_it_takes_it(tmp_path, monkeypatch):
     assert launched("python -m torch.distributed.launch train.py") == ("train.py", "--local_rank=0", 1, {})
 
 
+def test_a_module_beside_the_script_may_take_the_rank(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("from options import parser\nparser.parse_args()\n")
+    (tmp_path / "options.py").write_text('parser.add_argument("--local_rank", type=int)\n')
+    assert launched("python -m torch.distributed.launch train.py") == ("train.py", "--local_rank=0", 1, {})
+
+
 def test_a_script_is_no_launcher(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert not is_launch(["train.py", "--lr", "1"])

@@ -264,6 +264,22 @@ def test_the_size_of_a_terminal_and_the_models_of_a_hub_are_answered(tmp_path):
     assert ran.stdout.rstrip().endswith("24 80 80 []")
 
 
+def test_nvidia_smi_answers_for_the_simulated_gpu(tmp_path):
+    text = """
+    import subprocess
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.used,pstate", "--format=csv,nounits,noheader"]
+    print(subprocess.check_output(query, encoding="utf-8").strip())
+    print(subprocess.run("nvidia-smi --query-gpu=memory.total --format=csv", shell=True, capture_output=True).stdout)
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.error is None, ran.stderr
+    query, table = ran.stdout.splitlines()
+    name, total, used, state = query.split(", ")
+    assert ("A100" in name, state) == (True, "[N/A]")
+    assert 0 <= int(used) < int(total)
+    assert table == repr(f"memory.total\n{total} MiB\n".encode())
+
+
 def test_a_mask_is_made_for_each_image_of_a_folder_beside(tmp_path):
     text = """
     import glob, os

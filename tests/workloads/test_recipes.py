@@ -713,6 +713,7 @@ def test_arguments_are_what_python_would_pass(call, arguments):
         ("torch.optim.SGD(weights, 0.1, momentum=0.0)", "optimizer", "sgd"),
         ("torch.cuda.amp.autocast(False)", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=elsewhere())", "dtype", None),
+        ("torch.cuda.amp.autocast(enabled=device.type == 'cuda')", "dtype", "fp16-amp"),
         ("torch.autocast('cuda', torch.bfloat16, False)", "dtype", None),
         ("torch.autocast('cuda', torch.bfloat16)", "dtype", "bf16-amp"),
         ("torch.cuda.amp.autocast()", "dtype", "fp16-amp"),

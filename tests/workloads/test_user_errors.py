@@ -54,6 +54,7 @@ def test_a_variable_that_is_not_set_is_named_with_what_to_type(monkeypatch):
     [
         (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
         (ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"), "Another version of timm has it"),
+        (ModuleNotFoundError("No module named 'torch._six'", name="torch._six"), "Another version of torch has it"),
         (FileNotFoundError(2, "No such file or directory", "pretrained/vit.npz"), "Put pretrained/vit.npz there"),
         (RuntimeError("operator aten::conv2d does not exist"), ""),
         (RuntimeError("shape '[2, 3]' is invalid for input of size 4"), ""),
