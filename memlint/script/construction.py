@@ -55,6 +55,8 @@ _WRAPPED = ("module", "_orig_mod")
 """Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
 PARAMETERS = "the parameters"
 """The source of a dtype that nothing but the model itself says."""
+_NO_MODELS = nn.ParameterList, nn.ParameterDict, nn.PReLU
+"""Modules with parameters that are no model by themselves."""
 _CONSTRUCTS = "__init__"
 _TORCH = "torch."
 
@@ -256,7 +258,7 @@ class Construction:
         inner = {id(child) for module in modules for child in _children(module)}
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         sizes = [(_num_parameters(module), module) for module in modules if id(module) not in inner]
-        sizes = [each for each in sizes if each[0] and not isinstance(each[1], nn.ParameterList | nn.ParameterDict)]
+        sizes = [each for each in sizes if each[0] and not isinstance(each[1], _NO_MODELS)]
         sizes.sort(key=lambda each: (not _has_any(each[1], trained), not _is_trainable(each[1]), -each[0]))
         return [module for _, module in sizes]
 

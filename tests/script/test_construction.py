@@ -120,6 +120,14 @@ def test_a_model_that_only_the_scripts_variables_hold_is_there_after_its_end(tmp
     assert record["ending"]["reason"] == "the script ran to its end"
 
 
+def test_an_activation_of_a_table_is_no_model(tmp_path: Path) -> None:
+    text = """
+    activations = {"relu": nn.ReLU(), "prelu": nn.PReLU()}
+    raise FileNotFoundError("data")
+    """
+    assert built(tmp_path, MODEL + text)["models"] == []
+
+
 def test_a_model_whose_function_has_caught_the_error_is_there(tmp_path: Path) -> None:
     text = """
     def main():
