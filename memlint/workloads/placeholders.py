@@ -134,6 +134,11 @@ def last_use() -> AbsentError | None:
     return _finder.last_use
 
 
+def is_placeholder(value: object) -> bool:
+    """Return True for an object of a missing package."""
+    return issubclass(type(value), _Absent)
+
+
 def is_missing(package: str) -> bool:
     """Return True if a package is not installed, and memlint has nothing that simulates it."""
     from memlint.libraries.finders import is_simulated  # noqa: PLC0415 -- a process that takes real steps has none

@@ -13,6 +13,7 @@ from torch import nn
 from memlint.memory.records import Frame
 from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.targets.script import Ending
+from memlint.workloads import placeholders
 from memlint.workloads.construction.construct import completed_program
 from memlint.workloads.construction.recorded_arguments import dump_arguments, load_arguments
 from memlint.workloads.discover import find_workloads
@@ -49,6 +50,13 @@ def asked(*models: BuiltModel, **fields: object) -> Asked:
 
 def found(path: Path, told: Asked, name: str = "", **overrides: object) -> list:
     return list(find_workloads(f"{path}{name}", path.parent, overrides=overrides, asked=told).workloads)
+
+
+def test_arguments_of_a_missing_package_cannot_be_repeated():
+    space = placeholders._absent("gym.make().observation_space")
+    assert dump_arguments((space,), {}) is None
+    assert dump_arguments((64,), {"sizes": [space]}) is None
+    assert dump_arguments((64,), {}) is not None
 
 
 def test_modules_among_the_arguments_have_their_classes_and_shapes_again_and_what_was_one_tensor_is_one():

@@ -24,6 +24,7 @@ from memlint.source.scripts import training_at_import
 from memlint.source.text import source_at
 from memlint.targets.target import Target
 from memlint.workloads.loading import load_object
+from memlint.workloads.placeholders import is_placeholder
 
 _MOST_NBYTES = 1 << 22
 """Arguments that take more hold data."""
@@ -58,6 +59,8 @@ class _Pickler(pickle.Pickler):
             if obj.layout is not torch.strided:
                 raise pickle.PicklingError("it is sparse")
             return id(obj), tuple(obj.shape), obj.dtype, isinstance(obj, nn.Parameter), obj.requires_grad
+        if is_placeholder(obj):
+            raise pickle.PicklingError("it is of a missing package: nobody knows its value")
         if not isinstance(obj, type | FunctionType):
             return None
         file = getattr(sys.modules.get(obj.__module__), "__file__", None)
