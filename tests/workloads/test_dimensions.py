@@ -324,7 +324,7 @@ def test_the_declaration_written_out_gives_the_same_dimensions_and_bytes(write, 
     (path.parent / "pyproject.toml").write_text(printed)
     (read,) = read_workloads(path.parent / "pyproject.toml")
     assert complete(read, path.parent)[0] == dataclasses.replace(
-        workload, origin="config", target=read.target, assumed=frozenset()
+        workload, origin="config", target=read.target, assumed=frozenset(), built_by=""
     )
     assert lives(read, path.parent) == lives(workload, path.parent)
     doubled = {"seq": 2 * workload.dimensions["seq"]}
