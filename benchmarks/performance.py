@@ -75,6 +75,9 @@ NAMED = (
     Benchmark("published", "how far estimates are from training runs that others published"),
     Benchmark("published_libraries", "how far estimates are from what libraries for GPUs published"),
     Benchmark("serving", "how far plans of serving engines are from what the engines logged"),
+    Benchmark("index", "how long the index of a project takes, and whether answers are those without it", ("PROJECT",)),
+    Benchmark("verdict", "how long the verdict line and the end take, beside `import torch`"),
+    Benchmark("watch", "what `memlint.watch` costs a training run"),
     Benchmark("zoo", "which published models analyse", ("--sample", "70", "--shallow")),
 )
 
