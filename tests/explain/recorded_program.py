@@ -18,7 +18,7 @@ class RecordedProgram:
     def alloc(self, nbytes: int, line: int, *above: dict[str, Any]) -> int:
         """Allocate at `train.py:line`, with frames `above` it; return the number of the allocation."""
         self.num += 1
-        self.allocator.open(self.num, nbytes, [*above, frame("/work/train.py", line, "train")])
+        self.allocator.open(self.num, nbytes, [*above, frame("/home/me/train.py", line, "train")])
         return self.num
 
     def free(self, number: int) -> None:
@@ -27,7 +27,7 @@ class RecordedProgram:
 
     def fail(self, nbytes: int, line: int, free: int) -> None:
         """Ask for memory in vain, with so many bytes free on the GPU."""
-        frames = [frame("/work/train.py", line, "train")]
+        frames = [frame("/home/me/train.py", line, "train")]
         event = {"action": "oom", "device_free": free, "size": nbytes, "stream": 0, "frames": frames}
         self.allocator.trace.append(event)
 

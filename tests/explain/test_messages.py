@@ -177,8 +177,8 @@ def test_a_command_of_another_script_than_that_of_the_traceback_is_not_offered()
 
 def test_frames_of_rich_and_ipython_are_read_as_those_of_python():
     rich = "│ /home/me/fit.py:17 in step     │\n│ /home/me/.venv/lib/python3.11/site-packages/torch/_tensor.py:624 in backward │\n"
-    ipython = "File ~/work/fit.py:17, in step(batch)\n     17 loss.backward()\n"
-    for frames, path in ((rich, "/home/me/fit.py"), (ipython, "~/work/fit.py")):
+    ipython = "File ~/code/fit.py:17, in step(batch)\n     17 loss.backward()\n"
+    for frames, path in ((rich, "/home/me/fit.py"), (ipython, "~/code/fit.py")):
         place = failure_in(f"{frames}RuntimeError: CUDA error: out of memory").surroundings.place
         assert (place.path, place.line, place.function) == (path, 17, "step")
 

@@ -160,7 +160,7 @@ def test_too_much_alive(tmp_path):
     program.fail(120 * MIB, 11, free=50 * MIB)
     explanation = of_program(program, tmp_path)
     assert (explanation.cause, explanation.failure.lacking) == ("too much alive", 70 * MIB)
-    assert "/work/train.py:11" in explanation.verdict
+    assert "/home/me/train.py:11" in explanation.verdict
 
 
 def test_a_spike_names_its_line(tmp_path):
@@ -169,7 +169,7 @@ def test_a_spike_names_its_line(tmp_path):
     program.fail(900 * MIB, 7, free=100 * MIB)
     explanation = of_program(program, tmp_path)
     assert explanation.cause == "spike"
-    assert "/work/train.py:7" in explanation.verdict
+    assert "/home/me/train.py:7" in explanation.verdict
 
 
 def test_a_limit_where_the_gpu_had_enough(tmp_path):
@@ -216,8 +216,8 @@ def test_a_leak_names_the_line_whose_allocations_stay(tmp_path):
     assert explanation.cause == "leak"
     assert (explanation.num_steps, explanation.steps_by) == (8, "optimizer")
     (line,) = explanation.growth.lines
-    assert (line.path, line.line, line.per_step) == ("/work/train.py", 3, 10 * MIB)
-    assert "/work/train.py:3" in explanation.verdict
+    assert (line.path, line.line, line.per_step) == ("/home/me/train.py", 3, 10 * MIB)
+    assert "/home/me/train.py:3" in explanation.verdict
 
 
 def test_growth_that_is_less_than_what_was_lacking_is_no_leak(tmp_path):
