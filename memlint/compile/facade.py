@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.private import MAKE_WRAPPER, TRITON_CHECKS, call_module
+from memlint.accelerator.private import MAKE_WRAPPER, TRITON_CHECKS, call_module, originals
 from memlint.cuda.facade import early_names, queries
-from memlint.cuda.simulated import MISSING, Simulated
+from memlint.cuda.simulated import MISSING, Replaced, Simulated
 
 KEPT = {
     *((torch.Tensor, name) for name in ("device", "is_cuda", "is_cpu", "get_device", "data_ptr", "__repr__")),
@@ -27,6 +27,16 @@ def kept_while_compiling(running: Simulated) -> Collection[tuple[Any, str]]:
     return KEPT | {(owner, name) for owner, name, _ in queries.patches(running)}
 
 
+def _replaced_makers() -> list[Replaced]:
+    """Functions that make tensors of data and accept absent weights: TorchDynamo knows PyTorch's own alone."""
+    makers = ((name, getattr(originals, name)) for name in ("tensor", "as_tensor", "asarray"))
+    return [
+        Replaced(torch, name, original, value)
+        for name, original in makers
+        if (value := vars(torch)[name]) is not original
+    ]
+
+
 _TRITON = "triton"
 
 
@@ -34,8 +44,9 @@ class Facade:
     """All that the program's simulation replaces in PyTorch, but for what is `kept`: owners and names."""
 
     def __init__(self, running: Simulated, kept: Collection[tuple[Any, str]] = ()) -> None:
-        self._replaced = [each for each in running.facade if (each.owner, each.name) not in kept]
-        functions = [each for each in running.facade if callable(each.original) and callable(each.value)]
+        replaced = [*running.facade, *_replaced_makers()]
+        self._replaced = [each for each in replaced if (each.owner, each.name) not in kept]
+        functions = [each for each in replaced if callable(each.original) and callable(each.value)]
         functions = [each for each in functions if (each.owner, each.name) not in kept]
         self._away = {id(each.value): each.original for each in functions}
         self._back = {id(each.original): each.value for each in functions}

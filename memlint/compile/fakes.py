@@ -7,7 +7,7 @@ import torch
 
 from memlint.accelerator import engine, sparse
 from memlint.accelerator.device import DEVICE, NAME, real_device_of
-from memlint.accelerator.private import FakeTensor, compiled
+from memlint.accelerator.private import FakeTensor, compiled, originals
 from memlint.accelerator.private.compilation import (
     CONVOLUTION_FORMAT,
     NORMALIZE,
@@ -25,7 +25,7 @@ from memlint.cuda.kernels import composites
 from memlint.cuda.simulated import Simulated
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
-_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
+_FROM_DATA = (originals.tensor, originals.as_tensor, originals.asarray)
 _is_host = sparse.is_host
 
 

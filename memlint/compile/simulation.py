@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator.lazy_imports import compile_really
+from memlint.accelerator.private import originals
 from memlint.accelerator.private.compilation import (
     COMPILE_FRAME,
     COMPILE_GRAPH,
@@ -58,7 +59,7 @@ _SETTINGS: dict[str, Any] = {
 }
 """Settings of Inductor: nothing is timed, checked at run time, or kept for a program with a GPU to find."""
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
-_make_tensor = torch.tensor
+_make_tensor = originals.tensor
 
 skip_package("memlint")
 

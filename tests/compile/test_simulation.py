@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,32 +141,48 @@ def test_a_graph_break_is_named_with_its_line() -> None:
     assert (broken.frame.path, broken.frame.function) == (__file__, "parted")
 
 
-_MAKERS = {name: getattr(torch, name) for name in ("tensor", "as_tensor", "asarray")}
+_MAKES_TENSORS = """
+import torch
+from memlint.compile.requests import compile_where_simulated
+from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
+from memlint.workloads.absent_weights import replace_loading
+
+if {compiles_before}:
+    torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(1))  # TorchDynamo lists PyTorch's functions
+if {absent}:
+    replace_loading(setattr)  # as for a program whose checkpoint is missing
+torch.compile = compile_where_simulated
+from torch import tensor
+
+@torch.compile(fullgraph=True)
+def made(x):
+    device = x.device
+    return [
+        tensor([1.0, 2.0], device=device) * x.sum(),
+        torch.tensor(2.0, device="cuda") + x.sum(),
+        torch.as_tensor([3.0], device=device) + x.sum(),
+        x.new_tensor([1.0, 2.0]) + x.sum(),
+        x.new_zeros(3) + x.sum(),
+        torch.arange(4, device=device) + x.sum(),
+        torch.full((5,), 1.0, device="cuda:0") + x.sum(),
+        torch.randn(6, device=device) + x.sum(),
+        torch.ones(7).to(device) + x.sum(),
+    ]
+
+with virtual_device(device_named("a100-80gb"), compiles=True):
+    print([(each.device.type, each.numel()) for each in made(torch.zeros(1024, device="cuda"))])
+"""
 
 
-def test_tensors_that_compiled_code_makes_are_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, original in _MAKERS.items():  # other tests of this process leave those that accept absent weights
-        monkeypatch.setattr(torch, name, original)
-
-    @torch.compile(fullgraph=True)
-    def made(x: torch.Tensor) -> list[torch.Tensor]:
-        device = x.device
-        return [
-            torch.tensor([1.0, 2.0], device=device) * x.sum(),
-            torch.tensor(2.0, device="cuda") + x.sum(),
-            torch.as_tensor([3.0], device=device) + x.sum(),
-            x.new_tensor([1.0, 2.0]) + x.sum(),
-            x.new_zeros(3) + x.sum(),
-            torch.arange(4, device=device) + x.sum(),
-            torch.full((5,), 1.0, device="cuda:0") + x.sum(),
-            torch.randn(6, device=device) + x.sum(),
-            torch.ones(7).to(device) + x.sum(),
-        ]
-
-    with virtual_device(GPU, compiles=True):
-        results = made(torch.zeros(1024, device="cuda"))
-        assert [each.device.type for each in results] == 9 * ["cuda"]
-        assert [each.numel() for each in results] == [2, 1, 1, 2, 3, 4, 5, 6, 7]
+@pytest.mark.parametrize(("compiles_before", "absent"), [(False, False), (False, True), (True, True)])
+def test_tensors_that_compiled_code_makes_are_on_the_device(
+    compiles_before: bool, absent: bool, tmp_path: Path, copied_pythons: None
+) -> None:
+    program = tmp_path / "makes_tensors.py"
+    program.write_text(_MAKES_TENSORS.format(compiles_before=compiles_before, absent=absent))
+    child = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert child.stdout.strip() == str([("cuda", n) for n in (2, 1, 1, 2, 3, 4, 5, 6, 7)]), child.stderr
 
 
 def test_flex_attention_keeps_no_scores() -> None:

@@ -73,6 +73,8 @@ has_kernel: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispa
 """Tells whether an operator has a kernel under a key; RuntimeError where there is no such operator."""
 ops_with_kernel: Callable[[str], list[str]] = torch._C._dispatch_get_registrations_for_dispatch_key
 """Names of the operators that have a kernel under a key."""
+originals: Any = torch._C._VariableFunctions
+"""The functions of `torch` that C++ defines, also where `torch` has replacements for them."""
 takes_numbers_as_tensors: Callable[[str], bool] = torch._C._should_allow_numbers_as_tensors
 """Tells whether an operator takes a Python number where its schema has a tensor."""
 scoped_library: Callable[..., Any] = torch.library._scoped_library
