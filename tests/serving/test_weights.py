@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.memory.allocator.reference import Allocator
-from memlint.serving.quantization import method_named, sizes_of
-from memlint.serving.weights import allocated, padded_vocabulary, weights_of
+from memlint.serving.quantization import Experts, method_named, sizes_of
+from memlint.serving.weights import Weight, allocated, padded_vocabulary, weights_of
 from tests.serving.test_vllm import LLAMA_8B
 
 
@@ -60,3 +60,27 @@ def test_a_matrix_of_bits_has_scales_beside_it(method, nbytes):
 def test_the_head_and_the_embeddings_are_not_quantized():
     own = weights_of(LLAMA_8B, 1)
     assert [sizes_of(each, 2, method_named("fp8")) for each in (own[0], own[-1])] == [[2 * 128256 * 4096]] * 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "num_experts", "experts", "logged"),
+    [
+        (36, 128, Experts(2880, 1, 256, 128), 65.9651),  # vLLM 0.10 on H100: github.com/vllm-project/vllm/issues/23278
+        (36, 128, Experts(2880, 1, 1, 64, 256), 64.38),  # 0.14 on H100, Triton's kernels: issues/33155
+        (24, 32, Experts(2880, 1, 256, 128), 13.72),  # 0.19 on A100: myoceane.fr/index.php/ai-vllm-a100-gemma-4
+    ],
+)
+def test_experts_of_gpt_oss_are_padded_as_its_logs_say(layers, num_experts, experts, logged):
+    own = [
+        Weight("experts.gate_up_proj", (num_experts, 2880, 5760), True, num_experts * 2880 * 5760),
+        Weight("experts.down_proj", (num_experts, 2880, 2880), True, num_experts * 2880 * 2880),
+    ]
+    in_16_bits = 2 * 201088 * 2880 + layers * (2880 * 5120 + 4096 * 2880 + num_experts * (2880 + 5760 + 2880))
+    nbytes = 2 * in_16_bits + layers * sum(sum(sizes_of(each, 2, method_named("mxfp4"), experts)) for each in own)
+    assert nbytes / 2**30 == pytest.approx(logged, rel=0.005)
+
+
+def test_ranks_pad_their_own_part_of_the_experts():
+    up = Weight("experts.gate_up_proj", (8, 2880, 5760), True, 8 * 2880 * 5760 // 4)
+    assert Experts(2880, 4, 256, 128).stored(up) == (8 * 3072 * 2 * 768, 8 * 3072 * 2 * 768)
+    assert Experts(2880, 4, 256, 128).stored(up._replace(shape=(2880, 5760))) is None

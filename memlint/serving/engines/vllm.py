@@ -16,7 +16,7 @@ from memlint.report.model import Interval
 from memlint.serving.cache import Layout, Lengths, layout_of
 from memlint.serving.model import CacheLayer, Profile, ProfileOrder, Sampler, ServedModel
 from memlint.serving.options import GIB, ServeOptions
-from memlint.serving.quantization import method_named, sizes_of
+from memlint.serving.quantization import Experts, method_named, sizes_of
 from memlint.serving.served import Ratio, Served, Stage, Start, between, exact
 from memlint.serving.weights import allocated, weights_of
 
@@ -35,6 +35,8 @@ _GRAPHS_BASE, _GRAPHS_OF_LAYER = 0.376, 0.0167
 """GiB of all graphs at 51 sizes, and of each layer: line through two models of the fitted logs."""
 _GRAPHS_LOW, _GRAPHS_HIGH = 0.5, 2.3
 """Smallest and largest ratio to that line of what vLLM measured or estimated in the fitted logs, rounded apart."""
+_FIRST_WITH_TRITON = (0, 14)
+"""First version whose log names Triton's kernels for experts of 4 bits on compute capability 9.0."""
 _COMPARED, _NOT_COMPARED = (0.97, 1.05), (0.9, 1.25)
 """Bounds of activations: as far as logs of 0.19 are off, and wider for versions of which no log was compared."""
 
@@ -222,7 +224,8 @@ def _stage(
     layers, is_first, is_last = place
     method = method_named(options.quantization or "")
     own = weights_of(model, options.tensor_parallel, layers, first=is_first, last=is_last)
-    sizes = [size for weight in own for size in sizes_of(weight, options.itemsize, method)]
+    experts = _experts(model, options, device)
+    sizes = [size for weight in own for size in sizes_of(weight, options.itemsize, method, experts)]
     weights = exact(allocated([*sizes, model.rotary * options.itemsize]))
     order = ProfileOrder(
         gpu=device.name,
@@ -254,6 +257,19 @@ def _stage(
         max(0, requested - sum(each.low for each in taken)),
     )
     return stage.model_copy(update={"cache": cache})
+
+
+def _experts(model: ServedModel, options: ServeOptions, device: Device) -> Experts:
+    """Padding of experts of 4 bits: model_executor/layers/quantization/mxfp4.py, by what multiplies them.
+
+    On compute capability 9.0 that is Marlin, and Triton's own kernels from a version between 0.11 and 0.14 on, which
+    pad the packed inputs alone: GPT-OSS-120B logs 65.97 GiB with vLLM 0.10 (issue 23278) and 64.38 with 0.14 (33155).
+    """
+    if device.capability == (9, 0) and options.version[:2] >= _FIRST_WITH_TRITON:
+        hidden, intermediate, inputs = 1, 64, 256
+    else:
+        hidden, intermediate, inputs = 256, 256 if device.capability[0] == 10 else 128, 1
+    return Experts(model.hidden_size, options.tensor_parallel, hidden, intermediate, inputs)
 
 
 def _of_encoder(model: ServedModel, options: ServeOptions) -> int:
