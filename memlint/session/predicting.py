@@ -7,8 +7,9 @@ from memlint.base.errors import MemlintError
 from memlint.capture.looks import estimate_of
 from memlint.memory.records import Category, Phase
 from memlint.memory.timeline import Timeline, by_category, live, without
+from memlint.session.process_setup import ProcessSetup
 from memlint.session.real.real_run import under
-from memlint.session.target import Target, Traced, prepare
+from memlint.session.target import Target, Traced
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.jobs import FoundSubjects, NotFound, Predictions, PredictOrder
 from memlint.validate.measurement import Allocation, Subject, plain_table
@@ -34,7 +35,7 @@ def find(target: Target, *, is_on_host: bool) -> FoundSubjects:
 
 def predict(target: Target, order: PredictOrder) -> Predictions:
     """Predictions for the Subjects of `order`; what goes wrong with one stands in its Prediction."""
-    prepare(target.request)
+    ProcessSetup.of_predictions(target.request, order.gpu).arm()
     context = target.request.settings.context
     return Predictions(
         predictions=[
