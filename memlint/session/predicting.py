@@ -55,9 +55,9 @@ def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, l
     return Prediction(
         name=subject.name,
         peaks={name: getattr(peak, name) for name in COMPARED},
-        phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
-        categories={category.value: nbytes for category, nbytes in _category_peaks(timeline).items()},
-        peak_phase=peak.phase.value,
+        phase_peaks=dict(peak.phase_peaks),
+        categories=dict(_category_peaks(timeline)),
+        peak_phase=peak.phase,
         peak_op=peak.op,
         allocations=_allocations(timeline) if listed else [],
     )
@@ -65,7 +65,7 @@ def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, l
 
 def _allocations(timeline: Timeline) -> list[Allocation]:
     born = (timeline.buffers[event] for event in timeline.events if event >= 0)
-    return [Allocation(b.nbytes, b.op, b.phase.value if b.step >= 0 else Phase.OTHER.value) for b in born if b.nbytes]
+    return [Allocation(b.nbytes, b.op, b.phase if b.step >= 0 else Phase.OTHER) for b in born if b.nbytes]
 
 
 def _category_peaks(timeline: Timeline) -> dict[Category, int]:
