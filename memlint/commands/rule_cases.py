@@ -17,7 +17,7 @@ from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.registry import Registry, load_rules, project_rules
 from memlint.lint.rule import Case, Rule, TraceRule
 from memlint.lint.runner import check_source
-from memlint.report.model import RunFinding
+from memlint.report.model import Finding
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 from memlint.worker.protocol import Request, Result
@@ -99,7 +99,7 @@ def run_cases(subjects: Subjects) -> Iterator[Outcome]:
 
 
 def _problem(rule: Rule, case: Case, kind: str, subjects: Subjects) -> str:
-    findings: Sequence[lint.Finding] | Sequence[RunFinding]
+    findings: Sequence[lint.Finding] | Sequence[Finding]
     try:
         if isinstance(rule, TraceRule):
             findings = findings_in_trace(rule, case, subjects.paths)
@@ -111,7 +111,7 @@ def _problem(rule: Rule, case: Case, kind: str, subjects: Subjects) -> str:
     return verdict(rule, case, kind, findings)
 
 
-def verdict(rule: Rule, case: Case, kind: str, findings: Sequence[lint.Finding] | Sequence[RunFinding]) -> str:
+def verdict(rule: Rule, case: Case, kind: str, findings: Sequence[lint.Finding] | Sequence[Finding]) -> str:
     """Say what is wrong with the findings of a case that is `bad` or `good`; empty if nothing is."""
     failed = [finding.message for finding in findings if finding.code == BrokenRule.code]
     if failed:
@@ -153,7 +153,7 @@ def request_of(rule: Rule, case: Case, folder: Path, paths: Sequence[Path] = ())
     return Request(target="case.py", path=str(file), root=str(file.parent), settings=settings)
 
 
-def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[RunFinding]:
+def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[Finding]:
     """Return the findings of the rule in the Workload that a case declares, traced in a process of its own."""
     with TemporaryDirectory(prefix="memlint-case-") as folder:
         request = request_of(rule, case, Path(folder), paths)

@@ -6,7 +6,8 @@ never removed.
 
 from typing import Literal
 
-from memlint.report.model import BufferKind, CategoryName, Finding, Located, Peak, Ranks, Record, StreamPeak, Verdict
+from memlint.memory.records import Category
+from memlint.report.model import BufferKind, Finding, Located, Peak, Ranks, Record, StreamPeak, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
 """`changed`: something other than the peak; `failed`: head could not be analysed; `recovered`: only base could not.
@@ -54,7 +55,7 @@ class Facts(Record):
 class CategoryChange(Record):
     """Requested bytes of one category at the peak."""
 
-    category: CategoryName
+    category: Category
     base: int
     head: int
 

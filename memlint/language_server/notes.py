@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import NO_MODULE_FOUND
 from memlint.base.units import format_count, format_nbytes
+from memlint.lint.severity import Severity
 from memlint.report.formats.problems import NOT_ANALYSED, Problem, problems, target_file
 from memlint.report.model import NOT_BY_LINE
 from memlint.report.phrases import (
@@ -106,7 +107,7 @@ def notes_of(report: Report, directory: Path, scripts: Sequence[str] = ()) -> di
             if error is not None and error.kind == "target":
                 if error.message == NO_MODULE_FOUND:
                     continue
-                problem = replace(problem, severity="note")  # noqa: PLW2901
+                problem = replace(problem, severity=Severity.NOTE)  # noqa: PLW2901
             script = next((each for each in scripts if os.path.basename(each) == path.split(" ")[0]), path)  # noqa: PTH119
             wrong[real(script)].append(replace(problem, line=line))
     return {

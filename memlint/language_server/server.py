@@ -409,18 +409,16 @@ class MemlintServer(LanguageServer):
                 edit=_edit(own.uri, edits),
             )
 
-    def _traced(self, own: _Document, lines: range) -> Iterator[report.RunFinding]:
+    def _traced(self, own: _Document, lines: range) -> Iterator[report.Finding]:
         """Yield the findings of traced steps on these lines, which have moved since."""
         now = own.origins.now()
         notes = self.state.notes.get(os.path.realpath(own.path), FileNotes())
         for finding in notes.findings:
             line = now.get(finding.line)
             if line in lines:
-                yield report.RunFinding(**(finding.model_dump() | {"line": line, "path": str(own.path)}))
+                yield report.Finding(**(finding.model_dump() | {"line": line, "path": str(own.path)}))
 
-    def _suppressions(
-        self, own: _Document, checked: Checked, here: list[report.RunFinding]
-    ) -> Iterator[types.CodeAction]:
+    def _suppressions(self, own: _Document, checked: Checked, here: list[report.Finding]) -> Iterator[types.CodeAction]:
         assert checked.source is not None
         for code, finding in {finding.code: finding for finding in here if finding.code not in _OWN}.items():
             text, left = with_comments(checked.source, checked.source.text, [finding])

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from memlint.base.errors import RuleError
 from memlint.base.ownership import is_installed
 from memlint.base.units import Measure, format_nbytes
+from memlint.lint.severity import Confidence as Confidence  # noqa: PLC0414 -- part of what rules import from here
+from memlint.lint.severity import Severity as Severity  # noqa: PLC0414
 from memlint.memory.records import Frame  # noqa: TC001 -- pydantic, which keeps Findings in the cache, looks it up
 from memlint.source.text import source_at
 
@@ -55,30 +57,6 @@ NOTABLE_SHARE = 0.01
 """A change of the peak below the larger of these (bytes, share of the peak) is a note."""
 MANY_NODES = 6000
 """Kernels of a Trace from which on another one takes seconds: rules that know another way to a figure then take it."""
-
-
-class Severity(StrEnum):
-    """How much a finding matters."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-    NOTE = "note"
-
-
-class Confidence(StrEnum):
-    """The source of the bytes of a finding."""
-
-    EXACT_RETRACE = "exact-retrace"
-    """The changed program was traced."""
-    EXACT_LIFETIME = "exact-lifetime"
-    """The lifetimes of Buffers were edited and the peak computed again."""
-    MODELLED = "modelled"
-    """Buffers were given the sizes that a formula says."""
-    ANALYTIC = "analytic"
-    """A closed formula, without any simulation."""
-    HEURISTIC = "heuristic"
-    """A pattern in the source; no bytes were computed."""
 
 
 class Applicability(StrEnum):

@@ -28,6 +28,8 @@ class Phase(StrEnum):
     OTHER = "other"
     DECODE = "decode"
     """The rest of a generation: each call of the model gives one more token."""
+    GENERATION = "generation"
+    """In older Reports: `PREFILL` and `DECODE` together."""
 
 
 class Category(StrEnum):

@@ -6,7 +6,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.lint import rule
 from memlint.memory.records import Frame
-from memlint.report.model import Error, ErrorKind, Place, RunFinding, Workload
+from memlint.report.model import Error, ErrorKind, Finding, Place, Workload
 
 _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.UsageError: "usage",
@@ -28,13 +28,13 @@ def library_of(frame: Frame) -> Place | None:
     return Place(path=frame.path, line=frame.line, function=frame.function)
 
 
-def finding_of(finding: rule.Finding, workload: str | None = None, position: int | None = None) -> RunFinding:
+def finding_of(finding: rule.Finding, workload: str | None = None, position: int | None = None) -> Finding:
     """Make the record of a rule's finding, in the Workload of this name at `position` if it was found in one."""
     alike = {name: getattr(finding, name) for name in _ALIKE}
-    return RunFinding(
+    return Finding(
         **alike,
-        severity=finding.severity.value,
-        confidence=finding.confidence.value,
+        severity=finding.severity,
+        confidence=finding.confidence,
         workload=workload,
         workload_position=position,
         library=library_of(finding.library) if finding.library else None,

@@ -22,7 +22,7 @@ NUM_STRETCHES = 72
 def moment_of(estimate: Estimate) -> dict[str, Any]:
     """The fields of a PeakMoment."""
     peaks = {name: getattr(estimate, name)._asdict() for name in report.Peak.model_fields}
-    when = {"phase": estimate.phase.value, "op": estimate.op, "module": estimate.module}
+    when = {"phase": estimate.phase, "op": estimate.op, "module": estimate.module}
     return {"peak": report.Peak.model_validate(peaks), **when, **place_of(estimate.frame)}
 
 
@@ -37,7 +37,7 @@ def place_of(frame: Frame | None) -> dict[str, Any]:
 def buffer_fields(buffer: Buffer) -> dict[str, Any]:
     """The fields of a record that say what a Buffer is."""
     alike = {name: getattr(buffer, name) for name in ("op", "dtype", "shape", "module", "name")}
-    return {**alike, "category": buffer.category.value, **place_of(buffer.frame)}
+    return {**alike, "category": buffer.category, **place_of(buffer.frame)}
 
 
 def course_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Course | None:
@@ -54,7 +54,7 @@ def course_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Course | None
     parts = [_phase_and_step(timeline.event_nodes[event], nodes) for event in highest]
     return report.Course(
         nbytes=[nbytes[event] for event in highest],
-        phases=[phase.value for phase, _step in parts],
+        phases=[phase for phase, _step in parts],
         steps=[step for _phase, step in parts],
     )
 
@@ -78,7 +78,7 @@ def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
         first_after_index=None if after_index is None else numbers.get(after_index),
         events=[numbers[event] if event >= 0 else ~numbers[~event] for event in timeline.events],
         stretches=[
-            report.Stretch(first=position, phase=part[0].value, step=part[1])
+            report.Stretch(first=position, phase=part[0], step=part[1])
             for position, part in enumerate(parts)
             if not position or part != parts[position - 1]
         ],
@@ -114,7 +114,7 @@ def graph_of(trace: Trace) -> report.Graph:
         kernels=[
             report.Kernel(
                 op=node.op,
-                phase=node.phase.value,
+                phase=node.phase,
                 **place_of(node.frame),
                 function=_function(node.frame),
                 module=node.module,

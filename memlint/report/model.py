@@ -10,29 +10,15 @@ from typing import Annotated, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
 from memlint.base.units import Measure, Outcome
+from memlint.lint.severity import Confidence, Severity
+from memlint.memory.records import Category, Phase
 from memlint.targets.script import Happened
 
-CategoryName = Literal[
-    "parameter",
-    "buffer",
-    "gradient",
-    "optimizer_state",
-    "input",
-    "activation",
-    "temporary",
-    "communication",
-    "workspace",
-    "other",
-    "kv_cache",
-]
-NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
+NOT_BY_LINE = (
+    *(Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.GRADIENT),
+    Category.WORKSPACE,
+)
 """Categories that live because the model, its training and the libraries need them, not for a line of code."""
-PhaseName = Literal[
-    "forward", "backward", "optimizer", "evaluation", "prefill", "decode", "generation", "saving", "other"
-]
-"""The phases of a step; `generation` stands in older Reports for `prefill` and `decode` together."""
-Severity = Literal["error", "warning", "info", "note"]
-Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]
 
 _Item = TypeVar("_Item")
@@ -94,7 +80,7 @@ class Peak(Record):
 class BufferKind(Located):
     """The kind of a Buffer, and the line and kernel that made it."""
 
-    category: CategoryName
+    category: Category
     op: str
     """The kernel that made it."""
     dtype: str
@@ -120,7 +106,7 @@ class ModuleBytes(Record):
     type: str = ""
     nbytes: NonNegativeInt
     num_buffers: NonNegativeInt
-    categories: dict[CategoryName, NonNegativeInt] = {}
+    categories: dict[Category, NonNegativeInt] = {}
 
 
 class LineBytes(Located):
@@ -133,7 +119,7 @@ class LineBytes(Located):
     dtype: str = ""
     """The dtype of the biggest Buffer; `shape` is of the same Buffer."""
     shape: tuple[NonNegativeInt, ...] = ()
-    categories: dict[CategoryName, NonNegativeInt] = {}
+    categories: dict[Category, NonNegativeInt] = {}
     module: str = ""
     """The module all of it belongs to; repeated blocks as in `h.*.attn`."""
     why: str = ""
@@ -144,7 +130,7 @@ class Course(Record):
 
     nbytes: Several[NonNegativeInt]
     """The most requested bytes live within each stretch."""
-    phases: Several[PhaseName]
+    phases: Several[Phase]
     """The phase in which each stretch begins."""
     steps: Several[int]
     """The step in which each stretch begins; -1 while the model is being set up."""
@@ -222,7 +208,7 @@ class PeakMoment(Located):
     """The peaks, and what ran when the highest was reached."""
 
     peak: Peak
-    phase: PhaseName
+    phase: Phase
     op: str
     module: str = ""
 
@@ -245,11 +231,11 @@ class Estimate(PeakMoment):
 
     doubtful: Annotated[Several[Doubtful], Field(exclude_if=lambda doubtful: not doubtful)] = []
     """Why the peak of `device` is an interval; left out where it is none."""
-    phase_peaks: dict[PhaseName, NonNegativeInt] = {}
+    phase_peaks: dict[Phase, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
     least: NonNegativeInt | None = None
     """Highest requested bytes if every tensor died right after its last use; parameters and the like stay."""
-    categories: dict[CategoryName, NonNegativeInt]
+    categories: dict[Category, NonNegativeInt]
     """Requested bytes at the peak."""
     at_peak: Several[AliveBuffer] = []
     """Biggest first; may be cut, see `num_at_peak`."""
@@ -277,7 +263,7 @@ class Stretch(Record):
 
     first: NonNegativeInt
     """Position of the first of them in the events."""
-    phase: PhaseName
+    phase: Phase
     step: int
     """-1 while the model is being set up, then 0, 1, ..."""
 
@@ -342,7 +328,7 @@ class Kernel(Located):
     """One kernel of a step, at the line that ran it; a kernel of the backward at that of its forward."""
 
     op: str
-    phase: PhaseName
+    phase: Phase
     function: str = ""
     """The function that the line stands in."""
     module: str = ""
@@ -574,7 +560,7 @@ class Script(Record):
     """The error that ended a script between its model and its first step, where memlint then took one."""
     own: Annotated[Several[str], Field(exclude_if=lambda parts: not parts)] = []
     """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
-    not_reached: Several[PhaseName] = []
+    not_reached: Several[Phase] = []
     """Phases that may come later in the script and did not come in the run."""
     evaluations: NonNegativeInt = 0
     """Calls of a model without gradients."""
@@ -690,13 +676,9 @@ class Finding(Record):
     """Name of the Workload it was found in; None for rules that read only the source."""
     workload_position: NonNegativeInt | None = None
     """The position of that Workload in `workloads`, counted from 0: several may have one name."""
-
-
-class RunFinding(Finding):
-    """A Finding as long as the run goes on; in a Report it is a plain one."""
-
-    subject: str = ""
-    """The code that one of memlint's own findings speaks of: of the rule that failed, or that a comment names."""
+    subject: Annotated[str, Field(exclude_if=lambda code: not code)] = ""
+    """The code that one of memlint's own findings speaks of: of the rule that failed, or that a comment names; left out
+    of all others."""
 
 
 class Skipped(Record):

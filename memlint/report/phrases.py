@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from memlint.base.units import Measure, Outcome, format_count, format_nbytes
+from memlint.lint.severity import Severity
 from memlint.report.model import (
     Change,
     FittingGpu,
@@ -16,7 +17,6 @@ from memlint.report.model import (
     Program,
     Ranks,
     Script,
-    Severity,
     StreamPeak,
     Sweep,
     Traffic,

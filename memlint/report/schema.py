@@ -26,7 +26,9 @@ def _described(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with the docstring below each field, which pydantic would have to read whenever memlint starts."""
     classes = {node.name: node for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef)}
     for record, part in {**schema["$defs"], model.Report.__name__: schema}.items():
-        properties = part["properties"]
+        properties = part.get("properties")
+        if properties is None:
+            continue  # an enumeration
         own_and_bases = (classes[each.__name__] for each in getattr(model, record).__mro__ if each.__name__ in classes)
         for field, text in (pair for node in own_and_bases for pair in pairwise(node.body)):
             match field, text:

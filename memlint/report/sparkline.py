@@ -5,7 +5,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.report.model import Course, PhaseName
+from memlint.memory.records import Phase
+from memlint.report.model import Course
 from memlint.report.text_style import TextStyle
 
 _BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -17,6 +18,7 @@ _COLORS = {
     "evaluation": "green",
     "prefill": "cyan",
     "decode": "green",
+    "generation": "cyan",
     "saving": "yellow",
     "other": None,
 }
@@ -25,7 +27,7 @@ _MARGIN = "  "
 
 class _Column(NamedTuple):
     nbytes: int
-    phase: PhaseName
+    phase: Phase
     step: int
 
 
@@ -33,7 +35,7 @@ class _Stretch(NamedTuple):
     """Columns of one phase of one step."""
 
     first: int
-    phase: PhaseName
+    phase: Phase
     step: int
     nbytes: Sequence[int]
 

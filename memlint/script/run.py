@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from memlint.base.patching import patched
 from memlint.base.units import Compile
@@ -86,25 +86,38 @@ class ScriptRun:
     """Returns what the script has built, as long as its process exists."""
 
 
+class Recipient(Protocol):
+    """Takes the observations of a script that runs; its methods are called from wherever the script is."""
+
+    def answer(self, run: ScriptRun) -> NoReturn:
+        """End the process with the complete `run`: no `except`, `finally` or exit handler of the script sees that."""
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the process where `answer` has raised."""
+        raise error
+
+    def keep(self, run: ScriptRun) -> None:
+        """Keep what was seen so far, in a copy of the process, which may itself end without notice."""
+
+    def reason_to_end(self) -> str:
+        """Return why the script is asked to end, as for `exits`."""
+        return ""
+
+
 def run_script(
     script: Script,
     device: Device,
     allocator: AllocatorSettings,
     exchange: Path,
-    keep: Callable[[ScriptRun], None],
-    answer: Callable[[ScriptRun], NoReturn],
-    fail: Callable[[BaseException], NoReturn],
-    reason_to_end: Callable[[], str],
+    recipient: Recipient,
     *,
     time_limit: float = math.inf,
     compiles: Compile = "off",
 ) -> NoReturn:
-    """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
+    """Run `script` on a simulated `device`, and give the `recipient` what was seen when that is over.
 
-    `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
-    `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
-    ends it. `reason_to_end` is as for `exits`; `compiles` is as for a Workload. What the script writes goes into the
-    folder `exchange`, where both may write too. `time_limit` is in seconds from now on.
+    What the script writes goes into the folder `exchange`, where the recipient may write too. `time_limit` is in
+    seconds from now on; `compiles` is as for a Workload.
     """
     deadline = time.monotonic() + time_limit
     cut = Cut(script.batches) if script.whole else None
@@ -156,19 +169,19 @@ def run_script(
             run = seen(ending, own_step)
             recorder.reruns.over(None if ending.is_failure and run.happened != "built" else run.trace)
             writes.remove_segments()
-            answer(run)
+            recipient.answer(run)
 
         def keep_in_copy() -> None:
             if recorder.reruns.send is None and copied():
                 with suppress(BaseException):  # whatever it is, the script itself goes on
                     end.undisturbed()
                     recorder.reruns.forget()
-                    keep(seen(Ending(f"{recorder.num_steps} steps were seen", goes_on=True)))
+                    recipient.keep(seen(Ending(f"{recorder.num_steps} steps were seen", goes_on=True)))
                 _exit(0)
 
         def failed(error: BaseException) -> NoReturn:
             recorder.reruns.over(None)
-            fail(error)
+            recipient.fail(error)
 
         def apart() -> None:
             writes.apart()
@@ -183,7 +196,7 @@ def run_script(
         if cut is not None:
             cut.progress = recorder.progress
         recorder.keep = keep_in_copy
-        ways_out = exits(end, reason_to_end, recorder.postponing)
+        ways_out = exits(end, recipient.reason_to_end, recorder.postponing)
         if become_rank(script):
             writes.apart()
             recorder.keep = recorder.lead = lambda: None

@@ -64,17 +64,21 @@ def _serve(request: Request) -> NoReturn:
 
     def answer(job: Job) -> Any:
         if isinstance(job, DescribeMachine | MeasureSubject):  # where a step runs for real, nothing is virtual
-            return _answer_for_real(Path(request.root), job)
+            return _answer_for_real(request, job)
         return _answer(target(), job)
 
     answer_jobs(answer)
 
 
-def _answer_for_real(root: Path, job: DescribeMachine | MeasureSubject) -> Any:
+def _answer_for_real(request: Request, job: DescribeMachine | MeasureSubject) -> Any:
     from memlint.session import measuring  # noqa: PLC0415
+    from memlint.session.process_setup import ProcessSetup  # noqa: PLC0415
     from memlint.validate.jobs import DescribeMachine  # noqa: PLC0415
 
-    return measuring.describe(job.device) if isinstance(job, DescribeMachine) else measuring.measure(root, job.order)
+    if isinstance(job, DescribeMachine):
+        return measuring.describe(job.device)
+    ProcessSetup.of_real_step(request).arm()
+    return measuring.measure(Path(request.root), job.order)
 
 
 def _answer(target: Target, job: Job) -> Any:

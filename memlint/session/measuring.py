@@ -58,17 +58,17 @@ def _measured(order: MeasureRequest, root: Path) -> Measurement:
             flags=flags_now(),
             num_warmup=order.num_warmup,
             num_steps=order.num_steps,
-            categories={category.value: nbytes for category, nbytes in holdings.finish().items()},
+            categories=dict(holdings.finish()),
             **facts,
         )
 
 
 def _of_cpu(measured: CpuMeasurement, *, listed: bool) -> dict[str, Any]:
     peak = measured.peak_event
-    allocations = [Allocation(e.nbytes, e.op, e.phase.value) for e in measured.events if e.nbytes > 0]
+    allocations = [Allocation(e.nbytes, e.op, e.phase) for e in measured.events if e.nbytes > 0]
     return {
         "peaks": Peaks(requested=measured.peak_nbytes),
-        "phase_peaks": {phase.value: Peaks(requested=nbytes) for phase, nbytes in measured.phase_peaks().items()},
+        "phase_peaks": {phase: Peaks(requested=nbytes) for phase, nbytes in measured.phase_peaks().items()},
         "steps": [Peaks(requested=nbytes) for nbytes in measured.step_peaks()],
         "peak_phase": (peak.phase if peak else Phase.OTHER).value,
         "peak_op": peak.op if peak else "",

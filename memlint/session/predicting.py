@@ -7,8 +7,9 @@ from memlint.base.errors import MemlintError
 from memlint.capture.looks import estimate_of
 from memlint.memory.records import Category, Phase
 from memlint.memory.timeline import Timeline, by_category, live, without
+from memlint.session.process_setup import ProcessSetup
 from memlint.session.real.real_run import under
-from memlint.session.target import Target, Traced, prepare
+from memlint.session.target import Target, Traced
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.jobs import FoundSubjects, NotFound, Predictions, PredictOrder
 from memlint.validate.measurement import Allocation, Subject, plain_table
@@ -34,7 +35,7 @@ def find(target: Target, *, is_on_host: bool) -> FoundSubjects:
 
 def predict(target: Target, order: PredictOrder) -> Predictions:
     """Predictions for the Subjects of `order`; what goes wrong with one stands in its Prediction."""
-    prepare(target.request)
+    ProcessSetup.of_predictions(target.request, order.gpu).arm()
     context = target.request.settings.context
     return Predictions(
         predictions=[
@@ -54,9 +55,9 @@ def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, l
     return Prediction(
         name=subject.name,
         peaks={name: getattr(peak, name) for name in COMPARED},
-        phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
-        categories={category.value: nbytes for category, nbytes in _category_peaks(timeline).items()},
-        peak_phase=peak.phase.value,
+        phase_peaks=dict(peak.phase_peaks),
+        categories=dict(_category_peaks(timeline)),
+        peak_phase=peak.phase,
         peak_op=peak.op,
         allocations=_allocations(timeline) if listed else [],
     )
@@ -64,7 +65,7 @@ def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, l
 
 def _allocations(timeline: Timeline) -> list[Allocation]:
     born = (timeline.buffers[event] for event in timeline.events if event >= 0)
-    return [Allocation(b.nbytes, b.op, b.phase.value if b.step >= 0 else Phase.OTHER.value) for b in born if b.nbytes]
+    return [Allocation(b.nbytes, b.op, b.phase if b.step >= 0 else Phase.OTHER) for b in born if b.nbytes]
 
 
 def _category_peaks(timeline: Timeline) -> dict[Category, int]:

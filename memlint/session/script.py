@@ -4,9 +4,8 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from memlint.base.units import format_count
@@ -15,10 +14,9 @@ from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.memory.context import loads_everything
 from memlint.memory.records import Assumption, Phase, computes_on_gpu, has_parameters
 from memlint.script.launching import launched
-from memlint.script.processes import set_variables
-from memlint.script.run import ScriptRun, run_script
-from memlint.session.target import of_compilation, of_context, of_torch, prepare
-from memlint.source.required_packages import required_packages
+from memlint.script.run import Recipient, ScriptRun, run_script
+from memlint.session.process_setup import ProcessSetup
+from memlint.session.target import of_compilation, of_context, of_torch
 from memlint.targets.launchers import is_launch
 from memlint.targets.script import Script
 from memlint.targets.workload import DEFAULT_GPU, Workload
@@ -32,7 +30,7 @@ from memlint.worker.child import (
 )
 from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
-from memlint.workloads import availability, placeholders, user_errors
+from memlint.workloads import availability, placeholders
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _ON_GPU = (
@@ -45,45 +43,40 @@ def run_request(request: Request) -> NoReturn:
     """Run the script of `request`, and answer jobs from wherever that is over."""
     assert request.script is not None
     script = launched(request.script)
-    prepare(request)
-    set_variables(script)
+    ProcessSetup.of_script(request, script).arm()
     settings = request.settings
-    user_errors.answer_to("memlint run", script.command)
-    _expect_packages(script, Path(request.root), settings.stub)
-    gpu = settings.gpu or script.gpu or DEFAULT_GPU
+    recipient = _Recipient(request, settings.gpu or script.gpu or DEFAULT_GPU)
+    fields: dict[str, Any] = {"gpu": recipient.gpu, "torch": settings.torch or "", "context": settings.context or 0}
+    device = Workload(name=script.name, target=request.target, **fields).device
+    allocator, limit = AllocatorSettings.parse(_allocator(script)), settings.timeout
+    folder, compiles = exchange_folder(), settings.compile or "auto"
+    run_script(script, device, allocator, folder, recipient, time_limit=limit, compiles=compiles)
 
-    def keep_in_copy(run: ScriptRun) -> None:
-        write_here()
-        write_partial_capture(_capture(run, request, gpu))
 
-    def answer(run: ScriptRun) -> NoReturn:
+@dataclass(frozen=True, slots=True)
+class _Recipient(Recipient):
+    """Writes what was seen into the exchange, in place of the process that began to run the script."""
+
+    request: Request
+    gpu: str
+
+    def answer(self, run: ScriptRun) -> NoReturn:
         write_here()
-        if script.builds_only:
+        if run.script.builds_only:
             answer_jobs(lambda _job: WhatWasBuilt(built=run.built()))
-        capture = _capture(run, request, gpu)
+        capture = _capture(run, self.request, self.gpu)
         answer_jobs(partial(_answer, run, capture))
 
-    def fail(error: BaseException) -> NoReturn:
+    def fail(self, error: BaseException) -> NoReturn:
         write_here()
         fail_now(error)
 
-    allocator = AllocatorSettings.parse(_allocator(script))
-    fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
-    device = Workload(name=script.name, target=request.target, **fields).device
-    asked, compiles = (keep_in_copy, answer, fail, reason_to_end), settings.compile or "auto"
-    run_script(script, device, allocator, exchange_folder(), *asked, time_limit=settings.timeout, compiles=compiles)
+    def keep(self, run: ScriptRun) -> None:
+        write_here()
+        write_partial_capture(_capture(run, self.request, self.gpu))
 
-
-def _expect_packages(script: Script, root: Path, stubs: Sequence[str]) -> None:
-    """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
-    file = Path(script.path or os.curdir).absolute()
-    above = [folder for folder in file.parents if folder.is_relative_to(root)]
-    placeholders.find_project(root, list(dict.fromkeys((Path.cwd(), root, root / "src", *above))))
-
-    def required() -> list[str]:
-        return required_packages(file, root, placeholders.is_missing) if script.path else []
-
-    placeholders.expect_in_script(stubs, required, quiet=script.builds_only)
+    def reason_to_end(self) -> str:
+        return reason_to_end()
 
 
 def _answer(run: ScriptRun, capture: Capture, job: Job) -> Capture | None:

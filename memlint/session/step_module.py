@@ -11,6 +11,7 @@ from memlint.base.errors import UsageError
 from memlint.base.patching import patched
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.session.handed_over import importable, workload_of
+from memlint.session.process_setup import ProcessSetup
 from memlint.session.target import find_requested
 from memlint.targets.workload import Workload
 from memlint.tracing.recorder import trace_program
@@ -41,7 +42,10 @@ def step_module(target: object, options: Mapping[str, Any], resolve: Resolve) ->
 
 def _typed(text: str, requests: Iterable[Request]) -> tuple[Workload, Path]:
     """The only Workload of what could be typed after `memlint check`, and the folder of its project."""
-    workloads = [(each, Path(request.root)) for request in requests for each in find_requested(request).workloads]
+    workloads = []
+    for request in requests:
+        ProcessSetup.of_target(request).arm()
+        workloads += [(each, Path(request.root)) for each in find_requested(request).workloads]
     if len(workloads) != 1:
         names = ", ".join(workload.target for workload, _root in workloads)
         raise UsageError(

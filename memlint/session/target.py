@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,26 +18,24 @@ from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.garbage import seldom_collected
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_fields
-from memlint.compile import requests
 from memlint.compile.fallback import not_compiled
 from memlint.cuda.versions import torch_version
 from memlint.generation.traces import trace_of
-from memlint.libraries import installation
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.context import VARIABLE, loads_everything
-from memlint.memory.devices import Device, device_named
 from memlint.memory.records import Assumption, Frame, Phase, Trace
 from memlint.report.model import Place
 from memlint.session.holders import find_holders
 from memlint.session.long_run import run_longer
+from memlint.session.process_setup import ProcessSetup
 from memlint.source.values import shown_arguments
-from memlint.targets.workload import DEFAULT_GPU, GENERATED, Workload
+from memlint.targets.workload import GENERATED, Workload
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
-from memlint.workloads import availability, downloads, placeholders, torchvision_schemas, user_errors
+from memlint.workloads import availability, downloads, placeholders
 from memlint.workloads.construction.construct import completed_program, settings_of
 from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.declaration_draft import declaration, draft
@@ -46,6 +43,7 @@ from memlint.workloads.discover import Discovery, complete, find_workloads
 from memlint.workloads.user_errors import command_with
 
 if TYPE_CHECKING:
+    from memlint.memory.devices import Device
     from memlint.worker.protocol import Request
     from memlint.workloads.construction.program import Program
 
@@ -60,17 +58,6 @@ _OVERRIDES = (
 )
 _READ_SINCE = (2, 1)
 """The first version for which the memory that kernels take is known, at least in part."""
-
-
-def prepare(request: Request) -> None:
-    """Arm this process for the code of a target: what its libraries, decorators and errors then do."""
-    torchvision_schemas.install()
-    tables = [table.get("compile") for table in request.settings.workload]
-    if request.settings.compile == "off" and {*tables} <= {None, "off"}:
-        lazy_imports.run_eagerly()
-    else:
-        requests.install(request.settings.timeout / 2)  # what takes longer is left time to run eagerly
-    installation.install(request.settings.op)
 
 
 @dataclass
@@ -177,7 +164,10 @@ class Target:
 
         Raises MemlintError where it cannot be loaded.
         """
-        return self._discovery or find_requested(self.request)
+        if self._discovery is not None:
+            return self._discovery
+        ProcessSetup.of_target(self.request).arm()
+        return find_requested(self.request)
 
     @property
     def workloads(self) -> Sequence[Workload]:
@@ -254,14 +244,12 @@ class Target:
 
 
 def find_requested(request: Request) -> Discovery:
-    """Load the target of a request, and give its Workloads. Raises MemlintError where it cannot be loaded."""
-    prepare(request)
+    """Load the target of a request, in a process that is set up for it, and give its Workloads.
+
+    Raises MemlintError where it cannot be loaded.
+    """
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
-    placeholders.expect(settings.stub)
-    placeholders.find_project(root)
-    user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
-    availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
     generated = {name: size for name in GENERATED if (size := getattr(settings, name)) is not None}
     if settings.kv_cache is not None:

@@ -9,7 +9,8 @@ from pydantic import model_validator
 
 from memlint.base.units import Measure, format_nbytes
 from memlint.memory.estimate import Interval
-from memlint.report.model import CategoryName, PhaseName, Record
+from memlint.memory.records import Category, Phase
+from memlint.report.model import Record
 from memlint.validate.measurement import Allocation, Measurement
 
 COMPARED: tuple[Measure, ...] = get_args(Measure)
@@ -25,11 +26,11 @@ class Prediction(Record):
     name: str
     """Name of the Subject."""
     peaks: dict[Measure, Interval] = {}
-    phase_peaks: dict[PhaseName, int] = {}
+    phase_peaks: dict[Phase, int] = {}
     """The highest number of requested bytes in each phase."""
-    categories: dict[CategoryName, int] = {}
+    categories: dict[Category, int] = {}
     """The most bytes of each category at once, which need not be at the peak."""
-    peak_phase: PhaseName = "other"
+    peak_phase: Phase = Phase.OTHER
     peak_op: str = ""
     allocations: list[Allocation] = []
     """Every Buffer in the order of birth, if asked for."""

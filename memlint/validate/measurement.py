@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.memory.devices import CATALOGUE, Device, device_named
-from memlint.report.model import CategoryName, PhaseName, Record
+from memlint.memory.records import Category, Phase
+from memlint.report.model import Record
 from memlint.targets.workload import Workload
 from memlint.targets.workload_tables import workload_from_table, workload_table
 
@@ -105,7 +106,7 @@ class Allocation(NamedTuple):
     nbytes: int
     op: str
     """The innermost running operator, if known."""
-    phase: PhaseName
+    phase: Phase
 
 
 class Measurement(Record):
@@ -120,15 +121,15 @@ class Measurement(Record):
     num_steps: int
     peaks: Peaks
     """Peaks from before the model is built to the end of the last step."""
-    phase_peaks: dict[PhaseName, Peaks]
+    phase_peaks: dict[Phase, Peaks]
     """Peaks by phase; `other` is the setup."""
     steps: list[Peaks]
     """Peaks of each step, warm-up included."""
-    categories: dict[CategoryName, int]
+    categories: dict[Category, int]
     """Bytes of the tensors that the program holds: parameter, buffer, input; gradient after a backward;
     optimizer_state.
     """
-    peak_phase: PhaseName
+    peak_phase: Phase
     peak_op: str = ""
     """The operator that ran at the peak of requested bytes, if the device tells it."""
     num_retries: int = 0

@@ -12,7 +12,7 @@ from pydantic import JsonValue, PlainSerializer, PlainValidator, TypeAdapter
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
-from memlint.report.model import Record, RunFinding, Skipped, Workload
+from memlint.report.model import Finding, Record, Skipped, Workload
 from memlint.targets.built import Asked
 from memlint.targets.script import Script
 from memlint.worker.jobs import FitsSoFar, Sweeps
@@ -59,7 +59,7 @@ class Result(Record):
 
     torch: str | None = None
     workloads: list[Workload] = []
-    findings: list[RunFinding] = []
+    findings: list[Finding] = []
     skipped: list[Skipped] = []
     declarations: list[str] = []
     """With `init`: TOML or Python text for each Workload."""

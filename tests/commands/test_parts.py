@@ -7,7 +7,7 @@ import json
 import pytest
 
 from memlint.config import Settings
-from memlint.report.model import Finding, Report, RunFinding, Workload
+from memlint.report.model import Finding, Report, Workload
 from memlint.report.terminal import block_of, blocks
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
@@ -54,10 +54,10 @@ def test_the_estimate_comes_before_the_first_rule_and_findings_before_the_table(
     assert order[:4] == ["looking for models", "tracing Model", "Capture", "Workload"]
     assert order[-1] == "batch sizes"
     assert order[4].startswith("rule MEM")
-    assert order.count("RunFinding") == len(result.findings) > 0
+    assert order.count("Finding") == len(result.findings) > 0
     for number, part in enumerate(parts):
         if isinstance(part, Finding) and part.code == "MEM101":
-            assert order[number - 1] in ("rule MEM101", "RunFinding")
+            assert order[number - 1] in ("rule MEM101", "Finding")
 
 
 def test_each_part_stands_in_the_text_of_the_whole_as_it_is(parts_of):
@@ -82,7 +82,7 @@ def test_the_verdict_alone_runs_no_rule_and_makes_no_table(parts_of):
 def test_of_several_models_findings_wait_for_the_last(parts_of):
     _result, parts = parts_of(MODEL + MODEL.replace("class Model", "class Other"))
     assert names(parts).count("Workload") == 2
-    assert "RunFinding" not in names(parts)
+    assert "Finding" not in names(parts)
 
 
 def test_parts_of_a_notebook_have_places_by_cell_as_its_report_has(tmp_path, monkeypatch):
@@ -99,7 +99,7 @@ def test_parts_of_a_notebook_have_places_by_cell_as_its_report_has(tmp_path, mon
         estimate = workload.estimate.model_copy(update=at)
         record = workload.model_copy(update={"estimate": estimate, "sweep": []})
         on_part(record)
-        seen = RunFinding(**{**finding.model_dump(), **at, "confidence": "modelled"})
+        seen = Finding(**{**finding.model_dump(), **at, "confidence": "modelled"})
         on_part(seen)
         return Result(workloads=[record], findings=[seen])
 

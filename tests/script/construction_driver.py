@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pydantic import TypeAdapter
 
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import device_named
-from memlint.script.run import run_script
+from memlint.script.run import Recipient, run_script
 from memlint.targets.built import Built
 from memlint.targets.script import Script
 
@@ -27,23 +27,18 @@ def main() -> None:
     sys.argv = [str(path), *options["args"]]
     sys.path[0] = str(path.parent)
 
-    def answer(run: ScriptRun) -> NoReturn:
-        built = run.built()
-        adapter = TypeAdapter(Built)
-        text = adapter.dump_json(built)
-        assert adapter.validate_json(text) == built
-        (exchange / "built.json").write_bytes(text)
-        sys.stdout.flush()
-        os._exit(0)
-
-    def fail(error: BaseException) -> NoReturn:
-        raise error
-
-    def keep(_run: Any) -> None:
-        pass
+    class Writer(Recipient):
+        def answer(self, run: ScriptRun) -> NoReturn:
+            built = run.built()
+            adapter = TypeAdapter(Built)
+            text = adapter.dump_json(built)
+            assert adapter.validate_json(text) == built
+            (exchange / "built.json").write_bytes(text)
+            sys.stdout.flush()
+            os._exit(0)
 
     script = Script(name="train", path=str(path), arguments=tuple(options["args"]))
-    run_script(script, device_named("a100-80gb"), AllocatorSettings(), exchange, keep, answer, fail, lambda: "")
+    run_script(script, device_named("a100-80gb"), AllocatorSettings(), exchange, Writer())
 
 
 if __name__ == "__main__":

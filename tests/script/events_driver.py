@@ -6,7 +6,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from memlint.cuda.session import virtual_device
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -14,7 +14,7 @@ from memlint.memory.devices import device_named
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
-from memlint.script.run import ScriptRun, run_script
+from memlint.script.run import Recipient, ScriptRun, run_script
 from memlint.script.writes import scratch_writes
 from memlint.targets.script import Script
 from memlint.tracing.recorder import without_collector
@@ -40,17 +40,12 @@ def main() -> None:
     if options["observed"]:
         script = Script(name="train", path=options["script"], whole=True, repeat=True, fake_data=True)
 
-        def answer(run: ScriptRun) -> NoReturn:
-            assert not run.ending.is_failure, run.ending
-            write(run.trace.events, [buffer.nbytes for buffer in run.trace.buffers])
+        class Writer(Recipient):
+            def answer(self, run: ScriptRun) -> NoReturn:
+                assert not run.ending.is_failure, run.ending
+                write(run.trace.events, [buffer.nbytes for buffer in run.trace.buffers])
 
-        def fail(error: BaseException) -> NoReturn:
-            raise error
-
-        def keep(_run: Any) -> None:
-            pass
-
-        run_script(script, DEVICE, AllocatorSettings(), exchange, keep, answer, fail, lambda: "")
+        run_script(script, DEVICE, AllocatorSettings(), exchange, Writer())
     with (
         without_collector(),
         virtual_device(DEVICE, AllocatorSettings()) as ledger,

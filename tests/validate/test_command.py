@@ -90,6 +90,23 @@ def test_another_size_of_a_dimension_is_measured(project: Path) -> None:
     assert "parameter 5.27 KiB 5.27 KiB exact" in " ".join(result.stdout.split())  # of 32: 2.64
 
 
+def test_a_step_with_a_package_of_the_project_and_without_one_that_is_missing_is_estimated_and_measured(
+    project: Path,
+) -> None:
+    (project / "pyproject.toml").write_text('[tool.memlint]\nstub = ["netfile"]\n')
+    (project / "lib" / "mynets").mkdir(parents=True)
+    (project / "lib" / "mynets" / "__init__.py").write_text(
+        "from torch import nn\n\n\ndef head(): return nn.Linear(16, 4)\n"
+    )
+    (project / "drawn.py").write_text(
+        "import netfile\nimport torch\nfrom mynets import head\n\n"
+        "def memlint_workload(batch): return head(), torch.randn(batch, 16)\n"
+    )
+    result = CliRunner().invoke(main, ["validate", "drawn.py", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "parameter 272 B 272 B exact" in " ".join(result.stdout.split())
+
+
 def test_a_killed_suite_keeps_what_it_measured_and_goes_on_from_there(project: Path) -> None:
     suite(project, ["a", "b", "c"])
     command = [

@@ -18,7 +18,9 @@ def test_help_imports_no_torch() -> None:
 
 def test_a_real_step_runs_in_a_process_that_knows_no_virtual_accelerator() -> None:
     code = (
-        "import sys, torch, memlint.session.measuring;"
+        "import pathlib, sys, torch, memlint.session.measuring;"
+        "from memlint.session.process_setup import ProcessSetup;"
+        "ProcessSetup(pathlib.Path(), ['wandb'], simulates=False).arm();"
         "assert 'memlint.accelerator.registration' not in sys.modules;"
         "assert torch._C._get_privateuse1_backend_name() == 'privateuseone'"
     )

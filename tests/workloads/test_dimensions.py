@@ -20,6 +20,7 @@ from memlint.base.errors import UsageError, WorkloadError
 from memlint.commands.check.command import Checked
 from memlint.config import Settings, override
 from memlint.report.model import Report
+from memlint.session.process_setup import ProcessSetup
 from memlint.session.target import find_requested
 from memlint.targets.workload_tables import render_declaration
 from memlint.worker.protocol import Request
@@ -337,6 +338,7 @@ def test_the_declaration_written_out_gives_the_same_dimensions_and_bytes(write, 
 
 def asked(path: Path, **settings: Any) -> Workload:
     request = Request(target=str(path), path=str(path), root=str(path.parent), settings=Settings(**settings))
+    ProcessSetup.of_target(request).arm()
     return find_requested(request).workloads[0]
 
 
@@ -427,6 +429,7 @@ def test_a_step_that_takes_too_long_is_asked_for_with_an_eighth_of_its_longest_d
     for options in ({}, {"mode": "inference", "dimensions": {"seq": 1}}):
         settings = Settings.model_validate(options)
         request = Request(target="model.py", path=str(path), root=str(tmp_path), settings=settings)
+        ProcessSetup.of_target(request).arm()
         (workload,) = find_requested(request).workloads
         analysed(workload, tmp_path)
     assert commands == ["memlint check model.py --dim seq=64", "memlint check model.py --batch 1"]

@@ -23,7 +23,6 @@ from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of, what_ifs_of
-from memlint.report.model import RunFinding
 from memlint.targets.workload import Workload
 from memlint.worker import endings
 from memlint.worker.jobs import (
@@ -162,7 +161,7 @@ class _Conversation:
         hint = "Allow more with --timeout SECONDS, or choose fewer rules with --select."
         unfinished = report.Skipped(name=analysis.workload.name, reason=reason, hint=hint)
         self._session.rules_begin()
-        findings: list[RunFinding] = []
+        findings: list[report.Finding] = []
         codes: list[str] = []
         try:
             for each in self._findings(analysis, codes):

@@ -99,7 +99,7 @@ def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
         ending=facts.ending,
         stop=_failure(facts.stop),
         own=list(facts.own),
-        not_reached=[phase.value for phase in _AFTER_TRAINING if facts.goes_on and phase not in seen],
+        not_reached=[phase for phase in _AFTER_TRAINING if facts.goes_on and phase not in seen],
         evaluations=facts.evaluations,
         remembered=facts.remembered,
         writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in facts.writes],
@@ -163,9 +163,9 @@ def _estimate(analysis: Analysis) -> report.Estimate:
     return report.Estimate(
         **moment_of(peak),
         doubtful=[report.Doubtful(**each._asdict(), why=_WHY[each.cause](analysis.device)) for each in peak.doubtful],
-        phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
+        phase_peaks=dict(peak.phase_peaks),
         least=least_peak(analysis.trace),
-        categories={category.value: nbytes for category, nbytes in peak.categories.items()},
+        categories=dict(peak.categories),
         at_peak=[
             report.AliveBuffer(**buffer_fields(b), nbytes=b.nbytes, why=why(b)) for b in peak.at_peak[:NUM_LISTED]
         ],
@@ -307,7 +307,7 @@ def _sum(buffers: Iterable[Buffer]) -> int:
 
 
 def _totals(group: list[Buffer]) -> dict[str, Any]:
-    categories = {category.value: _sum(part) for category, part in _groups(group, lambda b: b.category)}
+    categories = {category: _sum(part) for category, part in _groups(group, lambda b: b.category)}
     return {"nbytes": _sum(group), "num_buffers": len(group), "categories": categories}
 
 

@@ -20,7 +20,7 @@ from memlint.commands.parts import OnPart, Part, Phase, nobody
 from memlint.lint.diagnostics import BrokenRule
 from memlint.lint.suppression import unsuppressed
 from memlint.report.escaping import visible
-from memlint.report.model import RunFinding, Skipped, Workload
+from memlint.report.model import Finding, Skipped, Workload
 from memlint.report.workloads import moved
 from memlint.worker.protocol import Answer, Request, Result
 from memlint.worker.session import Session
@@ -48,9 +48,9 @@ class Answers:
     torch: str | None
     workloads: tuple[Workload, ...]
     """The failures of earlier stages first."""
-    traced: tuple[RunFinding, ...]
+    traced: tuple[Finding, ...]
     """Everything that rules of traced steps found, suppressed or not."""
-    findings: tuple[RunFinding, ...]
+    findings: tuple[Finding, ...]
     """Those that comments and `per-file-ignores` do not suppress."""
     traced_lines: Mapping[str, frozenset[int]]
     """By absolute path: the lines those rules have seen at work."""
@@ -110,7 +110,7 @@ def answers_of_workers(
     own += [request for request, _ in left]
     answers += _answers([request for request, _ in left], look, on_wait, nobody, None, cache=options.cache)
     torch = None
-    traced, findings = list[RunFinding](), list[RunFinding]()
+    traced, findings = list[Finding](), list[Finding]()
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     empty, declarations = [], []
     for (request, rules), answer in zip(requests, answers, strict=True):
@@ -150,7 +150,7 @@ def _shown(requests: Sequence[tuple[Request, ChosenRules]], failures: Sequence[W
         match part:
             case Workload(error=None) | Phase() | Capture():
                 on_part(part)
-            case RunFinding() if only is not None and part.confidence != "heuristic" and part.code != BrokenRule.code:
+            case Finding() if only is not None and part.confidence != "heuristic" and part.code != BrokenRule.code:
                 for each in only.unignored(unsuppressed([part])):
                     on_part(each)
 

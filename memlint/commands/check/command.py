@@ -149,8 +149,7 @@ def _final_of(on_part: OnPart, files: Sequence[Path], notebooks: Sequence[Writte
             case Workload():
                 on_part(Workload.model_validate(relative(by_cell(part.model_dump(), notebooks), Path.cwd(), files)))
             case Finding() if lists_findings:
-                fields = by_cell(part.model_dump(include=set(Finding.model_fields)), notebooks)
-                on_part(Finding.model_validate(relative(fields, Path.cwd(), files)))
+                on_part(Finding.model_validate(relative(by_cell(part.model_dump(), notebooks), Path.cwd(), files)))
 
     return pass_on
 

@@ -23,7 +23,7 @@ from memlint.lint.rule import Severity, SourceRule, TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report
 from memlint.report.from_rules import finding_of
-from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
+from memlint.report.model import Finding, Skipped, Stale, Workload
 from memlint.report.paths import relative
 from memlint.source.scripts import is_script
 from memlint.source.text import source_at
@@ -76,8 +76,8 @@ def settle(
 
 
 def _held_against_runs(
-    findings: Iterable[RunFinding], chosen: Sequence[ChosenRules], answers: Answers
-) -> Iterator[RunFinding]:
+    findings: Iterable[Finding], chosen: Sequence[ChosenRules], answers: Answers
+) -> Iterator[Finding]:
     """Source findings; of a script that was run, those that another rule computes of steps are no more than notes.
 
     Where that rule speaks of the same line, they are left out.
@@ -98,7 +98,7 @@ def _held_against_runs(
             yield finding
         elif (path, finding.line, traced_as) not in computed:
             message = f"{finding.message} The steps that were run gain nothing by the fix, or do not come here."
-            yield finding.model_copy(update={"severity": Severity.NOTE.value, "message": message})
+            yield finding.model_copy(update={"severity": Severity.NOTE, "message": message})
 
 
 def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]:
@@ -142,7 +142,7 @@ def _idle_budgets(
         )
 
 
-def _unused_in_traces(rules: ChosenRules, answers: Answers) -> list[RunFinding]:
+def _unused_in_traces(rules: ChosenRules, answers: Answers) -> list[Finding]:
     """Comments in a target's files for rules of traced steps that found nothing there, if all Workloads ran."""
     only_one = any(request.path and request.qualname for request in rules.target.requests)
     if only_one or any(workload.error for workload in answers.workloads):
@@ -151,7 +151,7 @@ def _unused_in_traces(rules: ChosenRules, answers: Answers) -> list[RunFinding]:
         return []
     codes = without_failed(codes_of(rules.rules, TraceRule), answers.traced)
     files = {os.path.realpath(file) for file in rules.target.files}
-    comments: list[RunFinding] = []
+    comments: list[Finding] = []
     for path, lines in answers.traced_lines.items():
         source = source_at(path) if os.path.realpath(path) in files else None
         if source is not None:
@@ -159,9 +159,7 @@ def _unused_in_traces(rules: ChosenRules, answers: Answers) -> list[RunFinding]:
     return rules.unignored(comments)
 
 
-def _without_needed_comments(
-    findings: list[RunFinding], chosen: Iterable[ChosenRules], answers: Answers
-) -> list[RunFinding]:
+def _without_needed_comments(findings: list[Finding], chosen: Iterable[ChosenRules], answers: Answers) -> list[Finding]:
     """Remove reports about comments that the text does not need, but traced steps do, or could."""
     codes = {code for rules in chosen for code in rules.of_both}
     needed: set[tuple[str, int, int, str]] = set()
@@ -177,7 +175,7 @@ def _without_needed_comments(
             }
     is_complete = answers.executed and not any(workload.error for workload in answers.workloads)
 
-    def is_needed(comment: RunFinding) -> bool:
+    def is_needed(comment: Finding) -> bool:
         if comment.code != UnusedSuppression.code or comment.subject not in codes:
             return False
         place = (os.path.realpath(comment.path), comment.line, comment.column, comment.subject)
@@ -186,14 +184,14 @@ def _without_needed_comments(
     return [finding for finding in findings if not is_needed(finding)]
 
 
-def _final(findings: Iterable[RunFinding], files: Iterable[Path]) -> list[Finding]:
+def _final(findings: Iterable[Finding], files: Iterable[Path]) -> list[Finding]:
     """The findings in order, each once, with paths as people write them.
 
     Where a rule has computed bytes of a traced step, what it says of the text of that line is left out. A rule that
     fails is reported once, however often it did.
     """
     records = relative([finding.model_dump() for finding in findings], Path.cwd(), files)
-    written = [RunFinding.model_validate(record) for record in records]
+    written = [Finding.model_validate(record) for record in records]
     computed = {(each.path, each.line, each.code) for each in written if each.confidence != "heuristic"}
     kept = [
         each for each in written if each.confidence != "heuristic" or (each.path, each.line, each.code) not in computed
@@ -202,14 +200,12 @@ def _final(findings: Iterable[RunFinding], files: Iterable[Path]) -> list[Findin
     failed = Counter(each.subject for each in ordered if each.code == BrokenRule.code and each.subject)
     final = []
     for finding in ordered:
-        fields = finding.model_dump(exclude={"subject"})
-        if finding.code == BrokenRule.code and finding.subject:
-            times = failed.pop(finding.subject, 0)
-            if not times:
-                continue
-            if times > 1:
-                fields["message"] += f" It failed {times} times in all; this is the first."
-        final.append(Finding(**fields))
+        times = failed.pop(finding.subject, 0) if finding.code == BrokenRule.code and finding.subject else 1
+        if times > 1:
+            text = f"{finding.message} It failed {times} times in all; this is the first."
+            final.append(finding.model_copy(update={"message": text}))
+        elif times:
+            final.append(finding)
     return final
 
 

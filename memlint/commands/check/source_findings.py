@@ -17,8 +17,9 @@ from memlint.lint.rule import Applicability, Finding, Rule
 from memlint.lint.runner import check_source, looks_at_steps
 from memlint.lint.selection import FileIgnores
 from memlint.lint.suppression import F
+from memlint.report import model as report
 from memlint.report.from_rules import finding_of
-from memlint.report.model import RunFinding, Workload
+from memlint.report.model import Workload
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 
@@ -66,7 +67,7 @@ class ChosenRules:
 class SourceFindings:
     """The findings and records that exist before any code runs."""
 
-    findings: tuple[RunFinding, ...]
+    findings: tuple[report.Finding, ...]
     failures: tuple[Workload, ...]
     """Files that were named and cannot be read."""
     correctable: Counter[Applicability]
@@ -95,7 +96,7 @@ def choose_rules(targets: Iterable[Targets], *, execute: bool, none: bool = Fals
 
 def source_findings(chosen: Iterable[ChosenRules], *, cache: bool) -> SourceFindings:
     """Run the source rules over the files of all targets. A file that was named and cannot be read is a failure."""
-    findings: list[RunFinding] = []
+    findings: list[report.Finding] = []
     failures: list[Workload] = []
     correctable: Counter[Applicability] = Counter()
     for rules in chosen:

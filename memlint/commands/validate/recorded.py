@@ -76,7 +76,7 @@ def measurement_of(evidence: Evidence, subject: Subject, machine: Machine) -> Me
         phase_peaks={},
         steps=[],
         categories={},
-        peak_phase="other" if at_peak is None else evidence.kinds.phase(at_peak).value,
+        peak_phase=Phase.OTHER if at_peak is None else evidence.kinds.phase(at_peak),
         num_retries=len(evidence.program.released),
     )
 

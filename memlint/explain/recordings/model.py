@@ -5,7 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from memlint.explain.recordings.verdict import Cause
-from memlint.report.model import CategoryName, Located, PhaseName, Record
+from memlint.memory.records import Category, Phase
+from memlint.report.model import Located, Record
 
 
 class Line(Located):
@@ -18,7 +19,7 @@ class Line(Located):
     """A description where no line is recorded: `backward mm`, `before the recording`."""
     op: str = ""
     """The ATen operator that made most of it, if C++ frames are recorded."""
-    categories: dict[CategoryName, int]
+    categories: dict[Category, int]
 
 
 class Moment(Record):
@@ -32,8 +33,8 @@ class Moment(Record):
     lines: list[Line]
     """Most bytes first; may be cut, see `num_lines`."""
     num_lines: int
-    categories: dict[CategoryName, int]
-    phases: dict[PhaseName, int] = Field(default_factory=dict)
+    categories: dict[Category, int]
+    phases: dict[Phase, int] = Field(default_factory=dict)
     """By the phase in which it was made; empty if stacks do not tell."""
     streams: dict[int, int]
     pools: dict[Literal["small", "large"], int]
@@ -108,7 +109,7 @@ class OnOneSide(Record):
     place: str
     """Name of the file, and the line; empty if no line is known."""
     label: str
-    category: CategoryName
+    category: Category
     nbytes: int
     num: int
 

@@ -24,7 +24,7 @@ _COLORS = {
     "forward": "#cfe3f7",
     "backward": "#f9dcc4",
     "optimizer": "#d3ecd0",
-    **dict.fromkeys(("evaluation", "prefill", "decode"), "#d9f0ee"),
+    **dict.fromkeys(("evaluation", "prefill", "decode", "generation"), "#d9f0ee"),
     "saving": "#e8dff5",
     "other": "#eeeeee",
 }

@@ -62,7 +62,7 @@ def _run(
         site = timeline.buffer_sites[buffer]
         if site not in frames:
             frames[site] = _frames_of(lifetimes, buffer)
-        facts = {"category": lifetimes.site(buffer).category}
+        facts = {"category": lifetimes.site(buffer).category.value}
         made = metadata.setdefault(part, {"made in": part})
         stream = timeline.streams[buffer] if timeline.streams else 0
         if buffer == timeline.first_after_index:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memlint.base.units import Measure, format_nbytes
+from memlint.lint.severity import Confidence, Severity
 from memlint.report.escaping import one_line
-from memlint.report.model import Confidence, Error, Finding, Report, Script, Severity, Verdict, Workload
+from memlint.report.model import Error, Finding, Report, Script, Verdict, Workload
 from memlint.report.phrases import beside, of_peak, own_step_text, saving
 from memlint.report.workloads import workload_positions
 
@@ -88,7 +89,7 @@ def failed(workload: Workload, error: Error) -> Problem:
         code=NOT_ANALYSED,
         path=target_file(workload),
         message=one_line(error.message),
-        severity="error",
+        severity=Severity.ERROR,
         fix=one_line(error.hint),
         workload=workload.name,
         traceback=tuple(map(one_line, error.traceback)),
@@ -101,7 +102,7 @@ def own_step(workload: Workload, script: Script, stop: Error) -> Problem:
         code=OWN_STEP,
         path=target_file(workload),
         message=one_line(own_step_text(script)),
-        severity="note",
+        severity=Severity.NOTE,
         fix=one_line(stop.hint),
         workload=workload.name,
         traceback=tuple(map(one_line, stop.traceback)),
@@ -120,7 +121,7 @@ def exceeded(workload: Workload, verdict: Verdict) -> Problem:
         path=path or target_file(workload),
         line=estimate.line if estimate is not None and path else None,
         message=one_line(message + beside(estimate.library if estimate is not None else None)),
-        severity=verdict.level,
+        severity=Severity(verdict.level),
         workload=workload.name,
     )
 

@@ -6,7 +6,7 @@ https://docs.github.com/en/code-security/code-scanning/integrating-with-code-sca
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -14,21 +14,22 @@ from memlint.base.version import HOME
 from memlint.lint.pages import page
 from memlint.lint.registry import sections
 from memlint.lint.rule import Rule
+from memlint.lint.severity import Confidence, Severity
 from memlint.report.escaping import one_line
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, fingerprints, problems
-from memlint.report.model import Confidence, Report, Severity
+from memlint.report.model import Report
 from memlint.report.text_style import cut
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"
-_LEVELS: Mapping[Severity, str] = {"error": "error", "warning": "warning", "info": "note", "note": "note"}
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note", Severity.NOTE: "note"}
 _PROBLEMS = {"error": "error", "warning": "warning", "note": "recommendation"}
-_PRECISIONS: Mapping[Confidence, str] = {
-    "exact-retrace": "very-high",
-    "exact-lifetime": "very-high",
-    "modelled": "high",
-    "analytic": "high",
-    "heuristic": "medium",
+_PRECISIONS = {
+    Confidence.EXACT_RETRACE: "very-high",
+    Confidence.EXACT_LIFETIME: "very-high",
+    Confidence.MODELLED: "high",
+    Confidence.ANALYTIC: "high",
+    Confidence.HEURISTIC: "medium",
 }
 _RANKS = ("medium", "high", "very-high")
 _TAGS = ["memory", "performance", "pytorch"]
@@ -70,7 +71,7 @@ def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
 
 def _rule(code: str, rule: Rule | None, results: list[Problem]) -> dict[str, Any]:
     if rule is not None:
-        text, level, chapters = page(rule), _LEVELS[rule.severity.value], sections(type(rule))
+        text, level, chapters = page(rule), _LEVELS[rule.severity], sections(type(rule))
         summary = rule.summary
     else:
         level, chapters = _LEVELS[results[0].severity], {}

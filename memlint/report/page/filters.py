@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from memlint.base.units import format_count, format_nbytes
+from memlint.memory.records import Category
 from memlint.report.model import (
     NOT_BY_LINE,
-    CategoryName,
     Estimate,
     LineBytes,
     Place,
@@ -90,13 +90,13 @@ class ByLineRow(NamedTuple):
     number: int
     """Position of the line in the Report; other rows continue the numbering."""
     nbytes: int
-    categories: Mapping[CategoryName, int]
+    categories: Mapping[Category, int]
     module: str = ""
 
 
 def by_line_rows(estimate: Estimate) -> list[ByLineRow]:
     """Return the lines, and by module parameters, gradients and states, which have no line; most bytes first."""
-    without: dict[str, Counter[CategoryName]] = {}
+    without: dict[str, Counter[Category]] = {}
     for row in estimate.by_module:
         held = Counter({name: row.categories.get(name, 0) for name in NOT_BY_LINE if row.categories.get(name)})
         if held:

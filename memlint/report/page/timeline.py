@@ -7,15 +7,17 @@ several consecutive events and shows the one with the most live bytes.
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, count, groupby, pairwise
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from memlint.report.model import CategoryName, PhaseName, Stretch, Timeline, Workload
+from memlint.memory.records import Category, Phase
+from memlint.report.model import Stretch, Timeline, Workload
 from memlint.report.phrases import spaced
 
 # From the bottom of the stack to its top: the longest-lived categories first.
-CATEGORIES: tuple[CategoryName, ...] = (
-    *("parameter", "buffer", "optimizer_state", "gradient", "input", "kv_cache", "activation", "temporary"),
-    *("communication", "workspace", "other"),
+CATEGORIES = (
+    *(Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.INPUT),
+    *(Category.KV_CACHE, Category.ACTIVATION, Category.TEMPORARY),
+    *(Category.COMMUNICATION, Category.WORKSPACE, Category.OTHER),
 )
 SIDE = 1000
 _HEADROOM = 1.08
@@ -26,7 +28,7 @@ _LABEL_HEIGHT = 60
 class Area(NamedTuple):
     """The region below the upper edge of one category, down to the bottom: each hides a part of the one before."""
 
-    category: CategoryName | None
+    category: Category | None
     """None if the Report does not distinguish categories."""
     path: str
     """Data of an SVG path."""
@@ -53,7 +55,7 @@ class Span(NamedTuple):
 
     x: float
     width: float
-    phase: PhaseName
+    phase: Phase
     step: int
     highest: int
     """The most live bytes within it."""
@@ -71,14 +73,14 @@ class Picture(NamedTuple):
     """None if only a Course was available."""
     failures: list[float]
     """The moments at which requests failed, from left to right."""
-    alive: frozenset[CategoryName]
+    alive: frozenset[Category]
     """Categories with any bytes at any time, as far as the Report distinguishes categories."""
 
 
 class _Column(NamedTuple):
     amounts: Sequence[int]
     """The bytes of each category."""
-    part: tuple[PhaseName, int]
+    part: tuple[Phase, int]
     """Phase and step."""
 
 
@@ -96,7 +98,7 @@ def picture(workload: Workload) -> Picture | None:
     return None
 
 
-def bar(categories: Mapping[CategoryName, int], nbytes: int, longest: int) -> list[tuple[str, float, float]]:
+def bar(categories: Mapping[Category, int], nbytes: int, longest: int) -> list[tuple[str, float, float]]:
     """Return category, left end and width of each part of a bar, in percent of the bar of `longest` bytes.
 
     Without categories there is one part of `nbytes`, of category `unknown`.
@@ -125,7 +127,7 @@ def tick_step(top: int) -> tuple[float, int, str]:
 
 def stretches(timeline: Timeline) -> list[Stretch]:
     """Return the stretches of the Timeline; if it names none, one for all of its events."""
-    return timeline.stretches or [Stretch(first=0, phase="other", step=-1)]
+    return timeline.stretches or [Stretch(first=0, phase=Phase.OTHER, step=-1)]
 
 
 def _of_timeline(timeline: Timeline) -> Iterator[_Column]:
@@ -149,7 +151,7 @@ def _of_timeline(timeline: Timeline) -> Iterator[_Column]:
 
 def _drawn(
     columns: Sequence[_Column],
-    categories: Sequence[CategoryName | None],
+    categories: Sequence[Category | None],
     num_events: int | None,
     failures: Sequence[float] = (),
 ) -> Picture:
@@ -222,4 +224,4 @@ def _spans(columns: Sequence[_Column], totals: Sequence[int]) -> Iterator[Span]:
         first = end
 
 
-assert set(CATEGORIES) == set(get_args(CategoryName))
+assert set(CATEGORIES) == set(Category)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from memlint.base.units import format_nbytes
-from memlint.report.model import CategoryName, Estimate, LineBytes
+from memlint.memory.records import Category
+from memlint.report.model import Estimate, LineBytes
 from memlint.report.phrases import line_detail, spaced
 
 _WIDTH, _HEIGHT = 1100.0, 400.0
@@ -33,7 +34,7 @@ class Item:
     nbytes: int
     target: str
     """Id of the table row with details, or of the table."""
-    categories: Mapping[CategoryName, int] = field(default_factory=dict)
+    categories: Mapping[Category, int] = field(default_factory=dict)
     items: "tuple[Item, ...]" = ()
     """The parts that it consists of."""
 
@@ -133,7 +134,7 @@ def _item(title: str, module: _Module) -> Item:
         return _item(f"{title}.{part}", inner)
     own = [replace(item, title="itself") for item in module.own]
     items = [*own, *(_item(part, inner) for part, inner in module.parts.items())]
-    categories: Counter[CategoryName] = Counter()
+    categories: Counter[Category] = Counter()
     for item in items:
         categories.update(item.categories)
     return Item(

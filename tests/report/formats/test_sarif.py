@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from memlint.lint.registry import load_rules
+from memlint.lint.severity import Confidence
 from memlint.report.formats.sarif import render_sarif
 from memlint.report.model import Report
 from tests.report.formats.samples import HOSTILE, Sample, hostile
@@ -68,7 +69,7 @@ def test_every_installed_rule_can_be_explained():
 
 
 def test_the_least_sure_finding_decides_the_precision_of_its_rule():
-    findings = [REPORT.findings[0].model_copy(update={"confidence": name}) for name in ("exact-retrace", "heuristic")]
+    findings = [REPORT.findings[0].model_copy(update={"confidence": name}) for name in (Confidence.EXACT_RETRACE, Confidence.HEURISTIC)]
     (rule,) = run_of(Report(tool="memlint 0", findings=findings))["tool"]["driver"]["rules"]
     assert rule["properties"]["precision"] == "medium"
 
