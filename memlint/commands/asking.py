@@ -122,7 +122,14 @@ def _slowness() -> float:
 
 
 def _ask(session: Session) -> _Told:
-    return _Told(built=session.ask(TellBuilt()).as_(WhatWasBuilt).built)
+    """Ask for what a script builds; once more with each change that packages of other versions need before that."""
+    while True:
+        built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
+        amendment = built.ending.amendment
+        if built.models or script is None or amendment is None or amendment in script.amendments:
+            return _Told(built=built)
+        changed = script.model_copy(update={"amendments": (*script.amendments, amendment)})
+        session.begin_again(session.request.model_copy(update={"script": changed}))
 
 
 def _builds(built: Built, request: Request) -> bool:

@@ -22,8 +22,9 @@ from memlint.script.overlay import real
 from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.missing_modules import installed_without
+from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError
-from memlint.workloads.user_errors import missing_package, what_to_do
+from memlint.workloads.user_errors import missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -196,7 +197,8 @@ def ending_of(error: BaseException) -> Ending:
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
-        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
+        hint = of_another_time(user_line(error).rpartition(":")[0])
+        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines, hint=hint)
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
         hint = named.hint + (_stub(named.package) if isinstance(named, AbsentError) and named.package else "")
@@ -208,6 +210,7 @@ def ending_of(error: BaseException) -> Ending:
         hint = f"The cause may be what is not there; if so, put it there: {'; '.join(replaced)}."
     if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
+    hint = hint or of_another_time(user_line(error).rpartition(":")[0])
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()

@@ -1,7 +1,7 @@
 """Messages for errors that user code raised."""
 
 import os
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
@@ -53,8 +53,14 @@ def test_a_variable_that_is_not_set_is_named_with_what_to_type(monkeypatch):
     ("error", "hint"),
     [
         (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
-        (ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"), "Another version of timm has it"),
-        (ModuleNotFoundError("No module named 'torch._six'", name="torch._six"), "Another version of torch has it"),
+        (
+            ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"),
+            f"timm {version('timm')} is installed, and the project",
+        ),
+        (
+            ModuleNotFoundError("No module named 'torch._six'", name="torch._six"),
+            "memlint runs with torch 2.10 or later",
+        ),
         (FileNotFoundError(2, "No such file or directory", "pretrained/vit.npz"), "Put pretrained/vit.npz there"),
         (RuntimeError("operator aten::conv2d does not exist"), ""),
         (RuntimeError("shape '[2, 3]' is invalid for input of size 4"), ""),
@@ -80,7 +86,7 @@ class Net(nn.Module):
     ("line", "hint"),
     [
         ("open('weights.bin')", "Put weights.bin there"),
-        ("from torch.nn import Nothing", "Another version of torch has it"),
+        ("from torch.nn import Nothing", "memlint runs with torch 2.10 or later"),
     ],
 )
 def test_an_error_of_the_environment_is_never_an_advice_to_declare_inputs(write, line, hint):
