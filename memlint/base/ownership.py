@@ -6,10 +6,8 @@ opened. The folders of Python and memlint are known both as they are named and w
 
 import os
 import re
-import sys
 import sysconfig
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from memlint.base.temporary import SCRATCH_TEMPORARY
@@ -27,20 +25,6 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(*_ENGINE), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
-
-
-def _other_places() -> tuple[str, ...]:
-    """Return how paths begin in folders of the search path where `pip install --target` has put packages."""
-    places = []
-    for folder in filter(None, sys.path):
-        with suppress(OSError):
-            is_other = not _PACKAGES.search(folder + os.sep)
-            if is_other and any(each.name.endswith(".dist-info") for each in os.scandir(folder)):
-                places.append(folder)
-    return _prefixes(*places)
-
-
-_OTHER_PLACES = _other_places()
 
 
 def _temporary_folders() -> str:
@@ -78,9 +62,7 @@ def is_users(path: str) -> bool:
 
 def is_installed(path: str) -> bool:
     """Return True if the file belongs to Python or to an installed package, which may have written it at run time."""
-    return path.startswith((*_STANDARD_LIBRARY, *_OTHER_PLACES)) or bool(
-        _PACKAGES.search(path) or _GENERATED.match(path)
-    )
+    return path.startswith(_STANDARD_LIBRARY) or bool(_PACKAGES.search(path) or _GENERATED.match(path))
 
 
 def is_standard_library(path: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from memlint.commands.targets import is_declared
 from memlint.report.model import Record
 from memlint.source.leading_scripts import LeadingScript, LeadingScripts, shown_as
-from memlint.source.typed_commands import TypedCommand
+from memlint.source.typed_commands import TypedCommand, concrete
 from memlint.targets.built import Asked, Built
 from memlint.targets.script import Script
 from memlint.worker.jobs import TellBuilt, WhatWasBuilt
@@ -101,7 +101,7 @@ def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
         name=command.script.stem,
         path="" if command.module else str(command.script),
         module=command.module,
-        arguments=command.arguments,
+        arguments=concrete(command.arguments),
         folder=str(command.folder),
         steps=1,
         fake_data=True,

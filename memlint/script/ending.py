@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 """Signals that a script cannot handle or block; at the second one it writes where it is."""
+_MOST_REPLACED = 4
+"""Things that were made up and that a message names."""
 _STACK_FRAMES = 2000
 """Stack depth that an answer may need."""
 _SYSTEM = tuple(module for name in ("os", "posix") if (module := sys.modules.get(name)) is not None)
@@ -207,7 +209,9 @@ def ending_of(error: BaseException) -> Ending:
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(replaced)}."
+        others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
+        shown = "; ".join(replaced[:_MOST_REPLACED])
+        hint = f"The cause may be what is not there; if so, put it there: {shown}{others}."
     if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
     hint = hint or of_another_time(user_line(error).rpartition(":")[0])

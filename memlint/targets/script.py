@@ -20,9 +20,9 @@ END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 class Amendment(NamedTuple):
     """A change of what an installed package offers, for a program that was written for another version of it."""
 
-    kind: Literal["module", "name", "keyword", "option", "conflict"]
-    """A module or a name of one that is gone; an argument that a function or constructor no longer takes; an option
-    that a parser no longer has; an option that two parts of a parser have.
+    kind: Literal["module", "name", "attribute", "keyword", "option", "conflict"]
+    """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor no
+    longer takes; an option that a parser no longer has; an option that two parts of a parser have.
     """
     owner: str
     """The module; for an option, the option."""

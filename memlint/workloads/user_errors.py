@@ -17,6 +17,7 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
+from memlint.workloads.environment_variables import unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, remedy
 from memlint.workloads.pinned_versions import of_another_version, version_hint
 
@@ -83,7 +84,7 @@ def of_environment(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"Put {error.filename} there, or give the model an argument with which it reads no file."
     if name := unset_variable(error):
-        return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
+        return unset_variables(name, user_line(error), command_with(""))
     return ""
 
 

@@ -1,6 +1,7 @@
 """Messages for errors that user code raised."""
 
 import os
+import runpy
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
@@ -47,6 +48,21 @@ def test_a_variable_that_is_not_set_is_named_with_what_to_type(monkeypatch):
         {}["ENTITY_OF_TEST"]
     assert what_to_do(caught.value) == ""
     assert user_errors.command_with("--ranks 2") == "memlint run --ranks 2 train.py --lr 3"
+
+
+def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_gives_them(tmp_path, monkeypatch):
+    names = ("FIRST_OF_TEST", "SECOND_OF_TEST", "THIRD_OF_TEST")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(user_errors, "_typed", ["memlint check model.py", ""])
+    (tmp_path / "README.md").write_text("Type `export SECOND_OF_TEST=64`.\n")
+    (tmp_path / "train.py").write_text("import os\nos.environ['FIRST_OF_TEST'] = '1'\n")
+    (tmp_path / "model.py").write_text("import os\n" + "".join(f"{each} = os.environ['{each}']\n" for each in names))
+    with pytest.raises(KeyError) as caught:
+        runpy.run_path(str(tmp_path / "model.py"))
+    hint = what_to_do(caught.value)
+    assert hint.endswith("FIRST_OF_TEST=1 SECOND_OF_TEST=64 THIRD_OF_TEST=VALUE memlint check model.py")
+    assert f"FIRST_OF_TEST as in {tmp_path / 'train.py'}:2" in hint
 
 
 @pytest.mark.parametrize(

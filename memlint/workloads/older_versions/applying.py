@@ -20,7 +20,7 @@ from memlint.workloads import placeholders
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, Argument
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY, Argument
 
 T = TypeVar("T")
 _made: set[Amendment] = set()
@@ -39,6 +39,8 @@ def amend(amendment: Amendment) -> None:
                 sys.meta_path.append(_finder)
         case "name":
             after_import(amendment.owner, functools.partial(_put_name, amendment.name))
+        case "attribute":
+            after_import(amendment.owner, functools.partial(_put_attribute, amendment.name))
         case "keyword":
             after_import(amendment.owner, functools.partial(_without_keyword, amendment.name))
         case "conflict":
@@ -131,6 +133,23 @@ def _value(module: str, name: str, message: str) -> Any:
     return place.value
 
 
+def _put_attribute(path: str, module: ModuleType) -> None:
+    kind, _, name = path.partition(".")
+    setattr(getattr(module, kind), name, _Renamed(ATTRIBUTES[path]))
+    package = installed_version(module.__name__.partition(".")[0])
+    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path]}"] = None
+
+
+class _Renamed:
+    """An attribute under its name of before; an object may have one of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: object, _kind: type) -> Any:
+        return getattr(owner, self._name)
+
+
 # --- arguments
 
 
@@ -143,14 +162,17 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     own = getattr(function, "__func__", function)
     kind = owners[-1] if owners else ""
     instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
+    is_known = keyword in ARGUMENTS.get(kind, {})
+    decides_on_bytes = not is_known and not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
     has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind or name}"
 
     @functools.wraps(own)
     def call(*arguments: Any, **named: Any) -> Any:
-        if keyword in named:
-            given = named.pop(keyword)
-            is_set = given is not None and not (isinstance(given, int | float) and not given)
-            if instead.name and is_set:
+        given = named.get(keyword)
+        asks = given is not None and given is not False and not (isinstance(given, int | float) and not given)
+        if keyword in named and not (decides_on_bytes and asks):
+            del named[keyword]
+            if instead.name and asks:
                 named.setdefault(instead.name, given if instead.value == "{}" else _parsed(instead.value.format(given)))
             _texts[f"{has_none}: {f'it is taken as {instead.name}' if instead.name else 'it is left out'}"] = None
         return own(*arguments, **named)

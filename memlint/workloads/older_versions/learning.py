@@ -17,11 +17,12 @@ from memlint.base.ownership import is_memlint, is_users
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, TOUCHES_MEMORY
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
+_NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _LOCAL_RANK = ("--local-rank", "--local_rank")
@@ -39,6 +40,8 @@ def amendment_of(error: BaseException) -> Amendment | None:
         name = f"{error.obj.__name__}.{error.name}"
         is_there = name in RESTORED and is_installed_package(error.obj.__module__)
         return Amendment("name", error.obj.__module__, name) if is_there else None
+    if isinstance(error, AttributeError) and (match := _NO_FIELD.search(text)):
+        return _of_attribute(error, match[1])
     if isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)):
         return _of_name(error, match[1] or "numpy", match[2] or match[4])
     if isinstance(error, TypeError) and (match := _UNEXPECTED.search(text)):
@@ -68,15 +71,22 @@ def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     return Amendment("name", module, name) if is_enough or place_of(module, name, text_of(error)) is not None else None
 
 
+def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
+    """Objects of an installed class, or of a class of the user's that derives from it, had the attribute before."""
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    for kind in type(error.obj if error.name else frame.f_locals.get("self")).__mro__:
+        if f"{kind.__name__}.{name}" in ATTRIBUTES and is_installed_package(kind.__module__):
+            return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
+    return None
+
+
 def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment | None:
     function = _refusing_function(error, qualname)
-    module, owner = str(getattr(function, "__module__", "")), qualname.split(".", maxsplit=1)[0]
+    module = str(getattr(function, "__module__", ""))
     is_own = function is None or is_users(function.__code__.co_filename) or "<locals>" in qualname
     if is_own or not is_installed_package(module):
         return None
-    decides_on_bytes = not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
-    is_known = keyword in ARGUMENTS.get(owner, {})
-    return None if decides_on_bytes and not is_known else Amendment("keyword", module, f"{qualname}.{keyword}")
+    return Amendment("keyword", module, f"{qualname}.{keyword}")
 
 
 def _refusing_function(error: BaseException, qualname: str) -> FunctionType | None:

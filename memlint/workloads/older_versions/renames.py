@@ -34,6 +34,15 @@ NAMES: Mapping[str, str] = {
 """Names and modules by their dotted name: where what they stood for is now."""
 
 
+ATTRIBUTES: Mapping[str, str] = {
+    "VisionTransformer.num_tokens": "num_prefix_tokens",
+    "VisionTransformer.pre_logits": "fc_norm",
+}
+"""Attributes of objects by class and name: those that have their meaning now. timm's `fc_norm` and the `pre_logits` of
+before are both an identity where nothing else was asked for.
+"""
+
+
 class Argument(NamedTuple):
     """What becomes of an argument that is no longer taken."""
 
@@ -131,4 +140,4 @@ TOUCHES_MEMORY = frozenset(
         "depth",
     ]
 )
-"""Words in the names of arguments that may decide on bytes: they are never left out."""
+"""Words in the names of arguments that may decide on bytes: only where they ask for nothing are they left out."""
