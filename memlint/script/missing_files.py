@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import glob
 import itertools
 import linecache
@@ -16,12 +17,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path, PurePath
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.accelerator import state
+from memlint.base import cache
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
@@ -123,8 +124,9 @@ class MissingFiles:
             state.assume(f"other {kind} {like} are not there, either: replaced alike")
 
     def _is_elsewhere(self, place: str) -> bool:
-        """Return True where no data is: among files of the system, and where the script writes in place."""
-        return place.startswith(_NOT_DATA) or self._overlay.is_free(place)
+        """Return True where no data is: in memlint's cache, in the system, and where the script writes in place."""
+        is_own = f"{os.sep}{cache.NAME}{os.sep}" in place
+        return is_own or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
 
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""
@@ -339,7 +341,7 @@ def _is_expected() -> bool:
     return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno)
 
 
-@cache
+@functools.cache
 def _expects(path: str, line: int) -> bool:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
@@ -357,7 +359,7 @@ def _expects(path: str, line: int) -> bool:
     )
 
 
-@cache
+@functools.cache
 def _gives_up(path: str, line: int) -> bool:
     """Return True if a line asks for what the script does not go on without: it asserts it, or raises or exits."""
     try:

@@ -137,7 +137,8 @@ class LeadingScripts:
                 continue
             text = self._files.text(path)
             trains = _TRAINS_ITSELF.search(text) is not None if path == self.file else _may_train(text)
-            if trains or (path != self.file and "__main__" in text and _OTHERWISE.fullmatch(path.stem)):
+            is_named = _OTHERWISE.fullmatch(path.stem) or _TRAINS.fullmatch(path.stem)
+            if trains or (path != self.file and "__main__" in text and is_named):
                 yield TypedCommand(path, "", (), self._folder(path))
 
     def _choosing(self, typed: Sequence[TypedCommand]) -> Iterator[TypedCommand]:
