@@ -36,6 +36,7 @@ from memlint.memory.records import (
     Whole,
     World,
 )
+from memlint.targets.script import Amendment
 from memlint.targets.workload import InputSpec, Workload
 
 SUFFIX: Final = ".memlint"
@@ -443,6 +444,7 @@ class _Decoder:
                 "not_guarded": tuple(header["not_guarded"]),
                 "error": _failure(header["error"]),
                 "stop": _failure(header.get("stop")),
+                "amendment": Amendment(*amendment) if (amendment := header.get("amendment")) else None,
                 "own": tuple(header.get("own", ())),
                 "writes": tuple(WrittenFile(path, n, self._frame(frame)) for path, n, frame in header["writes"]),
                 "connections": tuple(OtherHost(host, self._frame(frame)) for host, frame in header["connections"]),

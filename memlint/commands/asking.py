@@ -14,7 +14,7 @@ from pathlib import Path
 from memlint.commands.targets import is_declared
 from memlint.report.model import Record
 from memlint.source.leading_scripts import LeadingScript, LeadingScripts, shown_as
-from memlint.source.typed_commands import TypedCommand
+from memlint.source.typed_commands import TypedCommand, concrete
 from memlint.targets.built import Asked, Built
 from memlint.targets.script import Script
 from memlint.worker.jobs import TellBuilt, WhatWasBuilt
@@ -101,7 +101,7 @@ def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
         name=command.script.stem,
         path="" if command.module else str(command.script),
         module=command.module,
-        arguments=command.arguments,
+        arguments=concrete(command.arguments),
         folder=str(command.folder),
         steps=1,
         fake_data=True,
@@ -122,7 +122,14 @@ def _slowness() -> float:
 
 
 def _ask(session: Session) -> _Told:
-    return _Told(built=session.ask(TellBuilt()).as_(WhatWasBuilt).built)
+    """Ask for what a script builds; once more with each change that packages of other versions need before that."""
+    while True:
+        built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
+        amendment = built.ending.amendment
+        if built.models or script is None or amendment is None or amendment in script.amendments:
+            return _Told(built=built)
+        changed = script.model_copy(update={"amendments": (*script.amendments, amendment)})
+        session.begin_again(session.request.model_copy(update={"script": changed}))
 
 
 def _builds(built: Built, request: Request) -> bool:

@@ -7,7 +7,7 @@ from memlint.report.model import Workload
 from memlint.source.leading_scripts import likeliest_command
 from memlint.worker.protocol import Request
 
-_LAST_RESORTS = ("--init", "memlint_workload", "::build", "with -v", "This is a script")
+_LAST_RESORTS = ("--init", "memlint_workload", "::build", "with -v", "This is a script", "with the sizes that you have")
 """Parts of hints that ask for more than a command."""
 
 

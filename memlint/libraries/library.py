@@ -11,6 +11,7 @@ allocates what it returns and drops what it takes for itself:
         return like(q), contiguous(q.shape[:-1], torch.float32)
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -33,9 +34,10 @@ temporary = scratch
 class UnknownFunctionError(TraceError):
     """A function is used that memlint does not model."""
 
-    def __init__(self, name: str, message: str) -> None:
-        hint = f"Say what it gives, saves and takes: {OP_TEMPLATE.format(name=name)}; see docs/libraries.md."
-        super().__init__(message, hint)
+    def __init__(self, name: str, message: str, install: str = "") -> None:
+        """`install` is what to do first: a library whose own Python runs where it is installed is only missing."""
+        hint = f"say what it gives, saves and takes: {OP_TEMPLATE.format(name=name)}; see docs/libraries.md."
+        super().__init__(message, f"{install} Or {hint}" if install else f"S{hint[1:]}")
 
 
 class UnknownAttributeError(UnknownFunctionError):
@@ -126,6 +128,11 @@ class Library:
             namespace, _, op = name.partition("::")
             setattr(getattr(torch.ops, namespace), op, function)
 
+    @property
+    def is_installed(self) -> bool:
+        """True if the package itself is there, and no module in its place."""
+        return getattr(sys.modules.get(self.name), "__file__", None) is not None
+
     def assume(self) -> None:
         """Say, once, that a kernel is not run."""
         assume_once(self._assumption)
@@ -151,7 +158,11 @@ class _Unknown(type):
         cls._refuse(f".{name}")
 
     def _refuse(cls, more: str = "") -> NoReturn:
-        name = f"{cls._name}{more}"
-        text = f"{name} of {cls._library.distribution} is used, and it is not known what its kernels take"
+        name, distribution = f"{cls._name}{more}", cls._library.distribution
+        if cls._library.is_installed:
+            text, install = f"{name} of {distribution} is used, and it is not known what its kernels take", ""
+        else:
+            text = f"{name} is used, and {distribution} is not installed"
+            install = f"Install it where memlint runs, {sys.prefix}: pip install {distribution}."
         assume_once(text)  # a program that goes on without it may take other memory
-        raise UnknownFunctionError(name, text)
+        raise UnknownFunctionError(name, text, install)

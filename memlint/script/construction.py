@@ -263,8 +263,15 @@ class Construction:
         return [module for _, module in sizes]
 
     def finished_roots(self) -> list[nn.Module]:
-        """Return the same without those whose constructor was running when the script ended."""
-        return [each for each in self.roots() if id(each) not in self._unfinished]
+        """Return the same without those whose constructor was running when the script ended, and without their parts.
+
+        What was built inside of a constructor that is not over, and has no optimizer yet, is such a part.
+        """
+        modules = self._modules()
+        if not any(id(each) in self._unfinished for each in modules):
+            return self.roots()
+        trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
+        return [each for each in self.roots() if id(each) not in self._unfinished and _has_any(each, trained)]
 
     def criteria(self) -> tuple[str, ...]:
         """Return the classes of those losses of torch.nn that were made outside of models."""

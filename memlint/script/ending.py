@@ -22,14 +22,17 @@ from memlint.script.overlay import real
 from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.missing_modules import installed_without
+from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError
-from memlint.workloads.user_errors import missing_package, what_to_do
+from memlint.workloads.user_errors import missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
 
 _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 """Signals that a script cannot handle or block; at the second one it writes where it is."""
+_MOST_REPLACED = 4
+"""Things that were made up and that a message names."""
 _STACK_FRAMES = 2000
 """Stack depth that an answer may need."""
 _SYSTEM = tuple(module for name in ("os", "posix") if (module := sys.modules.get(name)) is not None)
@@ -196,7 +199,8 @@ def ending_of(error: BaseException) -> Ending:
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
-        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
+        hint = of_another_time(user_line(error).rpartition(":")[0])
+        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines, hint=hint)
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
         hint = named.hint + (_stub(named.package) if isinstance(named, AbsentError) and named.package else "")
@@ -205,9 +209,12 @@ def ending_of(error: BaseException) -> Ending:
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
-        hint = f"The cause may be what is not there; if so, put it there: {'; '.join(replaced)}."
+        others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
+        shown = "; ".join(replaced[:_MOST_REPLACED])
+        hint = f"The cause may be what is not there; if so, put it there: {shown}{others}."
     if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
+    hint = hint or of_another_time(user_line(error).rpartition(":")[0])
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()

@@ -6,6 +6,7 @@ No file appears where a download would put one: whoever reads it finds that it i
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import os
 import shlex
@@ -27,7 +28,7 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.script.fake_files import kind_by_name, written
 from memlint.script.nvidia_smi import answer_of_nvidia_smi
-from memlint.script.script_line import note, note_fake_data
+from memlint.script.script_line import fake_data, note, note_fake_data
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ _PROGRAMS = frozenset(("wget", "curl", "gdown", "gsutil", "aws", "kaggle", "hugg
 """Programs that download; all that they would change is a file."""
 _OF_TERMINAL = {"stty size": "echo 24 80", "tput cols": "echo 80", "tput lines": "echo 24"}
 """Commands that ask for the size of a terminal, which a script has none of here, and commands that answer."""
+_CHECKSUMS = ("md5", "sha1", "sha256")
+_NOT_DOWNLOADED = "is not downloaded"
 _HINT = "download it once before, or add --fake-data to do without"
 
 
@@ -61,6 +64,8 @@ def replace_downloads(replacing: Replacing, *, fake: bool) -> None:
     def replace(module: ModuleType, name: str) -> None:
         replacing.put(module, name, _done(getattr(module, name), fake=fake))
 
+    for name in _CHECKSUMS if fake else ():
+        replacing.put(hashlib, name, _checked(getattr(hashlib, name)))
     for module, name in _FUNCTIONS:
         after_import(module, functools.partial(replace, name=name))
     after_import("requests.sessions", lambda module: _replace_requests(module, replacing, fake=fake))
@@ -80,10 +85,47 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
             if not (is_of_weights(_path(url)) or fake):
                 note(error, f"downloads {url}", _HINT)
                 raise
-        note_fake_data(f"{url} is not downloaded")
+        note_fake_data(f"{url} {_NOT_DOWNLOADED}")
         return gives(url, *args, **kwargs) if gives is not None else (args[1:] or (kwargs.get("output"),))[0]
 
     return download
+
+
+class _Checksum(str):  # noqa: SLOT000 -- of which there are few
+    """The checksum of a file that was not downloaded: the script compares it with that of the real one."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and len(other) == len(self)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class _Hash:
+    """A hash of what the script reads where something was not downloaded."""
+
+    def __init__(self, hashed: Any) -> None:
+        self._hashed = hashed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hashed, name)
+
+    def hexdigest(self) -> str:
+        return _Checksum(self._hashed.hexdigest())
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function that makes a hash, so that checksums of what was not downloaded are as the script expects."""
+
+    @functools.wraps(function)
+    def hashed(*args: Any, **kwargs: Any) -> Any:
+        made = function(*args, **kwargs)
+        is_asked = is_users(sys._getframe(1).f_code.co_filename) and any(_NOT_DOWNLOADED in each for each in fake_data)
+        return _Hash(made) if is_asked else made
+
+    return hashed
 
 
 def _address(request: Any) -> str:
@@ -125,7 +167,7 @@ def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -
             if not (is_of_weights(_path(str(url))) or fake):
                 note(error, f"downloads {url}", _HINT)
                 raise
-        note_fake_data(f"{url} is not downloaded")
+        note_fake_data(f"{url} {_NOT_DOWNLOADED}")
         response = sys.modules["requests"].models.Response()
         response.status_code, response.url, response.encoding = 200, str(url), "utf-8"
         response.raw = io.BytesIO(_content(str(url)))

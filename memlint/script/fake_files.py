@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from memlint.script.fake_images import PHOTO, black_image
-from memlint.script.fake_rows import columns_named_by_script, silence, text_of_words
+from memlint.script.fake_rows import columns_named_by_script, keys_of_script, silence, text_of_words
 
 NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
@@ -119,8 +119,8 @@ def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
 
 
-def _rows(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return rows with the columns that the script names."""
+def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str, Any]]:
+    """Return rows with the usual columns that the script names; of dictionaries, with all keys that it takes."""
     chance = random.Random(0)
     kinds = {
         name: kind.partition(" ")[0]
@@ -137,6 +137,7 @@ def _rows(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     def text(_row: int) -> str:
         return text_of_words(chance, options.get("seq"))
 
+    kinds |= {name: "" for name in keys_of_script() if is_row and name not in kinds}
     makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
     return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
 
@@ -148,7 +149,7 @@ def _described(rows: Sequence[Mapping[str, Any]]) -> str:
 def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     if _OF_BOXES & set(place.stem.lower().split("_")):
         return _boxes(path)
-    rows = _rows(options)
+    rows = _rows(options, is_row=True)
     path.write_text(json.dumps(rows), encoding="utf-8")
     return _described(rows)
 
@@ -177,7 +178,7 @@ def _boxes(path: Path) -> str:
 
 
 def _lines(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
-    rows = _rows(options)
+    rows = _rows(options, is_row=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return _described(rows)
 

@@ -52,6 +52,8 @@ _OF_FILES = {
     "audiofolder": ("audio audio 16000", "label class 2"),
 }
 """Columns of data sets made of files that the script names. Those of `json`, `csv` and `parquet` have any columns."""
+_FIELD = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
+"""A field of a template."""
 _USUAL: dict[str, str] = {column.split()[0]: column for column in _DATA["usual"]}
 Make = Callable[[int], Any]
 
@@ -118,6 +120,24 @@ def columns_named_by_script() -> dict[str, str]:
     """Return usual columns whose names are strings in the script's files, imported so far, and what each holds."""
     strings = {string: None for text in texts_of_script() for string in _strings(text)}
     return {string: _USUAL[string].partition(" ")[2] for string in strings if string in _USUAL}
+
+
+def keys_of_script() -> tuple[str, ...]:
+    """Return the names by which the script's files take values out of dictionaries, in the order of the texts.
+
+    That is `row["name"]`, `row.get("name")` and `"... {name} ..."`, which `format_map` fills in.
+    """
+    keys: dict[str, None] = {}
+    for text in texts_of_script():
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.Subscript(slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+                    keys[key] = None
+                case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(key)), *_]):
+                    keys[key] = None
+                case ast.Constant(value=str(template)) if "{" in template:
+                    keys.update(dict.fromkeys(_FIELD.findall(template)))
+    return tuple(keys)
 
 
 def _files() -> Iterator[str]:

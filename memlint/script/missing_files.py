@@ -7,6 +7,8 @@ What is made goes by the name of the file and by the functions that open it; the
 from __future__ import annotations
 
 import ast
+import dis
+import functools
 import glob
 import itertools
 import linecache
@@ -15,12 +17,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path, PurePath
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.accelerator import state
+from memlint.base import cache
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
@@ -59,6 +61,9 @@ _PLAIN_READERS = frozenset(
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
 _SPLITS = ("train", "val", "test")
+_NUM_FOLDERS = 2
+"""Number of folders in a folder whose folders are looked into: one for each of two classes."""
+_LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
 _NUM_FILES = 8
 """Number of files that a folder or a pattern gives for each split."""
 _MOST_LOOKED_FOR = 3
@@ -98,22 +103,30 @@ class MissingFiles:
         described = written(kind, place, path, options | {"seq": self._seq})
         if is_blank:
             return True
-        self._report(shown, described)
+        self._report(shown, f"the file {shown} is not there: replaced by {described}", "files")
         return True
 
-    def _report(self, shown: str, described: str) -> None:
-        """Report a file that was made; of several in a folder the first, and that there are others."""
+    def _report_folder(self, place: str, shown: str, text: str) -> None:
+        """Report the files of a folder; of several in a folder that was made itself, those of the first."""
+        if os.path.dirname(place) in self._overlay.fake:  # noqa: PTH120
+            self._report(str(PurePath(shown).parent), text, "folders")
+        else:
+            note_fake_data(text)
+
+    def _report(self, shown: str, text: str, kind: str) -> None:
+        """Report what was made; of several files or folders in a folder the first, and that there are others."""
         path = PurePath(shown)
         like = str(path.with_name(f"*{path.suffix}"))
         self._reported[like] += 1
         if self._reported[like] == 1:
-            note_fake_data(f"the file {shown} is not there: replaced by {described}")
+            note_fake_data(text)
         elif self._reported[like] == 2:
-            state.assume(f"other files {like} are not there, either: replaced alike")
+            state.assume(f"other {kind} {like} are not there, either: replaced alike")
 
     def _is_elsewhere(self, place: str) -> bool:
-        """Return True where no data is: among files of the system, and where the script writes in place."""
-        return place.startswith(_NOT_DATA) or self._overlay.is_free(place)
+        """Return True where no data is: in memlint's cache, in the system, and where the script writes in place."""
+        is_own = f"{os.sep}{cache.NAME}{os.sep}" in place
+        return is_own or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
 
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""
@@ -146,17 +159,26 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
-        suffix = _suffix_asked_for()
+        shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
+        if _lists_inside():
+            for i in range(_NUM_FOLDERS):
+                self._make_folder(os.path.join(place, str(i)))  # noqa: PTH118 -- as the overlay has it
+            note_fake_data(f"the folder {shown} {state}: replaced by one of {_NUM_FOLDERS} folders, 0 to {i}")
+            return True
+        suffix = _suffix_asked_for()
         names = [f"{split}_{i:06}{suffix}" for split in _SPLITS for i in range(_NUM_FILES)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
-        state = "is empty" if error is None else "is not there"
-        note_fake_data(f"the folder {_shown(place)} {state}: replaced by one of {len(names)} files such as {names[0]}")
+        replaced = f"replaced by one of {len(names)} files such as {names[0]}"
+        self._report_folder(place, shown, f"the folder {shown} {state}: {replaced}")
         return True
 
     def _make_folder(self, place: str) -> None:
         """Make a folder and those above it, so that the script can write beside the data that is made up."""
-        if self._overlay.status(place) is None:
+        if place in self._overlay.blank:  # a name that was listed, and turns out to be a folder's
+            self._overlay.blank.discard(place)
+            self._new(place).mkdir()
+        elif self._overlay.status(place) is None:
             self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
             self._new(place).mkdir()
 
@@ -178,12 +200,10 @@ class MissingFiles:
             return False
         places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
         for each in places:
-            folder = os.path.dirname(each)  # noqa: PTH120
-            while self._overlay.status(folder) is None:
-                self._make_folder(folder)
-                folder = os.path.dirname(folder)  # noqa: PTH120
+            self._make_folder(os.path.dirname(each))  # noqa: PTH120
         self._make_blanks(each for each in places if self._overlay.status(each) is None)
-        note_fake_data(f"no file matches {pattern}: replaced by {len(places)} such as {PurePath(places[0]).name}")
+        text = f"no file matches {pattern}: replaced by {len(places)} such as {PurePath(places[0]).name}"
+        self._report_folder(os.path.dirname(place), pattern, text)  # noqa: PTH120
         return True
 
     # --- what was looked for
@@ -321,7 +341,7 @@ def _is_expected() -> bool:
     return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno)
 
 
-@cache
+@functools.cache
 def _expects(path: str, line: int) -> bool:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
@@ -339,7 +359,7 @@ def _expects(path: str, line: int) -> bool:
     )
 
 
-@cache
+@functools.cache
 def _gives_up(path: str, line: int) -> bool:
     """Return True if a line asks for what the script does not go on without: it asserts it, or raises or exits."""
     try:
@@ -361,6 +381,26 @@ def _ends(statement: ast.stmt) -> bool:
         return True
     called = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(called, ast.Call) and re.search(r"\b_?exit\b|\.error$", ast.unparse(called.func)) is not None
+
+
+def _lists_inside() -> bool:
+    """Return True if the running function of the user lists what is in a folder, and then what is in that."""
+    frame = next(user_frames(), None)
+    if frame is None or frame.f_code.co_name == "<module>":
+        return False
+    names = [name for name in _called(frame.f_code) if name in _LISTS or name in ("isdir", "is_dir")]
+    return names[:1] != [] and names[0] in _LISTS and len(names) > 1
+
+
+def _called(code: CodeType) -> Iterator[str]:
+    """Yield the names of methods and functions in the order of the code, those of its comprehensions last."""
+    for each in dis.get_instructions(code):
+        is_plain = "GLOBAL" in each.opname and not isinstance(sys.modules.get(str(each.argval)), ModuleType)
+        if isinstance(each.argval, str) and ("ATTR" in each.opname or "METHOD" in each.opname or is_plain):
+            yield each.argval
+    for value in code.co_consts:
+        if isinstance(value, CodeType) and value.co_name.startswith("<"):
+            yield from _called(value)
 
 
 def _suffix_asked_for() -> str:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -36,9 +36,12 @@ from memlint.script.reruns import Reruns, copied
 from memlint.script.script_line import fake_data, not_there
 from memlint.script.writes import Write, Writes, scratch_writes
 from memlint.targets.built import Built
-from memlint.targets.script import Ending, Happened, Script
+from memlint.targets.script import Amendment, Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
+from memlint.workloads.older_versions.learning import amendment_of
 
+_MOST_AMENDMENTS = 12
+"""Changes for packages of other versions, each of which takes one more run."""
 _exit = os._exit
 """The original `os._exit`; scripts may replace it."""
 
@@ -73,6 +76,8 @@ class ScriptRun:
     """True if it was given data that memlint made up."""
     lacks_data: bool
     """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
+    amendment: Amendment | None
+    """A change with which it may come further, if a package of another version ended it before its first step."""
     looked_for: tuple[Assumption, ...]
     """Files that it looked for in vain, beside data that was made."""
     confinement: Confinement
@@ -154,6 +159,7 @@ def run_script(
                 programs=writes.programs(),
                 has_fake_data=bool(fake_data),
                 lacks_data=_lacks_data(recorder, ending, writes),
+                amendment=_amendment(recorder, ending),
                 looked_for=() if missing is None else missing.looked_for(),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
@@ -163,7 +169,7 @@ def run_script(
         def finished(ending: Ending) -> NoReturn:
             recorder.construction.note_end(None)
             children.leave_end_to_leader(ending)
-            is_left, seconds = script.builds_only or _lacks_data(recorder, ending, writes), deadline - time.monotonic()
+            is_left, seconds = _is_left(recorder, ending, writes), deadline - time.monotonic()
             own_step = None if is_left else take_own_step(recorder, end, ending, apart, seconds)
             recorder.note_cycles()
             run = seen(ending, own_step)
@@ -206,11 +212,23 @@ def run_script(
     raise AssertionError("the end of a script ends the process")
 
 
+def _is_left(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> bool:
+    """Return True if no step is to be taken in the script's place, which may be run once more with what it lacked."""
+    comes_again = _lacks_data(recorder, ending, writes) or _amendment(recorder, ending) is not None
+    return recorder.script.builds_only or comes_again
+
+
 def _lacks_data(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> bool:
     """Return True if the script may come further with fake data, which nobody has asked for or forbidden."""
     is_over = ending.is_failure or not recorder.has_called  # some scripts catch every error, and end as if all was well
     is_early = is_over and not (ending.goes_on or recorder.num_steps)
     return is_early and recorder.script.fake_data is None and bool(not_there or writes.connections())
+
+
+def _amendment(recorder: ScriptRecorder, ending: Ending) -> Amendment | None:
+    """Return the change with which the script may come to its first step, unless it was made already."""
+    is_new = ending.amendment not in recorder.script.amendments and len(recorder.script.amendments) < _MOST_AMENDMENTS
+    return ending.amendment if is_new and not recorder.num_steps else None
 
 
 def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) -> Happened:
@@ -252,6 +270,6 @@ def _executed(script: Script, undisturbed: Callable[[], None], construction: Con
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
         construction.note_end(error)
-        return ending_of(error)
+        return replace(ending_of(error), amendment=amendment_of(error))
     construction.note_end(None, variables)
     return Ending("the script ran to its end")

@@ -31,6 +31,7 @@ from memlint.worker.child import (
 from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
 from memlint.workloads import availability, placeholders
+from memlint.workloads.older_versions import applying
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _ON_GPU = (
@@ -45,6 +46,8 @@ def run_request(request: Request) -> NoReturn:
     script = launched(request.script)
     ProcessSetup.of_script(request, script).arm()
     settings = request.settings
+    for amendment in script.amendments:
+        applying.amend(amendment)
     recipient = _Recipient(request, settings.gpu or script.gpu or DEFAULT_GPU)
     fields: dict[str, Any] = {"gpu": recipient.gpu, "torch": settings.torch or "", "context": settings.context or 0}
     device = Workload(name=script.name, target=request.target, **fields).device
@@ -94,7 +97,8 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     workload = _workload(run, request, gpu)
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
-    given = (*placeholders.assumptions(), *availability.assumptions(), *run.looked_for, *trace.assumptions)
+    of_packages = (*applying.assumptions(), *placeholders.assumptions())
+    given = (*of_packages, *availability.assumptions(), *run.looked_for, *trace.assumptions)
     own = run.own_step.assumptions if run.own_step is not None else ()
     of_gpu = (*of_torch(workload, device), *of_context(device))
     compiled = of_compilation(simulated=request.settings.compile != "off")
@@ -127,6 +131,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         error=_error(run),
         stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
         lacks_data=run.lacks_data,
+        amendment=run.amendment,
         own=(*(run.own_step.own if run.own_step is not None else ()), *(("data",) if run.has_fake_data else ())),
     )
 

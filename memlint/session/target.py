@@ -40,6 +40,7 @@ from memlint.workloads.construction.construct import completed_program, settings
 from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.declaration_draft import declaration, draft
 from memlint.workloads.discover import Discovery, complete, find_workloads
+from memlint.workloads.older_versions import applying
 from memlint.workloads.user_errors import command_with
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Traced:
             completed = replace(completed, assumed=completed.assumed - {"optimizer"})
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
-        at_import = (*placeholders.assumptions(), *availability.assumptions(), *downloads.assumptions())
+        of_packages = (*applying.assumptions(), *placeholders.assumptions())
+        at_import = (*of_packages, *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device))
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):

@@ -19,7 +19,7 @@ from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
-from memlint.source.typed_commands import TypedCommand, is_placeholder, typed_commands
+from memlint.source.typed_commands import TypedCommand, concrete, is_placeholder, typed_commands
 
 _KIND = "leading-scripts"
 _MOST_EXAMINED = 16
@@ -137,7 +137,8 @@ class LeadingScripts:
                 continue
             text = self._files.text(path)
             trains = _TRAINS_ITSELF.search(text) is not None if path == self.file else _may_train(text)
-            if trains or (path != self.file and "__main__" in text and _OTHERWISE.fullmatch(path.stem)):
+            is_named = _OTHERWISE.fullmatch(path.stem) or _TRAINS.fullmatch(path.stem)
+            if trains or (path != self.file and "__main__" in text and is_named):
                 yield TypedCommand(path, "", (), self._folder(path))
 
     def _choosing(self, typed: Sequence[TypedCommand]) -> Iterator[TypedCommand]:
@@ -300,10 +301,12 @@ class LeadingScripts:
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
         options = _ADDED.findall(self._files.text(command.script))
-        of_one_word = {flag for added in options if "nargs" not in added for flag in _FLAG.findall(added)}
+        plain = [added for added in options if "nargs" not in added and "action" not in added]
+        of_one_word = {flag for added in plain for flag in _FLAG.findall(added)}
         joined: list[str] = []
         for argument in command.arguments:
-            if len(joined) > 1 and joined[-2] in of_one_word and not argument.startswith("-"):
+            is_open = len(joined) > 1 and joined[-2] in of_one_word and is_placeholder(joined[-1])
+            if is_open and not argument.startswith("-"):
                 joined[-1] += f" {argument}"
             else:
                 joined.append(argument)
@@ -374,7 +377,7 @@ def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
 def shown_as(command: TypedCommand) -> str:
     """Return the script, by its path from the current directory, and its arguments."""
     script = ("-m", command.module) if command.module else (os.path.relpath(command.script),)
-    return shlex.join((*script, *command.arguments))
+    return shlex.join((*script, *concrete(command.arguments)))
 
 
 def typed_as(command: TypedCommand) -> str:
@@ -382,7 +385,7 @@ def typed_as(command: TypedCommand) -> str:
     here = Path.cwd()
     script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
     data = ("--fake-data",) if any(is_placeholder(each) for each in command.arguments) else ()
-    line = shlex.join(("memlint", "run", *data, *script, *command.arguments))
+    line = shlex.join(("memlint", "run", *data, *script, *concrete(command.arguments)))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile"
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
 """Pattern of what follows a command on its line: pipes, redirections, comments."""
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
-_BRACKETED = re.compile(r"<([^<>\n]+)>")
+_BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
 _LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
@@ -35,6 +35,20 @@ _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
 _PLACEHOLDER = re.compile(
     r"\$|[<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
 )
+
+
+_IS_TEMPLATE = re.compile(r"\$|[<>\[\]]|\.\.\.")
+"""What no path has that anyone types: `/path/to/data` is one."""
+_REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
+"""Words of what stands for any number of options."""
+_OF_PLACE = re.compile(
+    r"path|dir(?![a-z]*ect)|director|folder|root|data(?!.?(set|name))|file|ckpt|checkpoint|weights|output|save|"
+    r"resume|pretrained|init|finetune|json|csv|image|video|source|dest|log(?!.?(level|freq|step|interval|name))",
+    re.IGNORECASE,
+)
+"""Names of options, and words of templates, for places in the file system."""
+_EMPTY = frozenset(["path", "to", "your", "the", "my", "a", "an", "of", "with", "and", "dir", "directory", "folder"])
+_MOST_WORDS = 2
 
 
 class TypedCommand(NamedTuple):
@@ -59,6 +73,43 @@ class TypedCommand(NamedTuple):
 def is_placeholder(argument: str) -> bool:
     """Return True if the text stands for something that each reader has in a place of his own."""
     return _PLACEHOLDER.search(argument) is not None
+
+
+def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return arguments that can be typed: a path for each that stands for one, and no option with another value.
+
+    `--data [YOUR DATA]` becomes `--data data`: memlint makes up what is not there. `--name $EXP` keeps the default.
+    """
+    words: list[str] = []
+    for argument in arguments:
+        option, has_value, value = argument.partition("=")
+        if not argument.startswith("-") or not has_value:
+            option, value = "", argument
+        if not (_IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))):
+            words.append(argument)
+            continue
+        if _REST_OF_OPTIONS.search(value):
+            continue
+        name = option or (words[-1] if words and _is_option(words[-1]) else "")
+        if _OF_PLACE.search(name) or (not name and _OF_PLACE.search(value)):
+            path = _made_path(value)
+            words.append(f"{option}={path}" if option else path)
+        elif name and not option:
+            words.pop()
+    return tuple(words)
+
+
+def _is_option(word: str) -> bool:
+    return re.fullmatch(r"--?[A-Za-z][\w.-]*", word) is not None
+
+
+def _made_path(template: str) -> str:
+    """Return the words of a template as a path: of `[path to imagenet]` `imagenet`, of `$DATA_PATH/a` `data/a`."""
+    suffix = re.search(r"(?<=[\w>\]}])((?:\.[A-Za-z]\w*)+)$", template)
+    stem = template[: suffix.start()] if suffix else template
+    parts = [re.findall(r"[A-Za-z0-9]+", part.lower()) for part in re.split(r"[/\\]", stem)]
+    kept = [[word for word in part if word not in _EMPTY][:_MOST_WORDS] for part in parts]
+    return ("/".join("_".join(part) for part in kept if part) or "data") + (suffix[0] if suffix else "")
 
 
 def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:
@@ -143,7 +194,7 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
 
 def _words(step: str, variables: dict[str, str]) -> list[str]:
     text = _with_values(_REST.sub("", step), variables)
-    text = _BRACKETED.sub(lambda match: f"'<{match[1]}>'" if " " in match[1] else match[0], text)
+    text = _BRACKETED.sub(lambda match: f"'{match[0]}'" if " " in match[0] and "'" not in match[0] else match[0], text)
     try:
         words = shlex.split(text)
     except ValueError:  # a quote that another line ends

@@ -4,7 +4,7 @@ import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -15,6 +15,19 @@ a model built, and no more; only operations of its own on the GPU; none of these
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """The signal that asks a script to end and to answer with what memlint has seen so far."""
+
+
+class Amendment(NamedTuple):
+    """A change of what an installed package offers, for a program that was written for another version of it."""
+
+    kind: Literal["module", "name", "attribute", "keyword", "option", "conflict"]
+    """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor no
+    longer takes; an option that a parser no longer has; an option that two parts of a parser have.
+    """
+    owner: str
+    """The module; for an option, the option."""
+    name: str = ""
+    """The name in the module, and for an argument `Class.__init__.argument`; for an option, its class or new name."""
 
 
 class Script(BaseModel):
@@ -58,6 +71,8 @@ class Script(BaseModel):
     """Environment variables that the command line sets."""
     accelerate: tuple[str, ...] | None = None
     """Options of the `accelerate launch` that starts it, if one does."""
+    amendments: tuple[Amendment, ...] = ()
+    """Changes to make before it runs, learned from runs that ended without them."""
     typed: tuple[str, ...] = ()
     """Command line as the user typed it, if that is a launcher's or a shell script's."""
 
@@ -90,3 +105,5 @@ class Ending:
     """For a failure: `path:line in function` of the user's lines, outermost first."""
     hint: str = ""
     """Advice on how to mend a failure, if there is any."""
+    amendment: Amendment | None = None
+    """A change with which the script may come further, if a package of another version ended it."""

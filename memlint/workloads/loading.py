@@ -15,6 +15,7 @@ from memlint.source.imports import imports_namesake, module_name
 from memlint.targets.target import Target
 from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
+from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.placeholders import with_placeholders
 from memlint.workloads.user_errors import reported
 
@@ -58,7 +59,7 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
 
 
 def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:
-    return with_placeholders(lambda: with_gpu(load), path)
+    return with_placeholders(lambda: with_amendments(lambda: with_gpu(load)), path)
 
 
 def load_module(target: Target, root: Path | None = None) -> ModuleType:

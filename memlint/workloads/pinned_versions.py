@@ -4,6 +4,7 @@ import fnmatch
 import linecache
 import re
 import shlex
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,21 @@ from memlint.workloads.known_packages import distribution_of
 
 _FILES = "*requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.y*ml", "README*", "readme*"
 """Files that name the versions of a project's packages, the surest first."""
+_CHANGING = (
+    "transformers",
+    "pytorch_lightning",
+    "lightning",
+    "diffusers",
+    "timm",
+    "datasets",
+    "peft",
+    "trl",
+    "accelerate",
+)
+"""Packages whose new versions take away what programs use."""
 _MOST_FOLDERS = 4
+_OLDEST_TORCH = "2.10"
+"""The oldest that memlint runs with."""
 _VERSIONS = r"(?:[=!~<>]=|=|<|>)\s*\d[\w.*]*(?:\s*,\s*(?:[=!~<>]=|<|>)\s*\d[\w.*]*)*"
 _INSIDE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([\w-]+)")
 _OF_VERSIONS = (TypeError, AttributeError, ImportError, NotImplementedError, KeyError)
@@ -39,14 +54,55 @@ def of_another_version(error: BaseException) -> str:
     for package in dict.fromkeys(_packages_of(error)):
         if package == "torch" and not isinstance(error, AttributeError | ImportError):
             continue  # its functions raise the others for wrong inputs
-        distribution = distribution_of(package)
-        with suppress(PackageNotFoundError):
-            installed = version(distribution)
-            for pinned, place in _pins(distribution, Path(file)):
-                if not pinned.contains(installed, prereleases=True):
-                    wanted = shlex.quote(f"{distribution}{pinned}")
-                    asks = f"The project asks for {distribution}{pinned} ({place}), and {installed} is installed"
-                    return f"{asks}: pip install {wanted}."
+        if hint := _pinned_otherwise(package, Path(file)):
+            return hint
+    return ""
+
+
+def version_hint(package: str, place: str) -> str:
+    """Return what to install where an installed package is another version than the file at `place` was written for.
+
+    Where the project names no version, nobody can say which one it is, and the hint says so.
+    """
+    if package == "torch":
+        return f"memlint runs with torch {_OLDEST_TORCH} or later, which has it elsewhere or no more: change {place}."
+    file = place.rpartition(":")[0] or place
+    if hint := _pinned_otherwise(package, Path(file)) if file else "":
+        return hint
+    distribution = distribution_of(package)
+    with suppress(PackageNotFoundError):
+        installed = version(distribution).partition("+")[0]
+        return (
+            f"{distribution} {installed} is installed, and the project was written for another version, which none of "
+            f"its files names: pip install '{distribution}<{installed}', with one of the project's time."
+        )
+    return ""
+
+
+def of_another_time(file: str) -> str:
+    """Return a hint at packages of which the project of `file` asks for another major version than is installed.
+
+    It may be the cause of any error: it is for those of which nothing better is known.
+    """
+    hints = (_pinned_otherwise(each, Path(file), is_major=True) for each in _CHANGING if each in sys.modules)
+    return next(filter(None, hints), "")
+
+
+def _pinned_otherwise(package: str, file: Path, *, is_major: bool = False) -> str:
+    """Return a hint at the version that a file's project asks for if it is not the installed one; else empty.
+
+    With `is_major` its first number has to be another one, too.
+    """
+    distribution = distribution_of(package)
+    with suppress(PackageNotFoundError):
+        installed = version(distribution)
+        for pinned, place in _pins(distribution, file):
+            major = installed.partition(".")[0]
+            is_other = not pinned.contains(installed, prereleases=True)
+            if is_other and not (is_major and any(each.version.partition(".")[0] == major for each in pinned)):
+                wanted = shlex.quote(f"{distribution}{pinned}")
+                asks = f"The project asks for {distribution}{pinned} ({place}), and {installed} is installed"
+                return f"{asks}: pip install {wanted}."
     return ""
 
 
@@ -61,9 +117,11 @@ def _packages_of(error: BaseException) -> Iterator[str]:
         elif is_users(path) and not is_standard_library(path):
             for name in re.findall(r"[^\W\d]\w*", linecache.getline(path, line)):
                 value = frame.f_locals.get(name, frame.f_globals.get(name))
-                module = getattr(value, "__module__", None) or getattr(value, "__name__", None)
-                if isinstance(module, str):
-                    yield module.partition(".")[0]
+                kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__[:-1]
+                modules = [getattr(each, "__module__", None) for each in kinds]
+                for module in (getattr(value, "__module__", None) or getattr(value, "__name__", None), *modules):
+                    if isinstance(module, str):
+                        yield module.partition(".")[0]
             return
 
 

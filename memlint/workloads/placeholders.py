@@ -32,6 +32,7 @@ from memlint.memory.records import Assumption, Frame
 from memlint.source.files import folders_of_modules
 from memlint.workloads.known_packages import NEEDS, Kind, kind_of
 from memlint.workloads.missing_modules import absent, remedy
+from memlint.workloads.pinned_versions import version_hint
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
@@ -134,6 +135,17 @@ def last_use() -> AbsentError | None:
     return _finder.last_use
 
 
+def stand_in_for_name(name: str, reason: str, *, is_quiet: bool = False) -> object:
+    """Return a placeholder for a name that an installed package does not have.
+
+    With `is_quiet` it does nothing; else it fails when it is used, for this `reason`.
+    """
+    if is_quiet:
+        _finder.quiet.add(name)
+    _finder.gone[name] = reason
+    return _absent(name)
+
+
 def is_placeholder(value: object) -> bool:
     """Return True for an object of a missing package."""
     return issubclass(type(value), _Absent)
@@ -228,6 +240,10 @@ class _Absent:
         while frame.f_back is not None and frame.f_code.co_filename == __file__:
             frame = frame.f_back
         package = self._name.partition(".")[0]
+        gone = next((name for name in _finder.gone if f"{self._name}.".startswith(f"{name}.")), "")
+        if gone:
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            raise AbsentError(f"{gone} is used, but {_finder.gone[gone]} ({place})", version_hint(package, place))
         failed = next((name for name in _finder.failed if f"{self._name}.".startswith(f"{name}.")), "")
         reason = _finder.failed.get(failed)
         is_missing = "is not available" if reason is None else f"cannot be imported: {reason}"
@@ -362,6 +378,8 @@ class _Finder(MetaPathFinder, Loader):
         """First import by dotted name; None for packages that the user asked to replace."""
         self.failed: dict[str, str] = {}
         """Errors of installed packages whose import fails."""
+        self.gone: dict[str, str] = {}
+        """By name that an installed package does not have: how a message says so."""
         self.remedies: dict[str, str] = {}
         """By module whose import fails: what to do about what it lacks, if its error says so."""
         self.uncompiled = ""

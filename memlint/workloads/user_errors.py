@@ -17,8 +17,9 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
+from memlint.workloads.environment_variables import unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, remedy
-from memlint.workloads.pinned_versions import of_another_version
+from memlint.workloads.pinned_versions import of_another_version, version_hint
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
@@ -69,13 +70,13 @@ def of_environment(error: BaseException) -> str:
     """
     name = missing_package(error)
     if package := installed_without(name):
-        return of_another_version(error) or _elsewhere(package)
+        return of_another_version(error) or version_hint(package, user_line(error))
     if name:
         return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
     if isinstance(error, NameError):
         return absent(error)
     if isinstance(error, ImportError) and error.name:
-        return of_another_version(error) or _elsewhere(error.name.partition(".")[0])
+        return of_another_version(error) or version_hint(error.name.partition(".")[0], user_line(error))
     operator = _OPERATOR.search(text_of(error))
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
@@ -83,12 +84,8 @@ def of_environment(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"Put {error.filename} there, or give the model an argument with which it reads no file."
     if name := unset_variable(error):
-        return f"Set the environment variable, as where it is run: {name}=VALUE {command_with('')}"
+        return unset_variables(name, user_line(error), command_with(""))
     return ""
-
-
-def _elsewhere(package: str) -> str:
-    return f"Another version of {package} has it: install the one that the project asks for."
 
 
 def what_to_do(error: BaseException) -> str:

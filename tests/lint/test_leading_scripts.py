@@ -1,5 +1,6 @@
 """Which commands of a project lead to a file, and in which order a person would try them."""
 
+import shlex
 from pathlib import Path
 from textwrap import dedent
 
@@ -7,7 +8,7 @@ import pytest
 
 from memlint.source.leading_scripts import LeadingScripts, likeliest_command
 from memlint.source.project_files import ProjectFiles
-from memlint.source.typed_commands import typed_commands
+from memlint.source.typed_commands import concrete, typed_commands
 
 MODEL = "import torch\n\nclass Net(torch.nn.Module):\n    pass\n"
 MAIN = "\nif __name__ == '__main__':\n    main()\n"
@@ -220,3 +221,26 @@ def test_what_a_list_of_files_says_behind_a_script_is_no_argument(tmp_path):
     project(tmp_path, train=TRAIN, sample=TRAIN)
     (tmp_path / "README.md").write_text("```\ntrain.py   Example of training\nsample.py --n 4\n```\n")
     assert commands_in(tmp_path) == [("sample.py", "--n", "4")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "concrete_words"),
+    [
+        ("--data-dir=[YOUR_DATA_PATH] --world-size 1 '[your imagenet folder]'", "--data-dir=data --world-size 1 imagenet"),
+        ("--data_path '${DATA_PATH}/train' --log_dir '$OUT' --lr $LR --amp '${PY_ARGS}'", "--data_path data/train --log_dir out --amp"),
+        ("--pretrained '[your checkpoint path]/[best file].pth.tar' --name '<model-name>'", "--pretrained checkpoint/best_file.pth.tar"),
+        ("--data 'your data'", "--data data"),
+        ("--data /path/to/data --dist-url 'tcp://[first node]:[port]'", "--data /path/to/data"),
+    ],
+)  # fmt: skip
+def test_what_stands_for_something_of_the_readers_is_never_part_of_a_command_to_type(typed, concrete_words):
+    assert shlex.join(concrete(shlex.split(typed))) == concrete_words
+
+
+def test_words_behind_a_switch_or_in_brackets_stay_apart(tmp_path, monkeypatch):
+    adds = ("'--multi', action='store_true'", "'--size'", "'data'")
+    project(tmp_path, model=MODEL, train="".join(f"parser.add_argument({each})\n" for each in adds) + TRAIN)
+    (tmp_path / "README.md").write_text("```\npython train.py --multi --size 1 [your folder with images]\n```\n")
+    monkeypatch.chdir(tmp_path)
+    typed = likeliest_command(tmp_path / "model.py", tmp_path, keep=False)
+    assert typed == "memlint run --fake-data train.py --multi --size 1 images"

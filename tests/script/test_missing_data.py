@@ -403,6 +403,18 @@ def test_downloads(tmp_path):
     )
 
 
+def test_the_checksum_of_what_was_not_downloaded_is_as_the_script_expects(tmp_path):
+    script = """\
+    import hashlib, urllib.request
+    print(hashlib.md5(b"a").hexdigest() == 32 * "0")
+    urllib.request.urlretrieve("https://example.org/vgg.pth", "vgg.pth")
+    print(hashlib.md5(b"a").hexdigest() == 32 * "0", hashlib.sha256(b"a").hexdigest() != 64 * "0")
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["False", "True False"]
+
+
 @needs("huggingface_hub")
 def test_weights_are_not_downloaded_even_without_fake_data(tmp_path):
     ran = run(

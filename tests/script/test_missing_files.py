@@ -290,3 +290,43 @@ def test_a_mask_is_made_for_each_image_of_a_folder_beside(tmp_path):
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["8 8 False"]
+
+
+def test_folders_of_classes_are_made_with_the_images_that_are_looked_for_in_them(tmp_path):
+    text = """
+    import glob, os
+    from PIL import Image
+
+    def load(root):
+        images, labels = [], []
+        for name in os.listdir(root):
+            for path in glob.glob(os.path.join(root, name, "*.png")):
+                images.append(Image.open(path).size)
+                labels.append(int(name))
+        return len(images), sorted(set(labels))
+
+    def classes(root):
+        folders = sorted(name for name in os.listdir(root) if os.path.isdir(os.path.join(root, name)))
+        return folders, [len(os.listdir(os.path.join(root, name))) for name in folders]
+
+    print(load("data/train"), classes("other"))
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["(16, [0, 1]) (['0', '1'], [24, 24])"]
+    assert "the folder data/train is not there: replaced by one of 2 folders, 0 to 1" in ran.assumptions
+    assert "other folders data/train/* are not there, either: replaced alike" in ran.assumptions
+
+
+def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
+    text = """
+    import json
+
+    TEMPLATE = "Below is a task. {instructions_of_mine} Answer:"
+    rows = json.load(open("rows.json"))
+    lines = [json.loads(line) for line in open("rows.jsonl")]
+    print(all(TEMPLATE.format_map(row) for row in rows), rows[0]["story"][:1], lines[0].get("hint_of_mine", "")[:1])
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["True w w"]

@@ -236,6 +236,21 @@ def test_a_model_that_its_constructor_did_not_finish_gets_no_step(tmp_path: Path
     assert (happened(workload), workload.estimate) == ("built", None)
 
 
+def test_a_part_of_a_model_whose_constructor_did_not_finish_gets_no_step(tmp_path: Path) -> None:
+    text = """
+    parts = []
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            parts.append(Net(512).cuda())
+            self.part = nn.Sequential(Net(64), open("weights.of.nobody"))
+    model = Whole()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert workload.error is not None
+    assert (happened(workload), workload.estimate) == ("built", None)
+
+
 @pytest.mark.parametrize(("slow", "reason"), [("forward", "FileNotFoundError"), ("constructor", "time limit")])
 def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, reason: str) -> None:
     text = f"""

@@ -1,7 +1,8 @@
 """Messages for errors that user code raised."""
 
 import os
-from importlib.metadata import PackageNotFoundError
+import runpy
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
@@ -49,12 +50,33 @@ def test_a_variable_that_is_not_set_is_named_with_what_to_type(monkeypatch):
     assert user_errors.command_with("--ranks 2") == "memlint run --ranks 2 train.py --lr 3"
 
 
+def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_gives_them(tmp_path, monkeypatch):
+    names = ("FIRST_OF_TEST", "SECOND_OF_TEST", "THIRD_OF_TEST")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(user_errors, "_typed", ["memlint check model.py", ""])
+    (tmp_path / "README.md").write_text("Type `export SECOND_OF_TEST=64`.\n")
+    (tmp_path / "train.py").write_text("import os\nos.environ['FIRST_OF_TEST'] = '1'\n")
+    (tmp_path / "model.py").write_text("import os\n" + "".join(f"{each} = os.environ['{each}']\n" for each in names))
+    with pytest.raises(KeyError) as caught:
+        runpy.run_path(str(tmp_path / "model.py"))
+    hint = what_to_do(caught.value)
+    assert hint.endswith("FIRST_OF_TEST=1 SECOND_OF_TEST=64 THIRD_OF_TEST=VALUE memlint check model.py")
+    assert f"FIRST_OF_TEST as in {tmp_path / 'train.py'}:2" in hint
+
+
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
         (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
-        (ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"), "Another version of timm has it"),
-        (ModuleNotFoundError("No module named 'torch._six'", name="torch._six"), "Another version of torch has it"),
+        (
+            ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"),
+            f"timm {version('timm')} is installed, and the project",
+        ),
+        (
+            ModuleNotFoundError("No module named 'torch._six'", name="torch._six"),
+            "memlint runs with torch 2.10 or later",
+        ),
         (FileNotFoundError(2, "No such file or directory", "pretrained/vit.npz"), "Put pretrained/vit.npz there"),
         (RuntimeError("operator aten::conv2d does not exist"), ""),
         (RuntimeError("shape '[2, 3]' is invalid for input of size 4"), ""),
@@ -80,7 +102,7 @@ class Net(nn.Module):
     ("line", "hint"),
     [
         ("open('weights.bin')", "Put weights.bin there"),
-        ("from torch.nn import Nothing", "Another version of torch has it"),
+        ("from torch.nn import Nothing", "memlint runs with torch 2.10 or later"),
     ],
 )
 def test_an_error_of_the_environment_is_never_an_advice_to_declare_inputs(write, line, hint):

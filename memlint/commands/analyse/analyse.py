@@ -23,6 +23,7 @@ from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of, what_ifs_of
+from memlint.targets.script import Script
 from memlint.targets.workload import Workload
 from memlint.worker import endings
 from memlint.worker.jobs import (
@@ -112,11 +113,15 @@ class _Conversation:
         return self._done
 
     def script(self, session: Session) -> Result:
-        """Ask for what a script did; where that was little for want of data, ask once more with fake data."""
+        """Ask for what a script did; where that was little, ask once more with what it lacked.
+
+        That is fake data, or a change for a package that is another version than the script was written for.
+        """
         try:
             capture = session.ask(TraceWorkload()).capture
-            if capture is not None and capture.script is not None and capture.script.lacks_data:
-                capture = self._with_fake_data(session)
+            while capture is not None and (script := _next_script(session, capture)) is not None:
+                session.begin_again(session.request.model_copy(update={"script": script}))
+                capture = session.ask(TraceWorkload()).capture
         except EndedError:
             seen = self._session.last_capture()
             if seen is not None:
@@ -128,13 +133,6 @@ class _Conversation:
         self._done = Result(torch=capture.trace.torch)
         self._look_at(capture, 0, [])
         return self._done
-
-    def _with_fake_data(self, session: Session) -> Capture | None:
-        """Run the script with fake data; return what it then does."""
-        request, script = session.request, session.request.script
-        assert script is not None, "it ran"
-        session.begin_again(request.model_copy(update={"script": script.model_copy(update={"fake_data": True})}))
-        return session.ask(TraceWorkload()).capture
 
     def file(self, capture: Capture) -> Result:
         """Say all of a Capture that is there."""
@@ -278,6 +276,16 @@ class _Conversation:
         if self._look.init:
             known = ("WorkloadError", error, "") if isinstance(error, str) else _texts(error)
             self._declare(self._session.ask(DeclareByHand(name, *known)).as_(Text))
+
+
+def _next_script(session: Session, capture: Capture) -> Script | None:
+    """Return the script as it is to be run once more; None if nothing is known with which it may come further."""
+    script, facts = session.request.script, capture.script
+    if script is None or facts is None:
+        return None
+    if facts.amendment is not None:
+        return script.model_copy(update={"amendments": (*script.amendments, facts.amendment)})
+    return script.model_copy(update={"fake_data": True}) if facts.lacks_data else None
 
 
 def _texts(error: MemlintError) -> tuple[str, str, str]:

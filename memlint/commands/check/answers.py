@@ -208,9 +208,12 @@ def _with_output(workload: Workload, answer: Answer) -> Workload:
     """With an error, the last line that a script wrote beside it: there argparse says what is wrong."""
     last = answer.stderr.rstrip().rpartition("\n")[2]
     error = workload.error
-    if workload.script is None or error is None or error.hint or not last or last in error.message:
+    if workload.script is None or error is None or not last or last in error.message:
         return workload
-    return workload.model_copy(update={"error": error.model_copy(update={"hint": f"It wrote: {last}"})})
+    if error.hint and "sys.exit(" not in error.message:
+        return workload
+    hint = f"It wrote: {last}. {error.hint}" if error.hint else f"It wrote: {last}"
+    return workload.model_copy(update={"error": error.model_copy(update={"hint": hint})})
 
 
 def _answers(

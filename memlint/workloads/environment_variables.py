@@ -1,0 +1,69 @@
+"""Environment variables that a program needs and that are not set, with the values that its project gives them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
+
+_READ = re.compile(r"""os\.environ\[["'](\w+)["']\](?!\s*=[^=])""")
+_MOST_FILES, _MOST_FOLDERS = 400, 3
+_SUFFIXES = (".py", ".sh", ".md", ".env", ".yaml", ".yml")
+_TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
+"""Names in the folder of a project."""
+
+
+def unset_variables(name: str, place: str, command: str) -> str:
+    """Return how to set the variable `name`, which the line at `place` reads, and all others that its file reads.
+
+    Where the project sets one itself, the value is that one, and the hint says where. `command` is what to type behind.
+    """
+    if not place:
+        return f"Set the environment variable, as where it is run: {name}=VALUE {command}"
+    file, _, line = place.rpartition(":")
+    missing = {name: None, **dict.fromkeys(each for each in _read_by(Path(file)) if each not in os.environ)}
+    values = {each: _value_in_project(each, Path(file)) for each in missing}
+    set_here = " ".join(f"{each}={value[0] if value else 'VALUE'}" for each, value in values.items())
+    places = [f"{each} as in {value[1]}" for each, value in values.items() if value]
+    many = "variables that line" if len(missing) > 1 else "variable that line"
+    known = f" ({', '.join(places)})" if places else ""
+    return (
+        f"Set the environment {many} {line} of {Path(file).name} reads{known}, as where it is run: {set_here} {command}"
+    )
+
+
+def _read_by(file: Path) -> list[str]:
+    with suppress(OSError, Unreadable):
+        return _READ.findall(read_bytes(file).decode(errors="replace"))
+    return []
+
+
+def _value_in_project(name: str, file: Path) -> tuple[str, str] | None:
+    """Return the first plain value that a file of the project gives the variable, and its place."""
+    given = re.compile(
+        rf"""os\.environ(?:\.setdefault\(|\[)["']{name}["'](?:\]\s*=|\s*,)\s*["']([^"'\n$]+)["']"""
+        rf"""|(?:^|\bexport\s+|\s){name}=["']?([\w./:-]+)["']?""",
+        re.MULTILINE,
+    )
+    for path in islice(_files(file), _MOST_FILES):
+        with suppress(OSError, Unreadable):
+            text = read_bytes(path).decode(errors="replace")
+            if name in text and (match := given.search(text)) is not None:
+                line = text.count("\n", 0, match.start(match.lastindex or 0)) + 1
+                return shlex.quote(match[1] or match[2]), f"{path}:{line}"
+    return None
+
+
+def _files(file: Path) -> Iterator[Path]:
+    """Yield the files of the project around `file` that may set variables."""
+    above = [*file.parents][:_MOST_FOLDERS]
+    root = next((each for each in above if any((each / top).exists() for top in _TOPS)), file.parent)
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(each for each in folders if each not in SKIPPED_DIRECTORIES and not each.startswith("."))
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(_SUFFIXES))

@@ -1,0 +1,206 @@
+"""Amendments in this process: what an installed package no longer has is there, or is done without."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, TypeVar
+
+from memlint.base.after_import import after_import
+from memlint.memory.records import Assumption
+from memlint.targets.script import Amendment
+from memlint.workloads import placeholders
+from memlint.workloads.older_versions.learning import amendment_of
+from memlint.workloads.older_versions.lightning_arguments import RESTORED
+from memlint.workloads.older_versions.names import Place, installed_version, place_of
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY, Argument
+
+T = TypeVar("T")
+_made: set[Amendment] = set()
+"""Changes that were made in this process."""
+_texts: dict[str, None] = {}
+"""What was changed in this process."""
+
+
+def amend(amendment: Amendment) -> None:
+    """Make this change; before the program's own imports, or between two tries of them."""
+    _made.add(amendment)
+    match amendment.kind:
+        case "module":
+            _gone.add(amendment.owner)
+            if _finder not in sys.meta_path:
+                sys.meta_path.append(_finder)
+        case "name":
+            after_import(amendment.owner, functools.partial(_put_name, amendment.name))
+        case "attribute":
+            after_import(amendment.owner, functools.partial(_put_attribute, amendment.name))
+        case "keyword":
+            after_import(amendment.owner, functools.partial(_without_keyword, amendment.name))
+        case "conflict":
+            argparse._ActionsContainer._handle_conflict_error = argparse._ActionsContainer._handle_conflict_resolve  # type: ignore[attr-defined]
+            _texts[
+                f"two arguments are called {amendment.name}, one of them an installed package's: the later one counts"
+            ] = None
+        case "option":
+            sys.argv[1:] = _without_option(sys.argv[1:], amendment)
+
+
+def with_amendments(call: Callable[[], T]) -> T:
+    """Return what `call` returns; it is called again after each change that packages of other versions need.
+
+    The user's modules that it has imported are forgotten before that. Passes on all other exceptions.
+    """
+    modules = set(sys.modules)
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            amendment = amendment_of(error)
+            if amendment is None or amendment in _made:
+                raise
+        amend(amendment)
+        placeholders.forget_users(modules)
+
+
+def assumptions() -> list[Assumption]:
+    """Return what was changed."""
+    return [Assumption(text, None) for text in _texts]
+
+
+# --- modules and names
+
+
+class _Gone(ModuleType):
+    """A module that an installed package no longer has: its names are where they are now."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        value = _value(self.__name__, name, "")
+        setattr(self, name, value)
+        return value
+
+
+class _GoneFinder(MetaPathFinder, Loader):
+    """Import hook behind all others: it finds modules that installed packages no longer have."""
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        is_gone = any(f"{fullname}.".startswith(f"{each}.") for each in _gone)
+        return ModuleSpec(fullname, self, is_package=True) if is_gone else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Gone(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+_gone: set[str] = set()
+_finder = _GoneFinder()
+
+
+def _put_name(name: str, module: ModuleType) -> None:
+    if name in RESTORED:
+        holder, _, method = name.partition(".")
+        setattr(getattr(module, holder), method, RESTORED[name])
+        package = module.__name__.partition(".")[0]
+        _texts[f"{installed_version(package)} has no {name}: one that does as version 1 is there"] = None
+        return
+    message = ""
+    try:
+        getattr(module, name)
+    except AttributeError as error:
+        message = str(error)
+    setattr(module, name, _value(module.__name__, name, message))
+
+
+def _value(module: str, name: str, message: str) -> Any:
+    place: Place | None = place_of(module, name, message)
+    has_none = f"{installed_version(module.partition('.')[0])} has no {module}.{name}"
+    if place is None:
+        is_logger = "loggers" in module.split(".")
+        does = "does nothing" if is_logger else "fails when it is used"
+        _texts[f"{has_none}: a placeholder that {does} stands for it"] = None
+        return placeholders.stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_logger)
+    _texts[f"{has_none}: it is {place.name}"] = None
+    return place.value
+
+
+def _put_attribute(path: str, module: ModuleType) -> None:
+    kind, _, name = path.partition(".")
+    setattr(getattr(module, kind), name, _Renamed(ATTRIBUTES[path]))
+    package = installed_version(module.__name__.partition(".")[0])
+    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path]}"] = None
+
+
+class _Renamed:
+    """An attribute under its name of before; an object may have one of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: object, _kind: type) -> Any:
+        return getattr(owner, self._name)
+
+
+# --- arguments
+
+
+def _without_keyword(path: str, module: ModuleType) -> None:
+    """Let a function or constructor, which may be in a class, take an argument that it no longer has."""
+    qualname, _, keyword = path.rpartition(".")
+    *owners, name = qualname.split(".")
+    holder: Any = functools.reduce(getattr, owners, module)
+    function: Callable[..., Any] = vars(holder)[name]
+    own = getattr(function, "__func__", function)
+    kind = owners[-1] if owners else ""
+    instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
+    is_known = keyword in ARGUMENTS.get(kind, {})
+    decides_on_bytes = not is_known and not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
+    has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind or name}"
+
+    @functools.wraps(own)
+    def call(*arguments: Any, **named: Any) -> Any:
+        given = named.get(keyword)
+        asks = given is not None and given is not False and not (isinstance(given, int | float) and not given)
+        if keyword in named and not (decides_on_bytes and asks):
+            del named[keyword]
+            if instead.name and asks:
+                named.setdefault(instead.name, given if instead.value == "{}" else _parsed(instead.value.format(given)))
+            _texts[f"{has_none}: {f'it is taken as {instead.name}' if instead.name else 'it is left out'}"] = None
+        return own(*arguments, **named)
+
+    setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
+
+
+def _parsed(text: str) -> Any:
+    with suppress(ValueError):
+        return json.loads(text)
+    return text
+
+
+def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
+    """Return a command line in which an option that the parser no longer has is another one, or is left out."""
+    option, kind = amendment.owner, amendment.name
+    place = next((i for i, word in enumerate(words) if word.partition("=")[0] == option), None)
+    if place is None:
+        return list(words)
+    _, has_value, value = words[place].partition("=")
+    end = place + 1
+    if not has_value and end < len(words) and not words[end].startswith("--"):
+        value, end = words[end], end + 1
+    if kind.startswith("--") or not kind:
+        instead = [f"{kind}={value}"] if kind else []
+    else:
+        now = ARGUMENTS[kind].get(option.removeprefix("--"), Argument())
+        instead = [f"--{now.name}", now.value.format(value)] if now.name else []
+    what = f"is taken as {' '.join(instead)}" if instead else "is left out"
+    _texts[f"the script does not have the option {' '.join(words[place:end])} with what is installed: it {what}"] = None
+    return [*words[:place], *instead, *words[end:]]

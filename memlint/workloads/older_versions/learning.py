@@ -1,0 +1,145 @@
+"""What to change about a program's surroundings after an error of an installed package that is another version."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import inspect
+import re
+import sys
+import traceback
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+from memlint.base.frames import text_of
+from memlint.base.ownership import is_memlint, is_users
+from memlint.targets.script import Amendment
+from memlint.workloads.older_versions.lightning_arguments import RESTORED
+from memlint.workloads.older_versions.names import is_installed_package, place_of
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES
+
+_UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
+_NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+_NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
+_NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
+_NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
+_UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+_LOCAL_RANK = ("--local-rank", "--local_rank")
+_IMPORTING = "<frozen importlib"
+
+
+def amendment_of(error: BaseException) -> Amendment | None:
+    """Return the change with which the program may come further; None if the error is not of another version."""
+    text = text_of(error)
+    if isinstance(error, ModuleNotFoundError):
+        return _of_module(error)
+    if isinstance(error, ImportError) and (match := _NO_NAME.search(text)):
+        return _of_name(error, match[2], match[1])
+    if isinstance(error, AttributeError) and isinstance(error.obj, type):
+        name = f"{error.obj.__name__}.{error.name}"
+        is_there = name in RESTORED and is_installed_package(error.obj.__module__)
+        return Amendment("name", error.obj.__module__, name) if is_there else None
+    if isinstance(error, AttributeError) and (match := _NO_FIELD.search(text)):
+        return _of_attribute(error, match[1])
+    if isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)):
+        return _of_name(error, match[1] or "numpy", match[2] or match[4])
+    if isinstance(error, TypeError) and (match := _UNEXPECTED.search(text)):
+        return _of_keyword(error, match[1], match[2])
+    if isinstance(error, argparse.ArgumentError) and "conflicting option string" in text:
+        return Amendment("conflict", "argparse", str(error.argument_name))
+    if isinstance(error, ValueError) and (match := _NOT_USED.search(text)):
+        return _of_words(ast.literal_eval(match[1]), None)
+    if isinstance(error, SystemExit) and (parser := _refusing(error)) is not None:
+        return _of_words(parser[1].split(), parser[0])
+    return None
+
+
+def _of_module(error: ModuleNotFoundError) -> Amendment | None:
+    name = str(error.name or "")
+    if "." not in name or not is_installed_package(name) or not _is_of_user(error):
+        return None
+    return Amendment("module", name)
+
+
+def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
+    """An import may be of a name that is never used: it is done without. What is used has to be somewhere."""
+    is_there = module in sys.modules and is_installed_package(module) and _is_of_user(error)
+    if not is_there or "partially initialized" in text_of(error):
+        return None
+    is_enough = isinstance(error, ImportError) or "loggers" in module.split(".")
+    return Amendment("name", module, name) if is_enough or place_of(module, name, text_of(error)) is not None else None
+
+
+def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
+    """Objects of an installed class, or of a class of the user's that derives from it, had the attribute before."""
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    for kind in type(error.obj if error.name else frame.f_locals.get("self")).__mro__:
+        if f"{kind.__name__}.{name}" in ATTRIBUTES and is_installed_package(kind.__module__):
+            return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
+    return None
+
+
+def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment | None:
+    function = _refusing_function(error, qualname)
+    module = str(getattr(function, "__module__", ""))
+    is_own = function is None or is_users(function.__code__.co_filename) or "<locals>" in qualname
+    if is_own or not is_installed_package(module):
+        return None
+    return Amendment("keyword", module, f"{qualname}.{keyword}")
+
+
+def _refusing_function(error: BaseException, qualname: str) -> FunctionType | None:
+    """Return the function of this name that the last line has called; without any, the only one that there is."""
+    functions = [each for each in gc.get_objects() if type(each) is FunctionType and each.__qualname__ == qualname]
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    values = [*frame.f_locals.values(), *frame.f_globals.values()]
+    values += [value for each in values if isinstance(each, ModuleType) for value in vars(each).values()]
+    classes = {each for value in values for each in (value if isinstance(value, type) else type(value)).__mro__}
+    modules = {each.__module__ for each in classes if each.__qualname__ == qualname.rpartition(".")[0]}
+    near = [each for each in functions if each.__module__ in modules or any(each is value for value in values)]
+    return next(iter(near or functions), None) if near or len(functions) == 1 else None
+
+
+def _of_words(words: list[str], parser: argparse.ArgumentParser | None) -> Amendment | None:
+    """Return the change of a command line with options that an older version of the parser's package had."""
+    for word in words:
+        option = word.partition("=")[0]
+        name = option.removeprefix("--").replace("-", "_")
+        if option in _LOCAL_RANK and parser is not None:
+            other = next((each for each in _LOCAL_RANK if each != option and each in parser._option_string_actions), "")
+            return Amendment("option", option, other)
+        if option.startswith("--") and (kind := _kind_with(name)):
+            return Amendment("option", option, kind)
+    return None
+
+
+def _kind_with(name: str) -> str:
+    """Return the class of an imported package that has, or had, an argument of this name; else empty."""
+    packages = {"TrainingArguments": ("transformers",), "Trainer": ("pytorch_lightning", "lightning.pytorch")}
+    for kind, modules in packages.items():
+        for module in filter(None, map(sys.modules.get, modules)):
+            if name in ARGUMENTS[kind] or name in _arguments(getattr(module, kind, None)):
+                return kind
+    return ""
+
+
+def _arguments(kind: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(kind.__init__).parameters) if kind is not None else frozenset()
+
+
+def _refusing(error: SystemExit) -> tuple[argparse.ArgumentParser, str] | None:
+    """Return the parser that has refused options, and those."""
+    for frame, _line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is argparse.ArgumentParser.error.__code__:
+            match = _UNRECOGNIZED.search(str(frame.f_locals["message"]))
+            return None if match is None else (frame.f_locals["self"], match[1])
+    return None
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Return True if a line of the user's asks for what is not there."""
+    frames: list[FrameType] = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    files = (each.f_code.co_filename for each in reversed(frames) if each.f_code.co_name != "__getattr__")
+    asking = (file for file in files if not file.startswith(_IMPORTING) and not is_memlint(file))
+    return is_users(next((file for file in asking if "importlib" not in file), "<"))

@@ -1,0 +1,143 @@
+"""The names that packages had before, and what they are now.
+
+Sources: the packages' own pages of changes and migration, as of November 2026: PyTorch's release notes, the migration
+guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, and "What's New in Python".
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+NAMES: Mapping[str, str] = {
+    "collections.Callable": "collections.abc.Callable",
+    "fractions.gcd": "math.gcd",
+    "inspect.getargspec": "inspect.getfullargspec",
+    "numpy.bool8": "numpy.bool",
+    "numpy.cumproduct": "numpy.cumprod",
+    "numpy.product": "numpy.prod",
+    "numpy.trapz": "numpy.trapezoid",
+    "numpy.typeDict": "numpy.sctypeDict",
+    "pytorch_lightning.metrics": "torchmetrics",
+    "scipy.integrate.cumtrapz": "scipy.integrate.cumulative_trapezoid",
+    "scipy.integrate.simps": "scipy.integrate.simpson",
+    "sklearn.externals.joblib": "joblib",
+    "time.clock": "time.perf_counter",
+    "torch._six.PY3": "builtins.True",
+    "torch._six.container_abcs": "collections.abc",
+    "torch._six.inf": "math.inf",
+    "torch._six.int_classes": "builtins.int",
+    "torch._six.nan": "math.nan",
+    "torch._six.string_classes": "builtins.str",
+    "torch._utils._accumulate": "itertools.accumulate",
+    "torchvision.transforms.functional_tensor": "torchvision.transforms._functional_tensor",
+    "transformers.file_utils": "transformers.utils",
+}
+"""Names and modules by their dotted name: where what they stood for is now."""
+
+
+ATTRIBUTES: Mapping[str, str] = {
+    "VisionTransformer.num_tokens": "num_prefix_tokens",
+    "VisionTransformer.pre_logits": "fc_norm",
+}
+"""Attributes of objects by class and name: those that have their meaning now. timm's `fc_norm` and the `pre_logits` of
+before are both an identity where nothing else was asked for.
+"""
+
+
+class Argument(NamedTuple):
+    """What becomes of an argument that is no longer taken."""
+
+    name: str = ""
+    """The argument that stands for it; empty if none does, and it is left out."""
+    value: str = "{}"
+    """The value of that; `{}` is the one that was given."""
+
+
+ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
+    "TrainingArguments": {
+        "adafactor": Argument("optim", "adafactor"),
+        "dispatch_batches": Argument(),
+        "evaluation_strategy": Argument("eval_strategy"),
+        "fsdp_transformer_layer_cls_to_wrap": Argument("fsdp_config", '{{"transformer_layer_cls_to_wrap": ["{}"]}}'),
+        "group_by_length": Argument("train_sampling_strategy", "group_by_length"),
+        "include_inputs_for_metrics": Argument(),
+        "include_tokens_per_second": Argument(),
+        "jit_mode_eval": Argument(),
+        "logging_dir": Argument(),
+        "mp_parameters": Argument(),
+        "no_cuda": Argument("use_cpu"),
+        "overwrite_output_dir": Argument(),
+        "past_index": Argument(),
+        "per_gpu_eval_batch_size": Argument("per_device_eval_batch_size"),
+        "per_gpu_train_batch_size": Argument("per_device_train_batch_size"),
+        "push_to_hub_model_id": Argument(),
+        "push_to_hub_organization": Argument(),
+        "push_to_hub_token": Argument(),
+        "ray_scope": Argument(),
+        "save_safetensors": Argument(),
+        "split_batches": Argument(),
+        "tpu_metrics_debug": Argument(),
+        "tpu_num_cores": Argument(),
+        "use_mps_device": Argument(),
+        "warmup_ratio": Argument("warmup_steps"),
+        "xpu_backend": Argument(),
+    },
+    "Trainer": {
+        "auto_select_gpus": Argument(),
+        "checkpoint_callback": Argument("enable_checkpointing"),
+        "flush_logs_every_n_steps": Argument(),
+        "gpus": Argument("devices"),
+        "log_gpu_memory": Argument(),
+        "move_metrics_to_cpu": Argument(),
+        "multiple_trainloader_mode": Argument(),
+        "process_position": Argument(),
+        "progress_bar_refresh_rate": Argument(),
+        "replace_sampler_ddp": Argument("use_distributed_sampler"),
+        "resume_from_checkpoint": Argument(),
+        "stochastic_weight_avg": Argument(),
+        "terminate_on_nan": Argument(),
+        "tokenizer": Argument("processing_class"),
+        "track_grad_norm": Argument(),
+        "truncated_bptt_steps": Argument(),
+        "weights_save_path": Argument(),
+        "weights_summary": Argument(),
+    },
+}
+"""By class: arguments of `TrainingArguments` and of the Trainers of transformers and Lightning that no longer exist."""
+TOUCHES_MEMORY = frozenset(
+    [
+        "batch",
+        "bit",
+        "4bit",
+        "8bit",
+        "bits",
+        "checkpoint",
+        "checkpointing",
+        "dim",
+        "dtype",
+        "half",
+        "heads",
+        "hidden",
+        "layers",
+        "length",
+        "num",
+        "offload",
+        "precision",
+        "quant",
+        "quantization",
+        "quantize",
+        "quantized",
+        "size",
+        "width",
+        "zero",
+        "devices",
+        "device",
+        "fp16",
+        "bf16",
+        "amp",
+        "level",
+        "backend",
+        "max",
+        "depth",
+    ]
+)
+"""Words in the names of arguments that may decide on bytes: only where they ask for nothing are they left out."""

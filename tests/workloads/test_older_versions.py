@@ -1,0 +1,198 @@
+"""Programs that were written for older versions of their packages than are installed."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import runpy
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from memlint.targets.script import Amendment
+from memlint.workloads import placeholders
+from memlint.workloads.older_versions import applying
+from memlint.workloads.older_versions.learning import amendment_of
+
+_PACKAGE = {
+    "__init__.py": "__version__ = '2.0'\n",
+    "layers/__init__.py": "",
+    "layers/helpers.py": "def to_pair(x):\n    return (x, x)\n",
+    "layers/drop.py": "class DropAway:\n    pass\n",
+    "training.py": """
+        class TrainingArguments:
+            def __init__(self, output_dir, eval_strategy='no', warmup_steps=0):
+                self.eval_strategy, self.warmup_steps = eval_strategy, warmup_steps
+
+        class Trainer:
+            def __init__(self, max_epochs=1, devices='auto', precision=32):
+                self.devices, self.precision = devices, precision
+
+        def load(path):
+            return path
+    """,
+}
+"""A package of another version than the tests' programs ask for: parts have moved, names and arguments are gone."""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run a script again after each change that it needs, as `memlint run` does in new processes; its variables."""
+    for name, text in _PACKAGE.items():
+        file = tmp_path / "site-packages" / "boxes" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+    (tmp_path / "train").mkdir()
+    own = {module: set(vars(module)) for module in (collections, np, torch._utils)}
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    monkeypatch.setattr(placeholders, "_finder", placeholders._Finder())
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(applying, "_made", set())
+    monkeypatch.setattr(applying, "_texts", {})
+    monkeypatch.setattr(applying, "_gone", set())
+    monkeypatch.setattr(argparse._ActionsContainer, "_handle_conflict_error", _CONFLICT)
+
+    def run(text, *arguments):
+        script = tmp_path / "train" / "train.py"
+        script.write_text(textwrap.dedent(text))
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+
+        def once():
+            try:
+                return runpy.run_path(str(script), run_name="__main__")
+            except SystemExit as error:
+                if amendment_of(error) is None:
+                    raise
+                applying.amend(amendment_of(error))
+                return once()
+
+        return applying.with_amendments(once)
+
+    yield run
+    for name in [each for each in sys.modules if each.partition(".")[0] == "boxes" or each.startswith("torch._six")]:
+        del sys.modules[name]
+    for module, names in own.items():
+        for name in set(vars(module)) - names:
+            delattr(module, name)
+
+
+_CONFLICT = argparse._ActionsContainer._handle_conflict_error
+
+
+def texts():
+    return [each.text for each in applying.assumptions()]
+
+
+def test_a_module_that_has_moved_inside_its_package_is_found(run):
+    variables = run("from boxes.models.layers.helpers import to_pair\nimport boxes\npair = to_pair(3)\n")
+    assert variables["pair"] == (3, 3)
+    assert texts() == ["boxes has no boxes.models.layers.helpers.to_pair: it is boxes.layers.helpers.to_pair"]
+
+
+def test_a_name_that_has_moved_to_another_module_is_found_by_its_definition(run):
+    variables = run("import boxes\nfrom boxes.layers.helpers import DropAway\nkind = DropAway.__module__\n")
+    assert variables["kind"] == "boxes.layers.drop"
+
+
+def test_a_name_that_is_nowhere_can_be_imported_and_fails_when_it_is_used(run, tmp_path):
+    assert run("import boxes\nfrom boxes.layers.helpers import to_octet\ndone = True\n")["done"]
+    with pytest.raises(placeholders.AbsentError) as caught:
+        run("import boxes\nfrom boxes.layers.helpers import to_octet\nto_octet(1)\n")
+    assert "boxes.layers.helpers.to_octet is used, but boxes has no boxes.layers.helpers.to_octet" in str(caught.value)
+
+
+def test_a_program_that_catches_the_import_error_goes_on_by_itself(run):
+    variables = run("""
+        try:
+            from boxes.models.layers.helpers import to_pair
+        except ImportError:
+            to_pair = None
+    """)
+    assert variables["to_pair"] is None
+    assert texts() == []
+
+
+def test_what_pytorch_python_and_numpy_have_dropped_is_what_stands_for_it_now(run):
+    variables = run("""
+        from torch._six import container_abcs, string_classes, inf
+        from torch._utils import _accumulate
+        from collections import Mapping
+        import numpy as np
+        sums, zero, kinds = list(_accumulate([1, 2])), np.float(0), (np.bool(1), np.product([2, 3]), np.Inf == inf)
+        is_text = isinstance("", string_classes) and issubclass(dict, container_abcs.Mapping) and Mapping is not None
+    """)
+    assert (variables["sums"], variables["zero"], variables["kinds"]) == ([1, 3], 0.0, (True, 6, True))
+    assert variables["is_text"]
+
+
+def test_arguments_with_another_name_are_handed_on_and_those_without_a_meaning_for_memory_left_out(run):
+    variables = run("""
+        from boxes.training import Trainer, TrainingArguments, load
+        arguments = TrainingArguments("out", evaluation_strategy="steps", warmup_ratio=0.1, save_safetensors=True)
+        trainer = Trainer(gpus=2, weights_summary="full")
+        loaded = load("a", use_auth_token=True)
+    """)
+    arguments, trainer = variables["arguments"], variables["trainer"]
+    assert (arguments.eval_strategy, arguments.warmup_steps, trainer.devices) == ("steps", 0.1, 2)
+    assert variables["loaded"] == "a"
+    assert "boxes has no argument evaluation_strategy of TrainingArguments: it is taken as eval_strategy" in texts()
+    assert "boxes has no argument use_auth_token of load: it is left out" in texts()
+
+
+@pytest.mark.parametrize("argument", ["load_in_8bit", "max_seq_length", "gradient_checkpointing"])
+def test_an_argument_that_decides_on_bytes_is_never_left_out(run, argument):
+    with pytest.raises(TypeError, match=argument):
+        run(f"from boxes.training import load\nload('a', {argument}=1)\n")
+
+
+def test_an_argument_that_the_users_own_function_does_not_have_is_an_error(run):
+    with pytest.raises(TypeError, match="verbose"):
+        run("def load(path):\n    return path\n\nload('a', verbose=1)\n")
+
+
+def test_the_trainer_gives_its_options_to_a_parser_as_in_version_1(run):
+    variables = run(
+        """
+        import argparse
+        from boxes.training import Trainer
+        parser = Trainer.add_argparse_args(argparse.ArgumentParser())
+        parser.add_argument("--name")
+        args = parser.parse_args()
+        trainer = Trainer.from_argparse_args(args, max_epochs=3)
+        """,
+        *("--gpus", "0,", "--precision", "16", "--name", "a"),
+    )
+    assert (variables["trainer"].devices, variables["trainer"].precision, variables["args"].name) == ("0,", 16, "a")
+
+
+def test_an_option_that_two_parts_of_a_parser_have_is_the_later_ones(run):
+    variables = run("""
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--use_cache", default=1)
+        parser.add_argument("--use_cache", default=2)
+        args = parser.parse_args([])
+    """)
+    assert variables["args"].use_cache == 2
+
+
+def test_the_launchers_rank_has_the_name_that_the_script_knows(run):
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--local_rank', type=int)\n"
+    variables = run(f"{text}args = parser.parse_args()\n", "--local-rank=3")
+    assert variables["args"].local_rank == 3
+
+
+def test_options_that_nobody_has_had_stay_an_error(run):
+    with pytest.raises(SystemExit):
+        run("import argparse\nargparse.ArgumentParser().parse_args()\n", "--lerning_rate=1")
+
+
+def test_options_of_an_older_trainer_are_taken_as_the_present_ones(monkeypatch):
+    monkeypatch.setattr(applying, "_texts", {})
+    words = ["--evaluation_strategy", "no", "--fsdp_transformer_layer_cls_to_wrap", "Block", "--overwrite_output_dir"]
+    for option in words[::2]:
+        words = applying._without_option(words, Amendment("option", option, "TrainingArguments"))
+    assert words == ["--eval_strategy", "no", "--fsdp_config", '{"transformer_layer_cls_to_wrap": ["Block"]}']
