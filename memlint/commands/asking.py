@@ -1,7 +1,7 @@
 """Before a file's models are guessed: scripts of its project are asked how they build them.
 
 Each runs as `memlint run` runs it, only to where it calls its model. The first that has built a class of the file
-answers.
+answers. If that one only evaluates, and one that trains ended before it built the class, the settings are the latter's.
 """
 
 from __future__ import annotations
@@ -44,19 +44,27 @@ def with_scripts_asked(
     """
     answered = list(requests)
     scripts = {number: _scripts(request, cache=cache) for number, request in enumerate(requests) if _may_ask(request)}
-    pending = {number: (each.command for each in found) for number, found in scripts.items()}
+    pending = {number: iter(found) for number, found in scripts.items()}
+    trainers: dict[int, tuple[TypedCommand, Built | None]] = {}
     begin = time.monotonic()
     for _round in range(_MOST):
-        asking = {number: command for number, left in pending.items() if (command := next(left, None)) is not None}
+        asking = {number: script for number, left in pending.items() if (script := next(left, None)) is not None}
         if not asking or time.monotonic() - begin > _ALL_SECONDS * _slowness():
             break
-        for number, built in _told(requests, asking, on_wait, cache=cache):
-            if _builds(built, requests[number]):
+        told = dict(_told(requests, {n: each.command for n, each in asking.items()}, on_wait, cache=cache))
+        for number, (command, is_certain, trains) in asking.items():
+            built = told.get(number)
+            if built is not None and _builds(built, requests[number]):
                 del pending[number]
                 others = (each.command for each in scripts[number] if each.trains and each.is_certain)
-                shown = [shown_as(each) for each in others if each.script != asking[number].script]
-                told = Asked(built=built, command=shown_as(asking[number]), others=tuple(shown))
-                answered[number] = requests[number].model_copy(update={"asked": told})
+                shown = [shown_as(each) for each in others if each.script != command.script]
+                answer = Asked(built=built, command=shown_as(command), others=tuple(shown))
+                if number in trainers and not trains and not built.optimizers:
+                    trainer, its = trainers[number]
+                    answer = answer.trained_by(shown_as(trainer), its)
+                answered[number] = requests[number].model_copy(update={"asked": answer})
+            elif is_certain and trains:
+                trainers.setdefault(number, (command, built))
     return answered
 
 

@@ -44,7 +44,7 @@ _SWITCHES = {
 """Names of settings that switch autocast on."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
-_NUM_SIDES = 2
+_NUM_SIDES, _CHANNELS = 2, (1, 3, 4)
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
 _MOST = 1 << 16
@@ -143,7 +143,9 @@ def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]
 
 
 def _sides(value: Sequence[Any], path: tuple[str, ...]) -> Iterator[Value]:
-    """Yield the size of images that a height and a width say; equal ones are a size by whatever name."""
+    """Yield the size of images that a height and a width say, perhaps after channels; two equal ones by any name."""
+    if len(value) == _NUM_SIDES + 1 and path[-1].lower() in IMAGE_SIZES and value[0] in _CHANNELS:
+        value = value[1:]
     if len(value) != _NUM_SIDES or not all(type(each) is int for each in value):
         return
     if value[0] == value[1]:

@@ -51,6 +51,7 @@ _READS_CONFIGS = frozenset(
 _ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
 _FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """An option of a command line, and its names."""
+_TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _MODEL_OPTION = re.compile(
     r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
@@ -194,6 +195,7 @@ class LeadingScripts:
             self._num_unknown(command),
             not self._names_target(command),
             _TRAINS.fullmatch(_stem(command)) is None,
+            not _may_train(self._files.text(command.script)),
             command.document is None,
             command.document is not None and command.document.suffix == ".sh",
             steps,
@@ -223,8 +225,13 @@ class LeadingScripts:
 
     def _is_of_another_part(self, script: Path) -> bool:
         """Return True if the file is in a project within the project, and the script is not."""
-        first = self.root / self.file.relative_to(self.root).parts[0]
-        return any((first / name).is_file() for name in _OF_PROJECTS) and not script.is_relative_to(first)
+        return any(not script.is_relative_to(folder) for folder in self._inner_projects)
+
+    @cached_property
+    def _inner_projects(self) -> tuple[Path, ...]:
+        """The folders around the file, below the project's, that have a README or requirements of their own."""
+        inner = (folder for folder in self.file.parents if folder != self.root and folder.is_relative_to(self.root))
+        return tuple(folder for folder in inner if any((folder / name).is_file() for name in _OF_PROJECTS))
 
     def _names_target(self, command: TypedCommand) -> bool:
         """Return True if an argument says the name of the file or of one of its classes."""
@@ -301,8 +308,8 @@ class LeadingScripts:
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
         options = _ADDED.findall(self._files.text(command.script))
-        plain = [added for added in options if "nargs" not in added and "action" not in added]
-        of_one_word = {flag for added in plain for flag in _FLAG.findall(added)}
+        taken = (added for added in options if not _TAKES_NO_WORD_OR_MANY.search(added))
+        of_one_word = {flag for added in taken for flag in _FLAG.findall(added)}
         joined: list[str] = []
         for argument in command.arguments:
             is_open = len(joined) > 1 and joined[-2] in of_one_word and is_placeholder(joined[-1])

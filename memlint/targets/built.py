@@ -1,8 +1,8 @@
 """Records of what a script has built when it is over or stopped: its models, optimizers, loaders and settings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from pydantic import ConfigDict
 
@@ -126,3 +126,12 @@ class Asked:
     """The script, by its path from the current directory, and its arguments."""
     others: tuple[str, ...] = ()
     """Other scripts that may build it, with their arguments."""
+    trainer: str = ""
+    """The script that trains it, if that ended before it built it: all that was built but the models is that one's."""
+
+    def trained_by(self, command: str, built: Built | None) -> Self:
+        """Return the same models with the settings of the script that trains them, which has built none itself."""
+        models = tuple(replace(each, is_called=False, is_training=True) for each in self.built.models)
+        settings = Built(command, self.built.ending) if built is None else built
+        others = tuple(each for each in self.others if each != command)
+        return replace(self, built=replace(settings, models=models), others=others, trainer=command)

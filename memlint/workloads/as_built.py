@@ -105,6 +105,8 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         if is_part
         else f"as {_short(asked.command)} builds it"
     )
+    if asked.trainer:
+        built_by += f"; {_short(asked.trainer)}, which trains it, ended before"
     copies = 0 if is_part else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
     assumptions = []
     if kind.arguments is not None:
@@ -115,7 +117,10 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
     if not is_part and model.inputs:
-        workload = with_inputs(workload, model.inputs, asked.built.batch)
+        is_trial = bool(asked.trainer)
+        workload = with_inputs(
+            workload, model.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial
+        )
     return replace(
         workload,
         recorded=kind.arguments,
