@@ -36,7 +36,7 @@ from memlint.targets.workload import DEFAULT_GPU, GENERATED, Workload
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
-from memlint.worker.child import write_smaller
+from memlint.worker.child import write_compiling, write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
 from memlint.workloads import availability, downloads, placeholders, torchvision_schemas, user_errors
 from memlint.workloads.construction.construct import completed_program, settings_of
@@ -69,7 +69,9 @@ def prepare(request: Request) -> None:
     if request.settings.compile == "off" and {*tables} <= {None, "off"}:
         lazy_imports.run_eagerly()
     else:
-        requests.install(request.settings.timeout / 2)  # what takes longer is left time to run eagerly
+        # A script's own time limit does not wait: it is left time to go on eagerly.
+        share = 1 if request.script is None else 0.5
+        requests.install(share * request.settings.timeout, write_compiling)
     installation.install(request.settings.op)
 
 
@@ -84,6 +86,8 @@ class Traced:
     program: Program
     trace: Trace
     root: Path
+    compile_seconds: float = 0.0
+    """Processor time of the compilations of a trace; 0 where nothing is compiled."""
 
     @classmethod
     def of(cls, workload: Workload, root: Path) -> Traced:
@@ -104,7 +108,7 @@ class Traced:
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
             text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
             program.assumptions.append(Assumption(text, None))
-        return cls(completed, device, settings, program, trace, root)
+        return cls(completed, device, settings, program, trace, root, lazy_imports.Compilation.seconds)
 
     def rebuilt(self) -> Program:
         """The program anew."""
@@ -324,7 +328,7 @@ def _traced(
     The first result is the Workload as it was traced.
     """
     program = completed_program(completed, root)
-    lazy_imports.Compilation.is_requested = False
+    lazy_imports.Compilation.begin()
 
     def at(workload: Workload) -> Program:
         return program if workload is completed else completed_program(workload, root)
@@ -339,6 +343,7 @@ def _traced(
         program.assumptions += of_compilation(simulated=program.compiles)
         return completed, program, trace
     eager = replace(completed, compile="off")
+    lazy_imports.Compilation.seconds = 0.0
     program = completed_program(eager, root)
     trace = trace_of_workload(program, device, settings)
     program.assumptions.append(reason)
