@@ -41,10 +41,16 @@ class InProcess:
     def keep(self, result):
         self.partial = result
 
+    def can_answer(self, _job):
+        return True
+
     def rules_begin(self):
         pass
 
     renew_time = rules_begin
+
+    def tell_compiling(self, _tell):
+        pass
 
 
 def analyse(request, **look):

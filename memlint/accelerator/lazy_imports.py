@@ -211,6 +211,13 @@ class Compilation:
 
     is_requested = False
     """True if any function that was passed to it has run."""
+    seconds = 0.0
+    """Processor time of the compilations of the last simulation that compiled."""
+
+    @classmethod
+    def begin(cls, *, is_requested: bool = False) -> None:
+        """Forget what has run; `is_requested` says if such a function is known to run."""
+        cls.is_requested, cls.seconds = is_requested, 0.0
 
     @classmethod
     def is_simulated(cls, setting: str) -> bool:
@@ -239,6 +246,11 @@ def compile_nothing(model: Any = None, **_: Any) -> Any:
         return model(*args, **kwargs)
 
     return run
+
+
+def is_left_out() -> bool:
+    """Return True if `torch.compile` compiles nothing in this process."""
+    return torch.compile is compile_nothing
 
 
 def run_eagerly() -> None:

@@ -230,6 +230,7 @@ class _Encoder:
             "seeded": sorted(trace.seeded),
             "without_overload": sorted(trace.without_overload),
             "rounds": trace.rounds,
+            "graph_breaks": [self._frame(each) for each in trace.graph_breaks],
             "whole_doubts": None if trace.whole is None else trace.whole.doubts,
         }
 
@@ -418,6 +419,7 @@ class _Decoder:
             seeded=frozenset(header["seeded"]),
             without_overload=frozenset(header["without_overload"]),
             rounds=tuple(Round(*each) for each in header.get("rounds", ())),
+            graph_breaks=tuple(map(self._frames.__getitem__, header.get("graph_breaks", ()))),
             whole=self._whole(header.get("whole_doubts")),
             **{name: header[name] for name in _OF_TRACE},
         )

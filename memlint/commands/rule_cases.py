@@ -157,7 +157,7 @@ def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[Fin
     """Return the findings of the rule in the Workload that a case declares, traced in a process of its own."""
     with TemporaryDirectory(prefix="memlint-case-") as folder:
         request = request_of(rule, case, Path(folder), paths)
-        answer = carry_out(Task(request, request.limits(), partial(analyse, look=Look())))
+        answer = carry_out(Task(request, request.limits(), partial(analyse, look=Look(thorough=case.detailed))))
     if not isinstance(answer.result, Result):
         raise _NotRunError(f"the case cannot be run: {answer.error}")
     for workload in answer.result.workloads:

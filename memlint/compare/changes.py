@@ -245,7 +245,7 @@ def _checks(budget: Budget | None, base: Facts | None, head: Facts | None, measu
 
 def _largest(before: Workload | None, after: Workload | None) -> list[LargestBatch]:
     def key(sweep: Sweep) -> Hashable:
-        return sweep.dtype, sweep.gpu, tuple(sorted(sweep.dimensions.items()))
+        return sweep.dtype, sweep.compiled, sweep.gpu, tuple(sorted(sweep.dimensions.items()))
 
     def batch(sweep: Sweep | None) -> int | None:
         return sweep.largest.batch if sweep and sweep.largest else None
@@ -265,7 +265,9 @@ def _batches(before: Workload | None, after: Workload | None) -> list[BatchChang
 
 
 def _by_batch(workload: Workload | None) -> dict[int, int]:
-    sweeps = [sweep for sweep in workload.sweep if sweep.dtype == workload.dtype] if workload else []
+    if workload is None:
+        return {}
+    sweeps = [each for each in workload.sweep if each.dtype == workload.dtype and each.compiled is not False]
     return {row.batch: row.device.estimate for sweep in sweeps for row in sweep.rows if row.device is not None}
 
 

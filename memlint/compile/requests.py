@@ -51,7 +51,7 @@ def _begin(running: Simulated) -> Any:
         lazy_imports.make_room()
         from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
     facade = Facade(running, kept_while_compiling(running))
-    running.compilation = running.exits.enter_context(compiling(running, facade, Patience.seconds))
+    running.compilation = running.exits.enter_context(compiling(running, facade, Patience.seconds, Patience.announce))
     return running.compilation
 
 
@@ -59,10 +59,16 @@ class Patience:
     """The time that compilations may take in this process."""
 
     seconds = math.inf
-    """All of one simulation together; what takes longer runs eagerly."""
+    """Processor time of all of one simulation together; what takes longer runs eagerly."""
+    announce: Callable[[str], None] = staticmethod(lambda _doing: None)
+    """Called with what is compiled, and with an empty text when that is over."""
 
 
-def install(seconds: float = math.inf) -> None:
-    """Let `torch.compile` compile in this process where a program's simulation compiles, for so many seconds in all."""
+def install(seconds: float = math.inf, announce: Callable[[str], None] = Patience.announce) -> None:
+    """Let `torch.compile` compile in this process where a program's simulation compiles.
+
+    One simulation may compile for so many `seconds` of processor time; `announce` is called as `Patience` says.
+    """
     torch.compile = compile_where_simulated
     Patience.seconds = seconds
+    Patience.announce = staticmethod(announce)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from memlint.accelerator import lazy_imports
 from memlint.accelerator.lazy_imports import compile_really
 from memlint.accelerator.private import originals
 from memlint.accelerator.private.compilation import (
@@ -48,6 +49,7 @@ from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
 from memlint.cuda.facade import placement
 from memlint.cuda.simulated import Simulated, simulated
+from memlint.memory.records import Assumption
 
 _SETTINGS: dict[str, Any] = {
     "fx_graph_cache": False,
@@ -67,9 +69,11 @@ skip_package("memlint")
 class Compilation:
     """All compilations of one simulation."""
 
-    def __init__(self, running: Simulated, facade: Facade, patience: float) -> None:
-        """`patience` are the seconds that all may take."""
+    def __init__(self, running: Simulated, facade: Facade, patience: float, announce: Callable[[str], None]) -> None:
+        """`patience` are the seconds of processor time that all may take; `announce` is told what is compiled."""
         self._patience = patience
+        self._announce = announce
+        self._num_graphs = 0
         self._seconds = 0.0
         self._began: float | None = None
         self._shown = "cuda" if running.cuda else "cpu"
@@ -103,7 +107,7 @@ class Compilation:
             getattr(compilation, COMPILE_GRAPH),
             getattr(compilation, COMPILE_INNER),
         )
-        away, shown, in_parts = self._compiling, self._shown, self._in_parts
+        away, shown, in_parts, begin = self._compiling, self._shown, self._in_parts, self._begin_graph
 
         def compile_frame(*args: Any, **kwargs: Any) -> Any:
             args = tuple(self._without_guards(value) for value in args)
@@ -118,6 +122,7 @@ class Compilation:
 
         def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
             with away():  # a backward is compiled when it first runs, outside of Dynamo
+                begin()
                 graphs.name_shown_device(module, shown)
                 if shown == "cuda":
                     autotuning.take_examples(module)
@@ -135,7 +140,7 @@ class Compilation:
 
         def note_break(translator: Any, options: Any, reason: str = "", exc: Any = None, **others: Any) -> None:
             if exc is not None and not exc.logged and (stack := getattr(exc, "real_stack", None)):
-                simulated().about_compilation.setdefault(graph_break(exc, stack))
+                _note_break(graph_break(exc, stack))
             log_break(translator, options, reason, exc, **others)
 
         return [
@@ -152,20 +157,28 @@ class Compilation:
         if self._began is not None:
             yield
             return
-        self._began = time.monotonic()
+        self._began = time.process_time()
+        self._announce("compiling")
         try:
             with self._facade.away():
                 self._check_time()
                 yield
         finally:
-            self._seconds += time.monotonic() - self._began
+            self._seconds += time.process_time() - self._began
             self._began = None
+            lazy_imports.Compilation.seconds = self._seconds
+            self._announce("")
+
+    def _begin_graph(self) -> None:
+        self._num_graphs += 1
+        self._announce(f"compiling graph {self._num_graphs}")
 
     def _check_time(self) -> None:
         """Raise TimeoutError if compiling has taken longer than it may."""
         assert self._began is not None
-        if self._seconds + time.monotonic() - self._began > self._patience:
-            raise TimeoutError(f"compiling takes more than {self._patience:.0f} s; allow more with --timeout SECONDS")
+        if self._seconds + time.process_time() - self._began > self._patience:
+            message = f"compiling takes more than {self._patience:.0f} s of processor time"
+            raise TimeoutError(f"{message}; allow more with --timeout SECONDS")
 
     def _without_guards(self, hooks: Any) -> Any:
         """Leave out guards that ask for a function in whose place the running program finds another."""
@@ -182,6 +195,12 @@ class Compilation:
             ]
 
         return dataclasses.replace(hooks, guard_filter_fn=keep)
+
+
+def _note_break(assumption: Assumption) -> None:
+    simulated().about_compilation.setdefault(assumption)
+    if assumption.frame is not None:
+        simulated().graph_breaks.setdefault(assumption.frame)
 
 
 def _or_eager(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,13 +228,15 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any)
 
 
 @contextmanager
-def compiling(running: Simulated, facade: Facade, patience: float) -> Iterator[Compilation]:
+def compiling(
+    running: Simulated, facade: Facade, patience: float, announce: Callable[[str], None]
+) -> Iterator[Compilation]:
     """Let `torch.compile` compile for the simulated device inside the block, and forget it all at its end.
 
-    What would take more than `patience`, in seconds, fails.
+    What would take more than `patience`, in seconds of processor time, fails; `announce` is told what is compiled.
     """
     _forget()
-    made = Compilation(running, facade, patience)
+    made = Compilation(running, facade, patience, announce)
     with ExitStack() as exits:
         exits.callback(_forget)
         folder = exits.enter_context(TemporaryDirectory(prefix="memlint-compiled-"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memlint.accelerator import state
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
-from memlint.memory.records import Assumption
+from memlint.memory.records import Assumption, Frame
 
 if TYPE_CHECKING:
     from memlint.cuda.workspaces import Workspaces
@@ -64,6 +64,8 @@ class Simulated(state.State):
     """Those that were asked for, as `compile.simulation.Compilation`; None as long as there is none."""
     about_compilation: dict[Assumption, None] = field(default_factory=dict)
     """Places that compiled code leaves to Python, and why; and the pool that it takes memory from."""
+    graph_breaks: dict[Frame, None] = field(default_factory=dict)
+    """Lines of these places at which a graph ends."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """Number of streams of each priority that the program made, by the priority's distance from 0."""
 

@@ -131,6 +131,8 @@ class Case:
     """The dtype of the Workload, as in its record."""
     budget: int | None = None
     """Bytes the step may take."""
+    detailed: bool = False
+    """True if it takes a detailed report (`-v`) to find it."""
 
     @classmethod
     def of_model(cls, model: str, workload: str, *, imports: str = "", **options: Any) -> Case:
@@ -171,7 +173,7 @@ class Case:
     def but(self, changes: Mapping[str, str] = MappingProxyType({}), **options: Any) -> Case:
         """Make the twin of this Case in which each old text, found exactly once, is replaced by its new one.
 
-        Line and title are its own; dtype and budget stay unless they are given. Raises RuleError.
+        Line and title are its own; all else stays unless it is given. Raises RuleError.
         """
         source = self.source
         for old, new in changes.items():
@@ -213,10 +215,11 @@ class Context(Protocol):
     def what_if(self, *changes: Change) -> WhatIf | None:
         """Say what the changes do together and what they cost; None where one does not apply."""
 
-    def show_as_well(self, change: Change) -> None:
+    def show_as_well(self, change: Change) -> WhatIf | None:
         """Simulate an alternative to what a finding proposes, which only a detailed report shows.
 
-        Nothing is simulated for other reports, nor where that would run a program again that was traced before.
+        Nothing is simulated for other reports, nor where that would run a program again that was traced before: then,
+        and where the change does not apply, the result is None.
         """
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:

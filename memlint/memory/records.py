@@ -271,6 +271,8 @@ class Trace:
     """Values of `Node.op` that are no overload of a PyTorch operator."""
     rounds: tuple[Round, ...] = ()
     """The rounds of all generations: the prefill of one, then one for each token after the first."""
+    graph_breaks: tuple[Frame, ...] = ()
+    """Lines at which compiled code ends, and begins anew after them."""
     whole: Whole | None = None
     """All storages, where the Trace leaves out rounds of a generation; None where it has everything."""
 

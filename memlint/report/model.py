@@ -492,6 +492,8 @@ class Sweep(OnGpu):
 
     dimensions: dict[str, NonNegativeInt] = {}
     """The dimensions that the Workload declares, with their sizes."""
+    compiled: Annotated[bool | None, Field(exclude_if=lambda compiled: compiled is None)] = None
+    """True if code was compiled, False if code that the program compiles ran eagerly; left out where there is none."""
     rows: Several[SweepRow] = []
     """The results by batch size."""
     largest: SweepRow | None = None
@@ -502,6 +504,13 @@ class Sweep(OnGpu):
     """Batch sizes that were run."""
     note: str | None = None
     """Why nothing could be computed from other sizes."""
+
+    @property
+    def title(self) -> str:
+        """Its dtype, and if it is compiled or eager where there are both."""
+        if self.compiled is None:
+            return self.dtype
+        return f"{self.dtype}, {'compiled' if self.compiled else 'eager'}"
 
 
 class Budget(Record):

@@ -18,14 +18,14 @@ def sweep_lines(sweeps: Sequence[Sweep], paint: TextStyle) -> Iterator[str]:
         yield paint("  Batch sizes, device memory", bold=True)
         columns = [{row.batch: row for row in reversed(sweep.rows)} for sweep in made]
         batches = sorted({batch for column in columns for batch in column})
-        rows = [("  batch", *(sweep.dtype for sweep in made))]
+        rows = [("  batch", *(sweep.title for sweep in made))]
         rows += [(f"  {batch}", *(_cell(column.get(batch), paint) for column in columns)) for batch in batches]
         rows.append(("  largest that fits", *(largest_batch(sweep, if_partial="") for sweep in made)))
         yield from table(rows, ("right", *["left"] * len(made)))
     for sweep in sweeps:
         if sweep.error is not None or sweep.note is not None:
             reason = sweep.error or f"every batch was traced: {sweep.note}"
-            yield f"  Batch sizes with {sweep.dtype}: {reason}." + (f" {sweep.hint}" if sweep.hint else "")
+            yield f"  Batch sizes with {sweep.title}: {reason}." + (f" {sweep.hint}" if sweep.hint else "")
 
 
 def _cell(row: SweepRow | None, paint: TextStyle) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from memlint.accelerator.lazy_imports import Compilation
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
 from memlint.base.units import LARGEST_SIZE
@@ -27,6 +28,10 @@ _CHECK = 5
 """Batch size of the checking trace if no larger batch is requested."""
 _NEIGHBOURS = 32
 """Sizes below the largest that have to fit too: blocks may be placed worse at a smaller size."""
+
+
+_COMPILED = "code is compiled for each size on its own"
+"""Inductor fuses by size, splits sums by size, and writes into what has died where that is as large."""
 
 
 class FixedInputsError(WorkloadError):
@@ -76,6 +81,8 @@ class Sizes:
         """
         if self.run is not None:
             return "each size was traced, by its first and last tokens"
+        if self._is_compiled:
+            return _COMPILED
         grids = [Grid((BATCHES, *self.axes))]
         if self.line_first and not sizes:
             grids.insert(0, Grid((BATCHES[:2],)))
@@ -96,7 +103,11 @@ class Sizes:
 
     def _learn(self, grid: Grid, batches: Sequence[int], sizes: Sequence[Sequence[int]]) -> None:
         known = [point for point in self.lives if point > grid.points[-1]]
-        samples = [self._sample(point) for point in grid.points]
+        samples: list[Sample] = []
+        for point in grid.points:
+            samples.append(self._sample(point))
+            if self._is_compiled:
+                raise NotScalableError(_COMPILED)
         self._refuse_fixed_inputs(grid.points)
         with uncollected(), virtual_device(self.device):
             self.scaled = Scaled.of(grid, samples)
@@ -183,9 +194,17 @@ class Sizes:
         low = max(itertools.takewhile(is_within, sorted(batches)), default=0) or next(filter(is_within, known), 1)
         high = min((batch for batch in batches if batch > low), default=below)
         at_most, neighbours = (low, 0) if self.scaled is None else (LARGEST_SIZE, _NEIGHBOURS)
-        if self.run is not None:
+        if self.run is not None or (self._is_compiled and low > 0 and self._grows((low, *rest))):
             at_most = LARGEST_SIZE
         return largest_within(limit, most, low, high, at_most, neighbours=neighbours)
+
+    def _grows(self, point: Point) -> bool:
+        """Return True if a trace of twice the batch differs: with inputs of a fixed size none does."""
+        batch, *sizes = point
+        try:
+            return self._traced(point) != self._traced((2 * batch, *sizes))
+        except WorkloadError:
+            return False
 
     def _refuse_fixed_inputs(self, points: Sequence[Point]) -> None:
         first = points[0]
@@ -216,6 +235,11 @@ class Sizes:
                     if self.scaled.lives(point) != trace:
                         raise NotScalableError(f"a trace at {size_name(point)} differs from its prediction")
             return
+
+    @property
+    def _is_compiled(self) -> bool:
+        """True if code of the program was compiled."""
+        return Compilation.is_simulated(self.workload.compile)
 
     @property
     def _settings(self) -> AllocatorSettings:

@@ -65,7 +65,7 @@ def _on_ranks(workloads: Sequence[Workload], root: Path) -> Iterator[list[Fit]]:
 
 
 def _fits_or_error(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator[Fit]:
-    lazy_imports.Compilation.is_requested = False
+    lazy_imports.Compilation.begin()
     try:
         yield from _fits(workload, root, searches)
     except MemlintError as error:

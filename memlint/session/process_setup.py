@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from memlint.memory.devices import Device, device_named
 from memlint.source.required_packages import required_packages
 from memlint.targets.workload import DEFAULT_GPU
+from memlint.worker.child import write_compiling
 from memlint.workloads import availability, placeholders, torchvision_schemas, user_errors
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ class ProcessSetup:
         settings = request.settings
         tables = {table.get("compile") for table in settings.workload}
         is_eager = settings.compile == "off" and tables <= {None, "off"}
-        # What takes more than half of the time is left enough of it to run eagerly.
-        seconds = None if is_eager else settings.timeout / 2
+        # A script's own time limit does not wait: it is left time to go on eagerly.
+        share = 1 if request.script is None else 0.5
+        seconds = None if is_eager else share * settings.timeout
         return cls(Path(request.root), settings.stub, compile_seconds=seconds, ops=settings.op)
 
     def arm(self) -> None:
@@ -98,7 +100,7 @@ class ProcessSetup:
         if self.compile_seconds is None:
             lazy_imports.run_eagerly()
         else:
-            requests.install(self.compile_seconds)
+            requests.install(self.compile_seconds, write_compiling)
         installation.install(self.ops)
 
     def _expect_script(self, script: Script) -> None:

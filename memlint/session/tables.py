@@ -40,6 +40,8 @@ MOST_CALLS, MOST_CALLS_OF_OTHER = 5 * MANY_NODES, MANY_NODES
 
 Of Llama-7B, with 10,115, the trace and the rules take 14 s of processor time, and the table 8 more.
 """
+_MOST_COMPILING, _NUM_COMPILED = 60.0, 10
+"""Processor seconds that the compilations of such a table may take, and about how many there are."""
 _MULTIPLES = (2, 4)
 _OTHER = {
     "float32": "bf16-amp",
@@ -103,15 +105,31 @@ def _around(traced: Traced) -> Iterator[list[Sweep]]:
     batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
     order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
     own: list[Sweep] = []
-    lazy_imports.Compilation.is_requested = False
     known: dict[Point, Lives] = {(workload.batch,): lives_of_trace(traced.trace)}
+    if traced.compile_seconds:
+        yield from _compiled_and_eager(traced, order, known)
+        return
     for own in _tables(workload, root, order, most_calls=MOST_CALLS, traced=known):
         yield own
-    if own[-1].error is None and not lazy_imports.Compilation.is_simulated(workload.compile):  # each trace compiles
+    if own[-1].error is None:
         other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
         if other.dtype in AUTOCASTS and _has_own_step(workload, root):  # which enters autocast where it wants to
             return
         yield from ([*own, *tables] for tables in _tables(other, root, order, most_calls=MOST_CALLS_OF_OTHER))
+
+
+def _compiled_and_eager(traced: Traced, order: Order, known: Mapping[Point, Lives]) -> Iterator[list[Sweep]]:
+    """Yield a table of compiled steps, each of which compiles, and one of eager ones beside it."""
+    workload, root = traced.workload, traced.root
+    compiled: list[Sweep] = []
+    if _NUM_COMPILED * traced.compile_seconds <= _MOST_COMPILING:
+        for compiled in _tables(workload, root, order, traced=known, compiles=True):
+            yield compiled
+    else:
+        seconds = f"each batch size takes a compilation of {traced.compile_seconds:.0f} s"
+        compiled = [_described(workload, compiled=True, error=seconds, hint="See memlint sweep.")]
+    eager = _tables(replace(workload, compile="off"), root, order, most_calls=MOST_CALLS, compiles=True)
+    yield from ([*compiled, *tables] for tables in eager)
 
 
 def _has_own_step(workload: Workload, root: Path) -> bool:
@@ -119,9 +137,14 @@ def _has_own_step(workload: Workload, root: Path) -> bool:
         return build(workload, root).step is not None
 
 
-def _tables(workload: Workload, root: Path, order: Order, **others: Any) -> Iterator[list[Sweep]]:
-    """Yield the tables of one Workload as `_tables_as_asked`, eagerly where its compilation cannot be simulated."""
-    lazy_imports.Compilation.is_requested = False
+def _tables(
+    workload: Workload, root: Path, order: Order, *, compiles: bool = False, **others: Any
+) -> Iterator[list[Sweep]]:
+    """Yield the tables of one Workload as `_tables_as_asked`, eagerly where its compilation cannot be simulated.
+
+    `compiles` is True if it is known to ask `torch.compile` for something.
+    """
+    lazy_imports.Compilation.begin(is_requested=compiles)
     for tables in _tables_as_asked(workload, root, order, **others):
         error = _failure(tables[-1])
         if not error or not lazy_imports.Compilation.is_simulated(workload.compile):
@@ -254,4 +277,7 @@ def _failed(workload: Workload, error: MemlintError) -> Sweep:
 
 
 def _described(workload: Workload, **others: Any) -> Sweep:
-    return Sweep.model_validate({**subject(workload), "dimensions": dict(workload.dimensions), **others})
+    asks = lazy_imports.Compilation.is_requested
+    compiled = workload.compile != "off" if asks else None
+    fields = {**subject(workload), "dimensions": dict(workload.dimensions), "compiled": compiled, **others}
+    return Sweep.model_validate(fields)

@@ -72,6 +72,8 @@ class Traced:
     program: Program
     trace: Trace
     root: Path
+    compile_seconds: float = 0.0
+    """Processor time of the compilations of a trace; 0 where nothing is compiled."""
 
     @classmethod
     def of(cls, workload: Workload, root: Path) -> Traced:
@@ -93,7 +95,7 @@ class Traced:
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
             text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
             program.assumptions.append(Assumption(text, None))
-        return cls(completed, device, settings, program, trace, root)
+        return cls(completed, device, settings, program, trace, root, lazy_imports.Compilation.seconds)
 
     def rebuilt(self) -> Program:
         """The program anew."""
@@ -314,7 +316,7 @@ def _traced(
     The first result is the Workload as it was traced.
     """
     program = completed_program(completed, root)
-    lazy_imports.Compilation.is_requested = False
+    lazy_imports.Compilation.begin()
 
     def at(workload: Workload) -> Program:
         return program if workload is completed else completed_program(workload, root)
@@ -329,6 +331,7 @@ def _traced(
         program.assumptions += of_compilation(simulated=program.compiles)
         return completed, program, trace
     eager = replace(completed, compile="off")
+    lazy_imports.Compilation.seconds = 0.0
     program = completed_program(eager, root)
     trace = trace_of_workload(program, device, settings)
     program.assumptions.append(reason)

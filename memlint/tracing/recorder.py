@@ -275,6 +275,7 @@ class Recorder:
             with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
             rounds=tuple(self.round_places),
+            graph_breaks=tuple(simulated().graph_breaks),
             whole=None,
             reads_allocator=simulated().reads_allocator,
             **facts_of({node.op for node in nodes}),

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from memlint.worker.protocol import Request
 
 REQUEST, JOBS, REPLY, CAPTURES = "request.json", "jobs.txt", "reply.json", "captures"
-PARTIAL, SMALLER = "partial.json", "smaller.txt"
+PARTIAL, SMALLER, COMPILING = "partial.json", "smaller.txt", "compiling.txt"
 STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
 REASON, HEARD = "ending.txt", "heard.txt"
-FILES = (JOBS, REPLY, CAPTURES, PARTIAL, SMALLER, STACK, STDOUT, STDERR, REASON, HEARD)
+FILES = (JOBS, REPLY, CAPTURES, PARTIAL, SMALLER, COMPILING, STACK, STDOUT, STDERR, REASON, HEARD)
 """Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1), `REASON`
 why the parent asks a script to end, and `HEARD` is written to once the script was reached."""
 _IDLE_SECONDS = 0.001, 0.02
@@ -81,6 +81,14 @@ def write_smaller(command: str) -> None:
     Outside of a child nothing happens.
     """
     _say(SMALLER, command)
+
+
+def write_compiling(doing: str) -> None:
+    """Write that this process compiles, or empty that it does no more; meanwhile its time limit waits.
+
+    Outside of a child nothing happens.
+    """
+    _say(COMPILING, doing)
 
 
 def reason_to_end() -> str:

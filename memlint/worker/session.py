@@ -31,6 +31,7 @@ from memlint.worker import endings
 from memlint.worker.capture_store import Known, Store
 from memlint.worker.child import (
     CAPTURES,
+    COMPILING,
     FILES,
     HEARD,
     JOBS,
@@ -53,6 +54,7 @@ _INTERVAL = 0.1  # seconds between two measurements of the process tree
 _LOOK = 0.001, 0.02  # seconds between two looks for a reply: at first, and after a while
 _HEARD_PATIENCE = 5.0  # seconds for a script to take notice that it is to end
 _END_PATIENCE = 30.0  # seconds for it to go through what was seen so far
+_MOST_COMPILING = 4  # time limits that a child may compile beyond its own: what compiles has a limit in processor time
 _FINISH_PATIENCE = 5.0  # seconds for a child to say on what its answers depend
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
 
@@ -136,6 +138,9 @@ class AnySession(Protocol):
     def keep(self, result: AnyResult) -> None:
         """Keep what there is so far."""
 
+    def tell_compiling(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with what is compiled whenever that changes, and with an empty text at the end."""
+
     def last_record(self, model: type[_Model]) -> _Model | None:
         """Give the last partial answer."""
 
@@ -172,6 +177,9 @@ class FileSession:
 
     def keep(self, result: AnyResult) -> None:
         """Do nothing: nothing can be stopped."""
+
+    def tell_compiling(self, tell: Callable[[str], None]) -> None:
+        """Do nothing: nothing is compiled."""
 
     def last_record(self, _model: type[_Model]) -> None:
         """There is none."""
@@ -213,6 +221,9 @@ class Session(AbstractContextManager["Session"]):
         self._number = 0
         self._read = 0
         self._begin = self._deadline = 0.0
+        self._compiling = ""
+        self._tell_compiling: Callable[[str], None] = lambda _doing: None
+        self._compiled_seconds = 0.0
         self._has_rules = False
         self._new: dict[str, Known] = {}
         self._has_failed = False
@@ -293,6 +304,7 @@ class Session(AbstractContextManager["Session"]):
     def renew_time(self) -> None:
         """Let the time limit begin anew."""
         self._deadline = time.monotonic() + self.limits.seconds
+        self._compiled_seconds = 0.0
 
     @property
     def seconds_left(self) -> float:
@@ -302,6 +314,10 @@ class Session(AbstractContextManager["Session"]):
     def keep(self, result: AnyResult) -> None:
         """Keep what there is so far: it counts if the child is stopped or fails."""
         self.partial = result
+
+    def tell_compiling(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with what is compiled whenever that changes, and with an empty text at the end."""
+        self._tell_compiling = tell
 
     def last_record(self, model: type[_Model]) -> _Model | None:
         """Give the last partial answer of the child."""
@@ -441,11 +457,23 @@ class Session(AbstractContextManager["Session"]):
             now = time.monotonic()
             if now - measured < _INTERVAL:
                 continue
+            self._wait_for_compiler(now - measured if measured else 0.0)
             measured = now
             self._on_wait(now - self._begin)
             broken = self._broken(limits)
             if broken is not None:
                 return broken
+
+    def _wait_for_compiler(self, seconds: float) -> None:
+        """Let the time limit wait for these seconds if the child compiles, which may take long on a busy machine."""
+        with suppress(ValueError):
+            doing = (self._exchange.last(COMPILING) or b"").decode(errors="replace")
+            if doing != self._compiling:
+                self._compiling = doing
+                self._tell_compiling(doing)
+            if doing and self._compiled_seconds < _MOST_COMPILING * self.limits.seconds:
+                self._compiled_seconds += seconds
+                self._deadline += seconds
 
     def _broken(self, limits: Limits) -> Limit | None:
         if time.monotonic() > self._deadline:

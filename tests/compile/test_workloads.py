@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,10 +15,15 @@ from memlint.base.errors import UsageError
 from memlint.base.patching import patched
 from memlint.capture.codec import decode, encode
 from memlint.compile import requests
+from memlint.memory.estimate import estimate
+from memlint.memory.timeline import Timeline
 from memlint.report.tables import Order
-from memlint.session.tables import _tables
+from memlint.session.tables import _around, _tables
 from memlint.session.target import Traced
 from memlint.targets.workload import InputSpec, Workload
+
+if TYPE_CHECKING:
+    from memlint.report.model import Sweep
 
 MODEL = """
 import torch
@@ -114,3 +119,39 @@ def test_an_error_of_the_program_is_no_reason_to_run_eagerly(workload: Workload)
 def test_another_word_is_refused(workload: Workload) -> None:
     with pytest.raises(UsageError, match="compile is 'yes'"):
         replace(workload, compile="yes")  # type: ignore[arg-type]
+
+
+def test_a_table_of_compiled_steps_traces_each_size_and_finds_the_largest_that_fits(workload: Workload) -> None:
+    root = Path(workload.path).parent
+    shape = ("batch", 4096, 64)
+    large = replace(workload, inputs=(InputSpec("x", shape),), gpu="t4")
+    *_, (table,) = _tables(large, root, Order(batches=(8, 16)))
+    assert table.compiled
+    assert [row.evidence for row in table.rows] == ["traced", "traced"]
+    assert table.is_limit
+    assert table.largest is not None
+    at = {
+        batch: Traced.of(replace(large, batch=batch), root).capture
+        for batch in (table.largest.batch, table.largest.batch + 1)
+    }
+    limit = large.device.total_nbytes
+    highs = [estimate(Timeline.of(each.trace), large.device, each.trace.nodes).device.high for each in at.values()]
+    assert highs[0] <= limit < highs[1]
+
+
+def test_where_code_is_compiled_eager_sizes_stand_beside_it(workload: Workload) -> None:
+    root = Path(workload.path).parent
+    traced = Traced.of(replace(workload, batch=4), root)
+    compiled, eager = _around_last(traced)
+    assert (compiled.title, eager.title) == ("float32, compiled", "float32, eager")
+    assert [row.batch for row in compiled.rows] == [row.batch for row in eager.rows] == [2, 4, 8, 16]
+    slow = replace(traced, compile_seconds=100.0)
+    compiled, eager = _around_last(slow)
+    assert compiled.error == "each batch size takes a compilation of 100 s"
+    assert compiled.rows == []
+    assert len(eager.rows) == 4
+
+
+def _around_last(traced: Traced) -> list[Sweep]:
+    *_, last = _around(traced)
+    return last

@@ -136,8 +136,7 @@ class FakeContext:
         return SimpleNamespace(estimate=after, peak_change=moved, recompute_flops=0, step_flops=0)
 
     def show_as_well(self, change):
-        if self.thorough:
-            self.what_if(change)
+        return self.what_if(change) if self.thorough else None
 
     def holders(self, buffer_ids):
         return {buffer: self._holders[buffer] for buffer in buffer_ids if buffer in self._holders}

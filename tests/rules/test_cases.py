@@ -26,7 +26,7 @@ def analysed(folder, rule, case):
     from tests.in_process import analyse
 
     folder.mkdir(exist_ok=True)
-    result = analyse(request_of(rule, case, folder))
+    result = analyse(request_of(rule, case, folder), thorough=case.detailed)
     assert [workload.error for workload in result.workloads] == [None]
     return result
 

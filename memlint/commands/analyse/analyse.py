@@ -70,6 +70,8 @@ class _Conversation:
         self._session = session
         self._look = look
         self._on_part = on_part
+        self._phase = ""
+        session.tell_compiling(self._compiling)
         self._is_only_one = True
         self._request: Request = session.request
         self._settings: Settings = session.request.settings
@@ -84,7 +86,7 @@ class _Conversation:
     def target(self) -> Result:
         """Ask for one Workload after the other."""
         session, request = self._session, self._request
-        self._on_part(Phase("looking for models"))
+        self._begin("looking for models")
         found = session.ask(FindWorkloads()).as_(Found)
         self._is_only_one = len(found.workloads) == 1
         workloads = [workload_of(each) for each in found.workloads]
@@ -94,7 +96,7 @@ class _Conversation:
             later = [each for each in workloads[number + 1 :] if each.origin == "discovered"]
             if len(workloads) > 1:
                 self._keep_begun([each for each in workloads[number:] if each not in later], later)
-            self._on_part(Phase(f"tracing {workload.name}"))
+            self._begin(f"tracing {workload.name}")
             try:
                 capture = session.ask(TraceWorkload(number)).capture
             except JobError as failed:
@@ -213,12 +215,19 @@ class _Conversation:
             raise EndedError(error) from error
 
     def _begins(self, code: str) -> None:
-        self._on_part(Phase(f"rule {code}"))
+        self._begin(f"rule {code}")
+
+    def _begin(self, phase: str) -> None:
+        self._phase = phase
+        self._on_part(Phase(phase))
+
+    def _compiling(self, doing: str) -> None:
+        self._on_part(Phase(", ".join(filter(None, (self._phase, doing)))))
 
     def _add_sweep(self, number: int) -> None:
         """Add the tables around the batch size, or as much of them as there is when the time is up."""
         session = self._session
-        self._on_part(Phase("batch sizes"))
+        self._begin("batch sizes")
         session.keep(self._done)
         session.renew_time()
         sweeps: Sweeps | None = None

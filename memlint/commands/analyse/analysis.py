@@ -98,10 +98,11 @@ class Analysis:
         """Return the effect of the changes together; None if one does not apply or the program fails with it."""
         return self.simulation.what_if(*changes)
 
-    def show_as_well(self, change: Change) -> None:
+    def show_as_well(self, change: Change) -> WhatIf | None:
         """Simulate an alternative for a detailed report, if that runs no program that was traced before."""
         if self.thorough and self.session.can_answer(Retrace(self.number, (change,))):
-            self.simulation.what_if(change)
+            return self.simulation.what_if(change)
+        return None
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
         """Return the variables that hold these Buffers at the peak; none for a script, where they are not known."""

@@ -6,6 +6,7 @@ from memlint.whatif.changes.attention_implementation import AttentionImplementat
 from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
 from memlint.whatif.changes.checkpoint import CheckpointInstead, CheckpointModules
 from memlint.whatif.changes.chunked_cross_entropy import ChunkedCrossEntropy
+from memlint.whatif.changes.compilation import CompileModel, WithoutBreaks, WithoutCompilation
 from memlint.whatif.changes.double_quantization import DoubleQuantization
 from memlint.whatif.changes.drop_reference import DropReference
 from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLast, ParameterDtype
@@ -41,6 +42,9 @@ CHANGES: tuple[type[Change], ...] = (
     FusedCrossEntropy,
     ChunkedCrossEntropy,
     ActivationBudget,
+    CompileModel,
+    WithoutBreaks,
+    WithoutCompilation,
     AttentionImplementation,
     AutocastTraining,
     InPlaceFlag,

@@ -1,0 +1,82 @@
+"""`torch.compile` that a program leaves out, that it has, or that leaves fewer lines to Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, run_within
+
+
+@dataclass(frozen=True, slots=True)
+class CompileModel(Change):
+    """Compile the whole model, as `--compile on` does."""
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+    is_made_after_setup: ClassVar[bool] = False
+
+    def describe(self, _names: Names) -> str:
+        return "compile the model: `model.compile()`"
+
+    def before_setup(self, program: Any) -> None:
+        _set(program, "on")
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutCompilation(Change):
+    """Run what the program compiles eagerly."""
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+    is_made_after_setup: ClassVar[bool] = False
+
+    def describe(self, _names: Names) -> str:
+        return "leave out `torch.compile`"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if situation.is_compiled:
+            yield cls()
+
+    def before_setup(self, program: Any) -> None:
+        _set(program, "off")
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutBreaks(Change):
+    """Let TorchDynamo keep in its graph what settings allow: numbers read from tensors, shapes that depend on values,
+    and lines that print.
+    """  # noqa: D205
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+    is_made_after_setup: ClassVar[bool] = False
+
+    def describe(self, _names: Names) -> str:
+        return (
+            "set `capture_scalar_outputs` and `capture_dynamic_output_shape_ops` of `torch._dynamo.config`, and add "
+            "`print` to its `reorderable_logging_functions`"
+        )
+
+    def after_setup(self, program: Any) -> None:
+        def with_settings() -> AbstractContextManager[object]:
+            from memlint.accelerator.private.compilation import dynamo_config  # the unchanged program has loaded it
+
+            context: AbstractContextManager[object] = dynamo_config.patch(
+                capture_scalar_outputs=True,
+                capture_dynamic_output_shape_ops=True,
+                reorderable_logging_functions={*dynamo_config.reorderable_logging_functions, print},
+            )
+            return context
+
+        run_within(program, with_settings)
+
+
+def _set(program: Any, setting: str) -> None:
+    workload = declared(program).workload
+    from memlint.accelerator import lazy_imports
+
+    is_on = setting == "on"
+    if workload.compile == setting or (is_on and lazy_imports.is_left_out()) or workload.mode == "generate":
+        raise NotApplicableError
+    program.workload = replace(workload, compile=setting)
