@@ -290,3 +290,16 @@ def test_a_mask_is_made_for_each_image_of_a_folder_beside(tmp_path):
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["8 8 False"]
+
+
+def test_no_file_of_an_installed_package_is_made(tmp_path):
+    text = """
+    import importlib.metadata
+    names = importlib.metadata.packages_distributions()
+    print(names["click"], max(map(len, names)) < 100)
+    print(importlib.metadata.distribution("click").read_text("none.txt"))
+    """
+    ran = run(tmp_path / "p", "\n".join(line.strip() for line in text.splitlines()), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["['click'] True", "None"]
+    assert not ran.assumptions
