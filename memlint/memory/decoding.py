@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from memlint.memory.records import Category, Trace
+from memlint.memory.records import Category, Phase, Trace
 
 
 class Kept(NamedTuple):
@@ -29,9 +29,9 @@ def kept_tokens(trace: Trace) -> Kept | None:
     """Return the caches of the last generation; None where nothing was generated."""
     if not trace.rounds:
         return None
-    step = trace.nodes[trace.rounds[-1].node].step
-    ends = [each.end for each in trace.rounds if trace.nodes[each.node].step == step]
-    return Kept(tuple(_nbytes_at(trace, ends)))
+    phases = [trace.nodes[each.node].phase if each.node < len(trace.nodes) else None for each in trace.rounds]
+    last = max((number for number, phase in enumerate(phases) if phase is Phase.PREFILL), default=0)
+    return Kept(tuple(_nbytes_at(trace, [each.end for each in trace.rounds[last:]])))
 
 
 def _nbytes_at(trace: Trace, positions: list[int]) -> list[int]:

@@ -39,8 +39,8 @@ _OF_OWN_STEP: dict[Outcome, str] = {
 }
 """The words for the outcome of a step that a script did not take itself."""
 _HAPPENED = {
-    "evaluated": "evaluated only: no training step was taken",
-    "generated": "generated only: no training step was taken",
+    "evaluated": "inference without training",
+    "generated": "generation without training",
     "computed": "operations alone: no model was called",
 }
 """Descriptions of scripts that took no step."""

@@ -58,6 +58,7 @@ def _follow_libraries(recorder: ScriptRecorder) -> None:
 
         @functools.wraps(generate)
         def generating_once(*args: Any, **kwargs: Any) -> Any:
+            recorder.own_generations.close()
             with recorder.generating():
                 output = generate(*args, **kwargs)
             recorder.has_generated = True

@@ -72,6 +72,9 @@ _SAVED = frozenset((".pt", ".pth"))
 _HINT = "put it there, or add --fake-data to make it up"
 _NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/var", "/run", "/root/.")
 
+_DISTRIBUTION = re.compile(r"\.(dist|egg)-info(/|$)")
+"""Folders in which `importlib.metadata` looks for files that most packages do not have."""
+
 
 class MissingFiles:
     """Makes files that are missing, if it may, and remembers what was looked for in vain."""
@@ -124,9 +127,10 @@ class MissingFiles:
             state.assume(f"other {kind} {like} are not there, either: replaced alike")
 
     def _is_elsewhere(self, place: str) -> bool:
-        """Return True where no data is: in memlint's cache, in the system, and where the script writes in place."""
+        """Return True where no data is: in memlint's cache, in the system, in packages, and where scripts write."""
         is_own = f"{os.sep}{cache.NAME}{os.sep}" in place
-        return is_own or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
+        is_of_package = is_installed(place) or _DISTRIBUTION.search(place) is not None
+        return is_own or is_of_package or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
 
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""

@@ -30,8 +30,9 @@ from memlint.memory.records import Assumption
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
-from memlint.targets.workload import DEFAULT_BATCH, Workload
+from memlint.targets.workload import DEFAULT_BATCH, SEQUENCE, Workload
 from memlint.workloads.as_built import takes_inputs, with_inputs
+from memlint.workloads.construction.generating import NUM_NEW, inputs_of_generate, with_lengths
 from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
 from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
@@ -52,6 +53,7 @@ _INTERVAL = 0.5
 _SHARE = 0.5
 """Share of the time that is left which trials may take."""
 _TRAINS = re.compile(r"backward\(|optim|\.fit\(|(?<!pre)train", re.IGNORECASE)
+_GENERATES = re.compile(r"\.generate\(")
 _SURELY_TRAINS = re.compile(r"\.backward\(|\boptim|\.fit\(|Trainer\(")
 _TOO_SLOW = "the time limit does not suffice for steps of memlint's own (--time-limit SECONDS)"
 _exit, _kill = os._exit, os.kill
@@ -99,13 +101,14 @@ def take_own_step(
         answer = _in_copy(plan.tried, alone, _SHARE * seconds, end)
         failure = answer if isinstance(answer, str) else ""
         tried, of_step = (None, 0.0) if failure else answer
-        if recorder.script.steps * of_step > seconds - (time.monotonic() - begin):
+        num_steps = 1 if plan.workload.mode == "generate" else recorder.script.steps
+        if num_steps * of_step > seconds - (time.monotonic() - begin):
             failure = f"{_TOO_SLOW}: one takes {of_step:.0f} s"
         if failure or tried is None:
             return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=failure)
         with patched([(recorder, "end", lambda _ending: None), (recorder, "keep", lambda: None)]):
             was_training = plan.root.training
-            program = plan.taken(tried, lambda: 1 if end.is_urgent else recorder.script.steps)
+            program = plan.taken(tried, lambda: 1 if end.is_urgent else num_steps)
             plan.root.train(was_training)
         recorder.batch = plan.workload.batch
         inputs = f"inputs ({tried.unstated}, which nothing states)" if tried.unstated else "inputs"
@@ -171,6 +174,12 @@ class _Plan:
         if mode == "train" and calls_training_step(model):
             notes.append(assumption(model))
         loop = LoopText(script)
+        stated_sizes = {**loop.sizes(), **construction.sizes(model)}
+        lengths: dict[str, int] = {}
+        if mode == "inference" and hasattr(model, "generate") and _GENERATES.search(_text_of(script)):
+            mode = "generate"
+            stated = next((stated_sizes[name] for name in NUM_NEW if "token" in name and name in stated_sizes), None)
+            lengths = {"new_tokens": stated} if isinstance(stated, int) and stated > 0 else {}
         optimizer, own = _optimizer(recorder, root, mode, loop)
         batch = construction.batch() or loop.setting("batch")
         dtype, accumulation = construction.dtype(root), construction.accumulation()
@@ -184,7 +193,10 @@ class _Plan:
             dtype=_known_dtype(dtype),  # type: ignore[arg-type]  # checked there
             optimizer="none",
             assumed=frozenset({"batch"} if batch is None else ()),
+            dimensions=lengths,
         )
+        workload, of_lengths = with_lengths(workload)
+        notes += of_lengths
         first, is_trial = construction.first_call(root)
         if first:
             workload = with_inputs(workload, first, batch, keeps_batch=is_trial or batch is not None)
@@ -201,7 +213,7 @@ class _Plan:
             root=root,
             workload=workload,
             place="cuda" if state.current.cuda else "cpu",
-            sizes={**loop.sizes(), **construction.sizes(model)},
+            sizes=stated_sizes,
             optimizer=optimizer,
             loss=names[0] if len(names) == 1 else None,
             accumulation=int(accumulation.value) if accumulation is not None and mode == "train" else 1,
@@ -223,6 +235,11 @@ class _Plan:
             inferred = Inferred(self.workload.inputs, self.workload.found, self.workload.dimensions)
         else:
             inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes)
+        if self.workload.mode == "generate":
+            sizes = {**inferred.dimensions, **self.workload.dimensions}
+            sizes.pop(SEQUENCE, None)
+            inputs = inputs_of_generate(inferred.inputs, model)
+            inferred = replace(inferred, inputs=inputs, dimensions=sizes)
         begin = time.monotonic()
         self.taken(inferred, lambda: 1)
         return inferred, time.monotonic() - begin
@@ -296,11 +313,11 @@ def _optimizer(
 
 def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:
     """Return True unless the script has made no optimizer and looks like one that only evaluates."""
-    if recorder.construction.optimizers or hasattr(model, "configure_optimizers"):
+    if recorder.construction.optimizers:
         return True
     if not model.training or recorder.construction.is_without_gradients:
         return False
-    return _TRAINS.search(_text_of(recorder.script)) is not None
+    return hasattr(model, "configure_optimizers") or _TRAINS.search(_text_of(recorder.script)) is not None
 
 
 def _text_of(script: Script) -> str:

@@ -18,6 +18,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
+from memlint.script.pipelines import replace_pipelines
 from memlint.script.replacing import Replacing
 from memlint.script.script_line import note, note_replaced
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
@@ -50,6 +51,7 @@ def random_weights() -> Iterator[None]:
             "diffusers.configuration_utils", lambda module: _replace_diffusers_configs(module.ConfigMixin, replacing)
         )
         after_import("diffusers.models.modeling_utils", lambda module: _replace_diffusers(module, replacing))
+        after_import("diffusers.pipelines.pipeline_utils", lambda module: replace_pipelines(module, replacing))
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)

@@ -28,6 +28,7 @@ from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
 from memlint.script.construction import Construction
 from memlint.script.evaluations import Evaluations
+from memlint.script.own_generations import OwnGenerations
 from memlint.script.pace import Pace
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.targets.script import Ending, Script
@@ -58,6 +59,9 @@ _KEPT_EVERY = 2.0
 class ScriptRecorder(Recorder):
     """A Recorder of a script; it calls `end` during the script when it has seen enough."""
 
+    _num_inferred = 0
+    """Parameters of the model of which `inference` is."""
+
     def __init__(self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]) -> None:
         super().__init__(ledger, workspaces)
         self.script = script
@@ -78,6 +82,8 @@ class ScriptRecorder(Recorder):
         """Leading size of the first input of the first training call, summed over the microbatches of a pipeline."""
         self.precision = ""
         """Precision of that call, as a Workload's dtype."""
+        self.inference: tuple[int | None, str] = None, ""
+        """The same two of a script that trains nothing: of the first call of its largest model."""
         self.optimizer = ""
         """Class of the leading optimizer."""
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -91,6 +97,7 @@ class ScriptRecorder(Recorder):
         """True once a call of a model without gradients, or a generation, was over."""
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
+        self.own_generations = OwnGenerations(self)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._leader: weakref.ref[Any] | None = None
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -130,7 +137,7 @@ class ScriptRecorder(Recorder):
         if phase is Phase.BACKWARD:
             self._had_backward = True
         elif self.step == 0 and not self.precision.endswith("amp") and torch.is_autocast_enabled("cuda"):
-            self.precision = "bf16-amp" if torch.get_autocast_dtype("cuda") is torch.bfloat16 else "fp16-amp"
+            self.precision = _of_autocast() or self.precision
 
     def finished(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         """The kernel begun last ends."""
@@ -187,17 +194,26 @@ class ScriptRecorder(Recorder):
         if graph_task() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
             return super().outermost_call(call, module, args, kwargs)
         self._handle_signals()
+        if torch.is_grad_enabled():
+            self.own_generations.close()
         is_counted = self._note_call(module, args, kwargs)
         if is_counted and self.compiles_models and getattr(module, CALL_COMPILED) is None:
             torch.compile(module)
-        if not is_counted or self.attribution.section is not Phase.EVALUATION or torch.is_grad_enabled():
+        is_alone = self.attribution.section is Phase.EVALUATION or self.own_generations.is_open
+        if not is_counted or not is_alone or torch.is_grad_enabled():
             return super().outermost_call(call, module, args, kwargs)
         self.evaluations.num_calls += 1
         if self.evaluations.num_calls % _COLLECTED_EVERY == 0:
             gc.collect()
-        output = self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
+        output = self.evaluations.answer(self._evaluating_call, call, module, args, kwargs)
         self.has_evaluated = True
         return output
+
+    def _evaluating_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
+        """Run a call without gradients, which may be one of a generation."""
+        with self.own_generations.call(module, args, kwargs):
+            self.has_generated = self.has_generated or self.rounds is not None
+            return super().outermost_call(call, module, args, kwargs)
 
     def _note_call(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> bool:
         """Begin the step or evaluation that this call of a model on the GPU belongs to; False if it prepares data.
@@ -216,7 +232,9 @@ class ScriptRecorder(Recorder):
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         if self.script.builds_only and self._shows_all(is_training=has_gradients and torch.is_grad_enabled()):
             self.end(Ending("it called its model", goes_on=True))
-        self._meet(module)
+        is_first = self._meet(module)
+        if is_first and self.step < 0 and not torch.is_grad_enabled():
+            self._note_inference((args, kwargs), parameters)
         if torch.is_grad_enabled():
             if has_gradients:
                 self._begin((args, kwargs), parameters)
@@ -262,16 +280,29 @@ class ScriptRecorder(Recorder):
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}
         return ScriptProgram(models, list(self.made))
 
-    def _meet(self, module: torch.nn.Module) -> None:
-        """Remember the names of a model that is called for the first time, and of its parts."""
-        if any(root() is module for root in self._roots.values()):
+    def _note_inference(self, arguments: Any, parameters: Iterable[torch.Tensor]) -> None:
+        """Take batch and precision from the first call of the largest model, as long as nothing is trained."""
+        floats = [each for each in parameters if each.is_floating_point()]
+        num = sum(each.numel() for each in floats)
+        if num < self._num_inferred:
             return
+        self._num_inferred = num
+        leaves = [_of_rank(each) for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
+        shape = next((tuple(each.shape) for each in leaves if each.dim() > 1), ())
+        dtype = str(floats[0].dtype).removeprefix("torch.") if floats else "float32"
+        self.inference = shape[0] if shape else None, _of_autocast() or dtype
+
+    def _meet(self, module: torch.nn.Module) -> bool:
+        """Remember the names of a model and of its parts, and return True, if it is called for the first time."""
+        if any(root() is module for root in self._roots.values()):
+            return False
         name = _variable_name(module)
         while name in self._roots:
             name += "_"
         self._roots[name] = weakref.ref(module)
         self.note_modules(module, name)
         self.roles.note_model(module, name)
+        return True
 
     def note_uncalled(self) -> None:
         """Note the parameters of models not called yet: those of optimizers, and without any model all of them."""
@@ -347,6 +378,12 @@ class ScriptRecorder(Recorder):
     def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"
         self.end(Ending(f"{self.num_steps} {were} taken", goes_on=True))
+
+
+def _of_autocast() -> str:
+    """Return the precision under autocast to 16 bits; empty without that."""
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return {torch.bfloat16: "bf16-amp", torch.float16: "fp16-amp"}.get(dtype, "")  # type: ignore[arg-type]
 
 
 def _is_on_gpu(leaf: object) -> bool:

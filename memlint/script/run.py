@@ -150,7 +150,7 @@ def run_script(
                 own_step=own_step,
                 seconds=tuple(recorder.seconds),
                 batch=_batch(recorder),
-                precision=recorder.precision,
+                precision=recorder.precision or recorder.inference[1],
                 optimizer=recorder.optimizer,
                 num_evaluations=recorder.evaluations.num_calls,
                 num_remembered=recorder.evaluations.num_remembered,
@@ -249,7 +249,7 @@ def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so."""
     stated = recorder.construction.batch() if len(recorder.sizes) > 1 else None
     if stated is None or stated.value == recorder.sizes[0] or stated.value != recorder.sizes[1]:
-        return recorder.batch
+        return recorder.batch or recorder.inference[0]
     return int(stated.value)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from memlint.base.units import format_count
+from memlint.base.units import Mode, format_count
 from memlint.capture.capture import Capture, OtherHost, ScriptFacts, StartedProgram, WrittenFile
 from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.memory.context import loads_everything
@@ -143,7 +143,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         name=script.name,
         target=request.target,
         path=script.path,
-        mode="train" if run.num_steps or any(node.phase is Phase.BACKWARD for node in run.trace.nodes) else "inference",
+        mode=_mode(run),
         batch=run.batch or 1,
         dtype=run.precision or "float32",  # type: ignore[arg-type]  # of its parameters
         optimizer=run.optimizer.lower() or "none",
@@ -153,6 +153,14 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         allocator=_allocator(script),
         origin="script",
     )
+
+
+def _mode(run: ScriptRun) -> Mode:
+    if run.own_step is not None and _is_own(run):
+        return run.own_step.mode
+    if run.num_steps or any(node.phase is Phase.BACKWARD for node in run.trace.nodes):
+        return "train"
+    return "generate" if run.happened == "generated" else "inference"
 
 
 def _allocator(script: Script) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from memlint.accelerator import state
 from memlint.accelerator.private import LoadedKeys, stand_in_script
 from memlint.base.frames import user_frames
 
@@ -21,6 +22,8 @@ _COUNTED = frozenset(
     ("epoch", "step", "iter", "iteration", "iterations", "best", "acc", "accuracy", "loss", "score", "samples", "seen")
 )
 """Words in the names of numbers that a training writes into its checkpoints, and that begin at 0."""
+_SETTINGS = frozenset(("args", "config", "cfg", "dims", "hparams", "hyperparameters", "settings", "kwargs"))
+"""Words in the names of settings that a model was trained with, from which some programs build it anew."""
 _MAKERS = ("from_numpy", "tensor", "as_tensor", "asarray")
 """Functions of torch that make a tensor of something else without asking for `__torch_function__`."""
 _CLASSES: tuple[Any, ...] = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
@@ -39,7 +42,10 @@ class Absent(dict[Any, Any]):
         _made.append(self)
 
     def __missing__(self, name: object) -> Any:
-        return 0 if isinstance(name, str) and _COUNTED & set(re.split(r"[\W_]+", name.lower())) else self
+        words = set(re.split(r"[\W_]+", name.lower())) if isinstance(name, str) else set()
+        if words & _SETTINGS:
+            state.assume(f"{name} of the checkpoint are not known: what they would set has its default values")
+        return 0 if words & _COUNTED else self
 
     def __getitem__(self, key: Any) -> Any:
         try:

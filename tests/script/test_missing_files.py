@@ -330,3 +330,14 @@ def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["True w w"]
+def test_no_file_of_an_installed_package_is_made(tmp_path):
+    text = """
+    import importlib.metadata
+    names = importlib.metadata.packages_distributions()
+    print(names["click"], max(map(len, names)) < 100)
+    print(importlib.metadata.distribution("click").read_text("none.txt"))
+    """
+    ran = run(tmp_path / "p", "\n".join(line.strip() for line in text.splitlines()), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["['click'] True", "None"]
+    assert not ran.assumptions

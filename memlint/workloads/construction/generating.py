@@ -18,7 +18,7 @@ from memlint.memory.records import Assumption
 from memlint.targets.workload import GENERATED, SEQUENCE, InputSpec, Workload
 from memlint.workloads.huggingface.texts import ordinary
 
-_NUM_NEW = (
+NUM_NEW = (
     "max_new_tokens",
     "new_tokens",
     "num_new_tokens",
@@ -110,7 +110,7 @@ def _by_names(own: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> 
     for each in taken:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
-        if each.name in _NUM_NEW:
+        if each.name in NUM_NEW:
             arguments[each.name] = sizes["new_tokens"]
         elif each.name in _LENGTHS:
             arguments[each.name] = sizes["prompt"] + sizes["new_tokens"]
@@ -120,6 +120,6 @@ def _by_names(own: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> 
             arguments[each.name] = rest[0]
         elif each.default is each.empty:
             raise WorkloadError(f"generate takes {each.name}, and nothing says what that is", _DECLARE)
-    if arguments.keys().isdisjoint((*_NUM_NEW, *_LENGTHS)):
+    if arguments.keys().isdisjoint((*NUM_NEW, *_LENGTHS)):
         raise WorkloadError("generate has no parameter for the number of tokens", _DECLARE)
     return own(**arguments)

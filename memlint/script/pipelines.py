@@ -1,0 +1,57 @@
+"""Diffusion pipelines whose files are not on this machine, made of parts that are loaded like those of scripts."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from memlint.script.script_line import note
+from memlint.targets.known_configs import known_config
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_INDEX = "model_index"
+"""The file of a pipeline that names the library and the class of each part."""
+_DTYPES = ("torch_dtype", "dtype")
+_OWN = ("requires_safety_checker",)
+"""Arguments of `from_pretrained` for the pipeline's constructor."""
+_WITHOUT_FILES = frozenset(("feature_extractor",))
+"""Parts whose settings are the defaults of their class."""
+
+
+def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
+    """Make `from_pretrained` of pipelines build those that are known by their name."""
+    load = vars(module.DiffusionPipeline)["from_pretrained"].__func__
+
+    def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+        source = str(pretrained_model_name_or_path)
+        try:
+            return load(cls, source, **kwargs)
+        except OSError as error:
+            known = known_config(source, _INDEX)
+            if known is None:
+                hint = "give the path of a folder with its model_index.json and the configs of its parts instead"
+                note(error, f"wants the pipeline {source!r}, which is not on this machine", hint)
+                raise
+        diffusers = importlib.import_module("diffusers")
+        kind = getattr(diffusers, known[0]) if cls is module.DiffusionPipeline else cls
+        own = {name: kwargs[name] for name in _OWN if name in kwargs}
+        return kind(**{name: _part(source, name, *where, kwargs) for name, where in known[1].items()}, **own)
+
+    replacing.put(module.DiffusionPipeline, "from_pretrained", classmethod(from_pretrained))
+
+
+def _part(source: str, name: str, library: str, kind: str, options: Mapping[str, Any]) -> Any:
+    """Load a part, unless it was given."""
+    if name in options:
+        return options[name]
+    inside = {"diffusers", "transformers"}
+    owner: Any = importlib.import_module(library if library in inside else f"diffusers.pipelines.{library}")
+    made = getattr(owner, kind)
+    if name in _WITHOUT_FILES:
+        return made()
+    dtype = {each: options[each] for each in _DTYPES if each in options and hasattr(made, "forward")}
+    return made.from_pretrained(source, subfolder=name, **dtype)

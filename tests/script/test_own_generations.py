@@ -1,0 +1,98 @@
+"""Scripts that generate in a loop of their own: their phases, their caches and their verdict."""
+
+from pathlib import Path
+
+from memlint.commands.exit_status import exit_status
+from memlint.report.terminal import render_text
+from memlint.report.text_style import TextStyle
+from tests.script.running import run_text
+
+MODEL = """
+    import torch
+    from torch import nn
+
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(50, 64), nn.Linear(64, 50)
+            self.register_buffer("k_cache", torch.zeros(2, 32, 64), persistent=False)
+
+        def forward(self, tokens, start=None):
+            hidden = self.embedding(tokens)
+            if start is not None:
+                self.k_cache[:, start : start + tokens.shape[1]] = hidden
+            return self.head(hidden)
+
+    model = Decoder().cuda().half().eval()
+    tokens = torch.zeros(2, 8, dtype=torch.long, device="cuda")
+"""
+WITHOUT_CACHE = """
+    with torch.no_grad():
+        for _ in range(6):
+            chosen = model(tokens)[:, -1].argmax(-1, keepdim=True)
+            tokens = torch.cat([tokens, chosen], 1)
+"""
+WITH_CACHE = """
+    with torch.inference_mode():
+        chosen = model(tokens, 0)[:, -1].argmax(-1, keepdim=True)
+        for position in range(8, 13):
+            chosen = model(chosen, position)[:, -1].argmax(-1, keepdim=True)
+"""
+
+
+def workload_of(folder: Path, text: str):
+    checked = run_text(folder, MODEL + text)
+    (workload,) = checked.report.workloads
+    assert (workload.error, exit_status(checked.report)) == (None, 0)
+    return workload, render_text(checked.report, TextStyle())
+
+
+def test_a_loop_whose_tokens_grow_by_one_is_a_generation(tmp_path: Path) -> None:
+    workload, text = workload_of(tmp_path, WITHOUT_CACHE)
+    assert (workload.script.happened, workload.mode, workload.batch, workload.dtype) == (
+        "generated",
+        "generate",
+        2,
+        "float16",
+    )
+    assert set(workload.estimate.phase_peaks) >= {"prefill", "decode"}
+    assert workload.estimate.generation.new_tokens == 6
+    assert "generation without training" in text
+    assert "training step" not in text
+
+
+def test_a_loop_that_reads_one_token_beside_a_cache_is_a_generation(tmp_path: Path) -> None:
+    workload, _ = workload_of(tmp_path, WITH_CACHE)
+    assert workload.script.happened == "generated"
+    assert set(workload.estimate.phase_peaks) >= {"prefill", "decode"}
+    assert workload.estimate.generation.new_tokens == 6
+    assert workload.estimate.generation.cache_nbytes == 2 * 32 * 64 * 2
+    assert workload.estimate.categories["kv_cache"] == 2 * 32 * 64 * 2
+
+
+def test_of_several_generations_the_last_is_described(tmp_path: Path) -> None:
+    workload, _ = workload_of(tmp_path, WITH_CACHE + WITH_CACHE.replace("13", "11"))
+    assert workload.estimate.generation.new_tokens == 4
+
+
+def test_batches_of_different_lengths_are_no_generation(tmp_path: Path) -> None:
+    loop = """
+    with torch.no_grad():
+        for length in (8, 9, 7, 8, 12):
+            model(tokens.new_zeros(2, length))
+    """
+    workload, text = workload_of(tmp_path, loop)
+    assert (workload.script.happened, workload.mode) == ("evaluated", "inference")
+    assert workload.estimate.generation is None
+    assert set(workload.estimate.phase_peaks) <= {"evaluation", "other"}
+    assert "inference without training" in text
+
+
+def test_what_is_called_after_a_generation_is_no_part_of_it(tmp_path: Path) -> None:
+    decoder = """
+    with torch.no_grad():
+        nn.Sequential(nn.Linear(64, 4096)).cuda().half().eval()(torch.zeros(4096, 64, device="cuda", dtype=torch.half))
+    """
+    workload, _ = workload_of(tmp_path, WITH_CACHE + decoder)
+    assert workload.estimate.phase == "evaluation"
+    assert workload.estimate.phase_peaks["evaluation"] > workload.estimate.phase_peaks["decode"]
