@@ -99,7 +99,6 @@ def _exchange_in(holder: Any, replacements: Mapping[Any, Any], kinds: Collection
     Most values are of other kinds, or are compared by identity. (`id` would cost far more: a process that records what
     it reads is told of each call.)
     """
-
     kind = type(holder)
     if kind is FunctionType:
         positional, named = holder.__defaults__ or (), holder.__kwdefaults__ or {}
