@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.version import __version__
-from memlint.targets.declare import Declaration, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from memlint.api.result import Result
     from memlint.capture.capture import Capture
     from memlint.explain.watch.watch import Watch
+    from memlint.targets.declare import Declaration, workload
 
 __all__ = ["Declaration", "__version__", "estimate", "fit", "op", "open", "run", "trace", "watch", "workload"]
 
@@ -260,3 +260,12 @@ def load_ipython_extension(shell: Any) -> None:
 def __dir__() -> list[str]:
     """Give what is public, and none of what this module imports."""
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what declares workloads when it is asked for: a command does without at first."""
+    if name not in ("Declaration", "workload"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from memlint.targets import declare  # noqa: PLC0415
+
+    return globals().setdefault(name, getattr(declare, name))

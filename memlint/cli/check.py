@@ -111,6 +111,12 @@ def check(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 something could not be analysed.
     """
+    from memlint.commands.early import early_child  # noqa: PLC0415
+
+    runs_once = settings["execute"] and not (watch or fix or diff)
+    child = click.get_current_context().with_resource(
+        early_child(paths if runs_once else (), cache=settings["cache"])
+    )  # before the imports that follow, which take as long as a part of its own
     from memlint.commands.check import command  # noqa: PLC0415
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
@@ -139,7 +145,7 @@ def check(
     verbosity, no_exec = verbose - (quiet or options.quick), not options.execute
     output = ReportOutput(output_format, output_file, color, verbosity=verbosity, no_exec=no_exec)
     with progress("planning" if options.plan else "analysing", None if instead else output) as show:
-        checked = command.check(paths, settings, options, show, show.part)
+        checked = command.check(paths, settings, options, show, show.part, child)
     report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
         print_outputs(checked.outputs)

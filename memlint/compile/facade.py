@@ -48,14 +48,14 @@ class Facade:
         self._replaced = [each for each in replaced if (each.owner, each.name) not in kept]
         functions = [each for each in replaced if callable(each.original) and callable(each.value)]
         functions = [each for each in functions if (each.owner, each.name) not in kept]
-        self._away = {id(each.value): each.original for each in functions}
-        self._back = {id(each.original): each.value for each in functions}
+        self._away = {each.value: each.original for each in functions}
+        self._back = {each.original: each.value for each in functions}
         self._others = [
             (torch.nn.Module, "__call__", call_module),
             (torch.accelerator, "is_available", lambda: False),  # TorchDynamo then follows no streams
         ]
         self._depth = 0
-        self.originals = frozenset(self._back) | {id(call_module)}
+        self.originals = frozenset(map(id, self._back)) | {id(call_module)}
         """Ids of PyTorch's functions in whose place the program finds others."""
 
     @contextmanager

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,9 +110,8 @@ class ProjectFiles:
         """Return True if one of the files contains one of `words`."""
         if not self.may_mention(path, words):
             return False
-        # A pattern that begins with plain text is searched ten times as fast as one that begins with a condition.
-        text, escaped = self.text(path), map(re.escape, words)
-        return any(re.search(rf"{word}(?!\w)(?<!\w{word})", text) for word in escaped)
+        text = self.text(path)
+        return any(word in text and _whole(word).search(text) is not None for word in words)
 
     def code(self, path: Path) -> tuple[Source, ...]:
         """Return all code of one of the files, a document block by block, parsed once."""
@@ -144,9 +143,10 @@ class ProjectFiles:
     def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
         """Yield the options that documents and shell scripts type after the name of a Python script."""
         for path in self.paths:
-            text = self.text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
-            for line in re.findall(rf"(?<![\w.-]){re.escape(script)} +(-[^\n`;|]*)", text):
-                yield tuple(line.replace("=", " ").split())
+            text = self.text(path) if path.suffix in _SHOWS_COMMANDS else ""
+            if script in text:
+                for line in re.findall(rf"(?<![\w.-]){re.escape(script)} +(-[^\n`;|]*)", text.replace("\\\n", " ")):
+                    yield tuple(line.replace("=", " ").split())
 
     def config(self, name: str) -> tuple[Path, Mapping[str, Any]] | None:
         """Return the mapping in a YAML, JSON or INI file of the project, by its path from some folder above `near`."""
@@ -159,8 +159,10 @@ class ProjectFiles:
 
     def configs_naming(self, words: Collection[str]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         """Yield the configs that contain one of `words`, as the program composes them; those that it takes first."""
+        naming = {path for path in self.paths if path.suffix in _CONFIGS and self.mentions(path, words)}
+        if not naming:
+            return
         included = frozenset(each for path in self._config_paths for each in self._named_in(path))
-        naming = {path for path in self._config_paths if self.mentions(path, words)}
         whole = [path for path in self._config_paths if path in naming or not naming.isdisjoint(self._named_in(path))]
         for path in sorted(whole, key=lambda path: (path not in self._chosen, path in included))[:_MOST_CONFIGS]:
             yield path, self._composed(path).values
@@ -232,6 +234,13 @@ class ProjectFiles:
                 if path.stat().st_size <= MOST_NBYTES:
                     self._texts[path] = read_bytes(path).decode(errors="replace")
         return self._texts[path]
+
+
+@lru_cache(maxsize=256)
+def _whole(word: str) -> re.Pattern[str]:
+    # A pattern that begins with plain text is searched ten times as fast as one that begins with a condition.
+    escaped = re.escape(word)
+    return re.compile(rf"{escaped}(?!\w)(?<!\w{escaped})")
 
 
 def _including(path: Path, values: Mapping[str, Any], text: Callable[[Path], str], depth: int = 4) -> Composed:

@@ -123,12 +123,13 @@ def run(
 ) -> NoReturn:
     """Be the child of `parent` that takes at most `nbytes` and speaks through `directory`: `serve` its request.
 
-    If the request is not there yet, `preload` imports what it may need, and then it is waited for. With `bytecode` the
-    compiled modules of memlint and PyTorch are kept, as Python does, but never those of user code. A copy of another
-    process has a `watch`, and calls `ready` within its limits.
+    With 0 bytes the limit is that of the request. If the request is not there yet, `preload` imports what it may need,
+    and then it is waited for. With `bytecode` the compiled modules of memlint and PyTorch are kept, as Python does, but
+    never those of user code. A copy of another process has a `watch`, and calls `ready` within its limits.
     """
     die_with(parent)
-    limit_memory(nbytes)
+    if nbytes:
+        limit_memory(nbytes)
     global _exchange, _watch  # noqa: PLW0603 -- a process is a child once and for all
     exchange = Exchange(directory, FILES, new=False)
     _exchange = (exchange, os.getpid())
@@ -152,6 +153,8 @@ def run(
     _watch = watch
     request = Request.model_validate_json((directory / REQUEST).read_text(encoding="utf-8"))
     try:
+        if not nbytes:
+            limit_memory(request.limits().nbytes)
         sys.dont_write_bytecode = True
         _enter_project(request)
         serve(request)

@@ -107,8 +107,9 @@ class ProcessTree:
             adopt_orphans(self._adopted_before)
 
     def grow_from(self, child: Child) -> None:
-        """Take `child`, which leads its own session, as the root of the tree."""
+        """Take `child`, which leads its own session and has started no process yet, as the root of the tree."""
         self._root = child
+        self._others = frozenset(each for each in self._others if each.pid != child.pid)
 
     def usage(self) -> tuple[int, int]:
         """How many processes run now, and the sum of their resident bytes; pages they share count for each.

@@ -22,7 +22,7 @@ from memlint.worker.endings import unanswered
 from memlint.worker.processes import ProcessTree
 from memlint.worker.protocol import Answer
 from memlint.worker.server_children import STOP
-from memlint.worker.supervise import start_python
+from memlint.worker.start import start_python
 from memlint.worker.supervisor_pool import INTERVAL, PATIENCE
 from memlint.worker.task import Task
 

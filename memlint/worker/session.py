@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -16,14 +15,12 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from memlint.base.errors import MemlintError, WorkerError
-from memlint.base.exchange import MOST_NBYTES, Exchange
-from memlint.base.own_process import terminations_raise
-from memlint.base.temporary import exchange_folder
+from memlint.base.exchange import MOST_NBYTES
 from memlint.capture.capture import Capture
 from memlint.capture.codec import decode
 from memlint.targets.script import END_SIGNAL
@@ -32,7 +29,6 @@ from memlint.worker.capture_store import Known, Store
 from memlint.worker.child import (
     CAPTURES,
     COMPILING,
-    FILES,
     HEARD,
     JOBS,
     PARTIAL,
@@ -46,6 +42,7 @@ from memlint.worker.child import (
 from memlint.worker.endings import Limit
 from memlint.worker.jobs import Finish, Job
 from memlint.worker.protocol import AnyResult, Limits, Reply, Request
+from memlint.worker.start import Start, Started, started
 
 if TYPE_CHECKING:
     from memlint.worker.processes import Child
@@ -195,7 +192,7 @@ class Session(AbstractContextManager["Session"]):
         self,
         request: Request,
         limits: Limits,
-        start: Callable[[Path, IO[bytes], IO[bytes]], Child],
+        start: Start,
         *,
         place: Path | None = None,
         store: Store | None = None,
@@ -361,22 +358,21 @@ class Session(AbstractContextManager["Session"]):
         except MemlintError as error:
             raise EndedError(endings.unreadable(error)) from error
 
-    def start_early(self) -> None:
-        """Start the child before it is known what it is asked about: it imports what it needs for a target."""
-        self._start()
+    def start_early(self, running: Started | None = None) -> None:
+        """Start the child before it is known what it is asked about: it imports what it needs for a target.
 
-    def _start(self) -> None:
+        If one is `running`, it is that one.
+        """
+        self._start(running)
+
+    def _start(self, running: Started | None = None) -> None:
         from memlint.worker.processes import ProcessTree  # noqa: PLC0415 -- a look at what is known does without
 
-        enter = self._stack.enter_context
-        folder = Path(enter(exchange_folder(self._place)))
-        enter(terminations_raise())
-        self._exchange = enter(Exchange(folder, FILES, new=True))
-        self._tree = enter(ProcessTree())
-        with self._writable(STDOUT) as stdout, self._writable(STDERR) as stderr:
-            child = self._start_child(folder, stdout, stderr)
-        self._tree.grow_from(child)
-        self._child = child
+        if running is None:
+            running = self._stack.enter_context(started(self._start_child, self._place))
+        self._exchange, self._child = running
+        self._tree = self._stack.enter_context(ProcessTree())
+        self._tree.grow_from(running.child)
 
     def ask_about(
         self, request: Request, limits: Limits, store: Callable[[], Store | None], on_wait: Callable[[float], None]
@@ -400,9 +396,6 @@ class Session(AbstractContextManager["Session"]):
         self._is_begun = True
         self._begin = time.monotonic()
         self.renew_time()
-
-    def _writable(self, name: str) -> IO[bytes]:
-        return os.fdopen(self._exchange.duplicate(name), "wb")
 
     def _reply(self) -> Reply:
         """Wait for the reply to the last job. Raises EndedError, and KeyboardInterrupt after it was dealt with."""

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,16 +12,11 @@ from typing import IO
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.worker import endings
 from memlint.worker.capture_store import Store
-from memlint.worker.dependencies import child_environment
 from memlint.worker.endings import OutOfMemoryError
 from memlint.worker.protocol import Answer
 from memlint.worker.session import EndedError, JobError, Session
+from memlint.worker.start import start_python
 from memlint.worker.task import Task
-
-_BOOT = (
-    "import sys; sys.dont_write_bytecode = not sys.argv[-1]; "
-    "sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
-)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -98,27 +92,3 @@ def _failed(session: Session, error: MemlintError, lines: tuple[str, ...] = ()) 
     if out_of_memory:
         error = WorkerError(error.message, error.hint)
     return Answer(None, error, lines, *session.output, out_of_memory, partial=session.partial)
-
-
-def start_python(
-    module: str,
-    *arguments: str,
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    environment: Mapping[str, str | None] = MappingProxyType({}),
-    pass_fds: tuple[int, ...] = (),
-) -> subprocess.Popen[bytes]:
-    """Start the `main` of a module of memlint in a new Python that leads a session.
-
-    Its last argument says whether compiled modules are kept. `environment` is as for `ask`.
-    """
-    ours, bytecode = str(Path(__file__).resolve().parents[2]), "" if sys.dont_write_bytecode else "kept"
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT.format(module), ours, *arguments, bytecode],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        env=child_environment(environment),
-        start_new_session=True,
-        pass_fds=pass_fds,
-    )

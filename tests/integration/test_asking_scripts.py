@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from memlint.commands import early
 from memlint.worker import supervise
 from tests.integration.commands import memlint
 
@@ -142,7 +143,8 @@ def test_the_second_check_starts_no_process_and_none_is_left(project, monkeypatc
         raise AssertionError("a process is started")
 
     with monkeypatch.context() as patches:
-        patches.setattr(supervise, "start_python", refuse)
+        for module in (early, supervise):
+            patches.setattr(module, "start_python", refuse)
         assert checked(project) == first
     (project / "README.md").write_text(README.replace("64", "32"))
     assert parameters(checked(project)) == 3 * 4 * (32 * 32 + 32)

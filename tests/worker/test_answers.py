@@ -13,7 +13,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from memlint.base import cache as cachedir
 from memlint.base.exchange import Exchange
 from memlint.cli import main
+from memlint.commands import early
 from memlint.config import Settings
 from memlint.worker import server_client
 from memlint.worker.capture_store import Known, Store
@@ -28,7 +29,9 @@ from memlint.worker.child import JOBS
 from memlint.worker.dependencies import digest_of_path
 from memlint.worker.protocol import Answer, Dependencies, Limits, Request
 from memlint.worker.session import Session
+from memlint.worker.start import Started, start_python
 from memlint.worker.supervisor_pool import ask_child
+from memlint.worker.task import CHILD
 from tests.worker.conftest import fake_analyse, fake_task
 
 if TYPE_CHECKING:
@@ -373,9 +376,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     reached: list[str] = []
     start, say = Session._start, Exchange.say
 
-    def started(session: Session) -> None:
+    def started(session: Session, running: Started | None = None) -> None:
         reached.append("start")
-        start(session)
+        start(session, running)
 
     def said(exchange: Exchange, name: str, message: bytes) -> None:
         if name == JOBS:
@@ -385,6 +388,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Session, "_start", started)
     monkeypatch.setattr(Exchange, "say", said)
     return reached
+
+
+@pytest.fixture
+def early_pythons(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modules of Pythons that start before it is known what they are asked, on a machine with two cores."""
+    modules: list[str] = []
+
+    def started(module: str, *arguments: str, **files: Any) -> subprocess.Popen[bytes]:
+        modules.append(module)
+        return start_python(module, *arguments, **files)
+
+    monkeypatch.setattr(early, "start_python", started)
+    monkeypatch.setattr(early.os, "cpu_count", lambda: 2)
+    return modules
 
 
 def checked(*options: str) -> str:
@@ -397,19 +414,24 @@ FIRST = ["start", "FindWorkloads", "TraceWorkload", "Finish"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
-def test_a_second_check_says_the_same_and_starts_no_process(project: Project, asked: list[str]) -> None:
+def test_a_second_check_says_the_same_and_starts_no_process(
+    project: Project, asked: list[str], early_pythons: list[str]
+) -> None:
     project.write("model.py", MODEL)
     quiet = ("--select", "MEM0")
     reports = [checked(*quiet) for _ in range(2)]
     assert reports[0] == reports[1]
     assert reports[0].startswith("model.py::Model needs ")
     assert asked == FIRST
+    assert early_pythons == [CHILD], "the first imports PyTorch before it is known what it is asked, and answers then"
     assert checked(*quiet, "--no-cache") == reports[0]
     assert asked[4:6] == FIRST[:2], "without the cache a child is asked"
+    assert early_pythons == [CHILD] * 2
     del asked[:]
     project.write("model.py", MODEL.replace("64, 64", "64, 32"))
     assert checked(*quiet) != reports[0]
     assert asked == FIRST
+    assert early_pythons == [CHILD] * 3, "no answer about what has changed is kept"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from contextlib import nullcontext
 from importlib import import_module
 
 import pytest
 
+from memlint.base import cache as cachedir
 from memlint.commands import early
-from memlint.commands.early import early_session
+from memlint.commands.early import early_child, early_session
 from memlint.targets.script import Script
 from memlint.worker.parallel import answers_to
 from memlint.worker.task import Task
@@ -24,6 +26,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def fakes(project, monkeypatch):
     """Children that need no PyTorch, on a machine with two cores that has it."""
+    monkeypatch.setattr(early, "CHILD", "fake_analyse")
     monkeypatch.setattr(early, "Task", functools.partial(Task, child="fake_analyse"))
     monkeypatch.setattr(early.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(early.importlib.util, "find_spec", lambda _name: object())
@@ -95,3 +98,59 @@ def test_nothing_starts_where_it_would_not_help(project, reason, monkeypatch):
     with early_session(requests, cache=False) as session:
         assert session is None
         assert project.left_behind() == []
+
+
+def test_a_child_that_starts_before_the_command_is_imported_is_the_one_that_answers(project):
+    request = project.request("import os; said = os.getpid()")
+    with early_child([request.path], cache=False) as child:
+        assert [each.pid for each in project.left_behind()] == [child.child.pid]
+        with early_session([request], cache=False, child=child) as session:
+            assert said(asked(request, session)) == str(child.child.pid)
+        assert project.left_behind() == []
+
+
+@pytest.mark.parametrize("reason", ["several targets", "a script", "kept answers"])
+def test_a_child_that_nobody_will_ask_is_killed_at_once(project, reason):
+    request = project.request("said = 1")
+    if reason == "kept answers":
+        with early_session([request], cache=True) as session:
+            asked(request, session, cache=True)
+    script = request.model_copy(update={"script": Script(name="model", path=request.path)})
+    requests = {"several targets": [request, request], "a script": [script]}.get(reason, [request])
+    with (
+        early_child([request.path], cache=False) as child,
+        early_session(requests, cache=reason == "kept answers", child=child),
+    ):
+        assert project.left_behind() == []
+
+
+def test_a_child_starts_early_for_a_file_that_changed_since_answers_were_kept(project):
+    def starts(*, cache: bool) -> bool:
+        with early_child([request.path], cache=cache) as child:
+            return child is not None
+
+    request = project.request("said = 1")
+    assert starts(cache=True), "there is no cache"
+    time.sleep(0.02)  # more than a tick of the clock of files
+    (project.directory / cachedir.NAME / "captures").mkdir(parents=True)
+    assert not starts(cache=True)
+    assert starts(cache=False)
+    time.sleep(0.02)
+    project.request("said = 2")
+    assert starts(cache=True)
+
+
+@pytest.mark.parametrize("targets", [["."], ["missing.py"], ["missing.py::Model"], ["a.md"], [], ["other", "one"]])
+def test_nothing_starts_early_for_what_may_need_no_child(project, targets):
+    project.request("said = 1", "other.py")
+    with early_child(targets, cache=False) as child:
+        assert child is None
+
+
+def test_the_memory_that_a_child_may_take_is_what_its_request_says(project):
+    request = project.request("import resource; said = resource.getrlimit(resource.RLIMIT_DATA)[0]")
+    answers = []
+    for way in (early_child, lambda *_arguments, **_named: nullcontext()):
+        with way([request.path], cache=False) as child, early_session([request], cache=False, child=child) as session:
+            answers.append(said(asked(request, session)))
+    assert answers[0] == answers[1] != "-1"

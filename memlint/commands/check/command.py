@@ -26,6 +26,7 @@ from memlint.report.paths import relative
 
 if TYPE_CHECKING:
     from memlint.lint.fixes import Fixed
+    from memlint.worker.start import Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,13 @@ def check(
     options: CheckOptions,
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
     on_part: OnPart = nobody,
+    child: Started | None = None,
 ) -> Checked:
     """Run the source rules over `arguments`, and the Workloads in them unless the options say no.
 
     `settings` are those that the command line gave; `on_wait` is called with the target that is analysed and the
-    seconds it has taken so far, `on_part` with each part of the Report that is known before the end. Raises
+    seconds it has taken so far, `on_part` with each part of the Report that is known before the end. `child` was
+    started for an only target, which asks it if it can. Raises
     MemlintError for configuration and for an only argument that make no sense; what goes wrong with one target of
     several stands in the Report.
     """
@@ -63,7 +66,7 @@ def check(
         )
     with notebook_folder(arguments) as folder:
         resolved = check_targets(arguments, settings, options, folder)
-        return check_resolved(resolved, arguments, options, on_wait, on_part)
+        return check_resolved(resolved, arguments, options, on_wait, on_part, child)
 
 
 def check_resolved(
@@ -72,6 +75,7 @@ def check_resolved(
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
     on_part: OnPart = nobody,
+    child: Started | None = None,
 ) -> Checked:
     """Run `check` on targets that are known already."""
     baseline = None
@@ -83,7 +87,7 @@ def check_resolved(
     programs = {written.file for written in resolved.notebooks}
     files = tuple(file for target in resolved.targets for file in target.files if file not in programs)
     requests = [request for target in resolved.targets for request in target.requests if options.execute]
-    with early_session(requests, cache=options.cache) as early:
+    with early_session(requests, cache=options.cache, child=child) as early:
         chosen = choose_rules(resolved.targets, execute=options.execute, none=options.quick)
         for target in resolved.targets:
             for name in (target.settings.gpu or "cpu", *target.settings.gpu_prices):

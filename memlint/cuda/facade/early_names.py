@@ -6,7 +6,7 @@ end.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, ModuleType
@@ -24,6 +24,9 @@ _known: set[tuple[int, str]] = set()
 """Attributes that were replaced so far: `id` of the owner and name."""
 _holders: list[Any] = []
 """Objects that hold a replaced function: namespaces, tables, classes, functions, partials."""
+_TABLES = frozenset({dict, list, partial})
+_WITHOUT = sys.stdlib_module_names | {"memlint"}
+"""Packages in which nothing is replaced: Python's know no PyTorch, and memlint's keep its functions on purpose."""
 
 
 @contextmanager
@@ -37,23 +40,24 @@ def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
         _searched.clear()
         _seen.clear()
     with patched(patches):
-        exchange({id(before): value for before, value in pairs})
+        exchange(dict(pairs))
         try:
             yield
         finally:
-            exchange({id(value): before for before, value in pairs})
+            exchange({value: before for before, value in pairs})
 
 
-def exchange(replacements: Mapping[int, Any]) -> None:
-    """Replace functions, given by their `id`, wherever modules hold them."""
+def exchange(replacements: Mapping[Any, Any]) -> None:
+    """Replace functions wherever modules hold them."""
+    kinds = frozenset({*map(type, replacements), staticmethod})
     for holder in _holders:
-        _exchange_in(holder, replacements)
+        _exchange_in(holder, replacements, kinds)
     for name, module in _not_searched():
         if not isinstance(module, ModuleType):
             continue
         package = name.partition(".")[0]
-        if package != "memlint":  # memlint keeps PyTorch's own functions on purpose
-            _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements))
+        if package not in _WITHOUT:
+            _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements, kinds))
         spec = getattr(module, "__spec__", None)  # notebooks have none, and neither have modules compiled into PyTorch
         is_whole = package == "torch" if spec is None else not getattr(spec, "_initializing", False)
         if is_whole and name != "__main__":
@@ -80,36 +84,50 @@ def _parts(module: ModuleType) -> Iterator[Any]:
     for value in list(vars(module).values()):
         if isinstance(value, type) and value.__module__ == module.__name__:
             yield value
-            yield from (each for each in vars(value).values() if type(each) is FunctionType)
-        elif type(value) in (dict, list, partial, FunctionType):
+            yield from (each for each in vars(value).values() if type(each) is FunctionType and _has_defaults(each))
+        elif type(value) in _TABLES or (type(value) is FunctionType and _has_defaults(value)):
             yield value
 
 
-def _exchange_in(holder: Any, replacements: Mapping[int, Any]) -> bool:
-    """Replace functions in one holder; return True if any was there."""
+def _has_defaults(function: FunctionType) -> bool:
+    return function.__defaults__ is not None or function.__kwdefaults__ is not None
 
-    def new(value: Any) -> Any:
-        return replacements.get(id(value), value)
 
+def _exchange_in(holder: Any, replacements: Mapping[Any, Any], kinds: Collection[type]) -> bool:
+    """Replace functions, which are of `kinds`, in one holder; return True if any was there.
+
+    Most values are of other kinds, or are compared by identity. (`id` would cost far more: a process that records what
+    it reads is told of each call.)
+    """
     kind = type(holder)
     if kind is FunctionType:
         positional, named = holder.__defaults__ or (), holder.__kwdefaults__ or {}
-        is_there = any(id(each) in replacements for each in (*positional, *named.values()))
+        is_there = any(type(each) in kinds and each in replacements for each in (*positional, *named.values()))
         if is_there:
-            holder.__defaults__ = tuple(map(new, positional))
-            holder.__kwdefaults__ = {name: new(value) for name, value in named.items()}
+            holder.__defaults__ = tuple(_new(each, replacements, kinds) for each in positional)
+            holder.__kwdefaults__ = {name: _new(each, replacements, kinds) for name, each in named.items()}
         return is_there
     if kind is partial:
-        is_there = id(holder.func) in replacements
+        function = _new(holder.func, replacements, kinds)
+        is_there = function is not holder.func
         if is_there:
-            holder.__setstate__((new(holder.func), holder.args, holder.keywords, vars(holder)))
+            holder.__setstate__((function, holder.args, holder.keywords, vars(holder)))
         return is_there
     items = enumerate(holder) if kind is list else (holder if kind is dict else vars(holder)).items()
-    values = [(key, value.__func__ if type(value) is staticmethod else value) for key, value in items]
-    values = [(key, new(value)) for key, value in values if id(value) in replacements]
+    values = [
+        (key, value)
+        for key, value in items
+        if (kind := type(value)) in kinds
+        and (value in replacements or (kind is staticmethod and value.__func__ in replacements))
+    ]
     for key, value in values:
+        function = replacements[value.__func__ if type(value) is staticmethod else value]
         if isinstance(holder, type):  # a plain function would become a method
-            setattr(holder, str(key), staticmethod(value))
+            setattr(holder, str(key), staticmethod(function))
         else:
-            holder[key] = value
+            holder[key] = function
     return bool(values)
+
+
+def _new(value: Any, replacements: Mapping[Any, Any], kinds: Collection[type]) -> Any:
+    return replacements[value] if type(value) in kinds and value in replacements else value
