@@ -64,6 +64,7 @@ RUN = (
     Benchmark("histories", "Recorded allocation histories", repeats=False),
 )
 NAMED = (
+    Benchmark("allocator", "whether the allocator answers as PyTorch's binaries", ("--torch", "2.14.0")),
     Benchmark("compiled", "how far compiled steps are from real compiled runs on the CPU"),
     Benchmark("estimators", "what other tools estimate for training runs that others published"),
     Benchmark("first_answer", "what a newcomer gets in public repositories with nothing declared", ("FOLDER",)),
@@ -76,6 +77,7 @@ NAMED = (
     Benchmark("published_libraries", "how far estimates are from what libraries for GPUs published"),
     Benchmark("serving", "how far plans of serving engines are from what the engines logged"),
     Benchmark("index", "how long the index of a project takes, and whether answers are those without it", ("PROJECT",)),
+    Benchmark("snapshots", "whether snapshots of the allocator are read and replayed exactly", ("FOLDER",)),
     Benchmark("verdict", "how long the verdict line and the end take, beside `import torch`"),
     Benchmark("watch", "what `memlint.watch` costs a training run"),
     Benchmark("zoo", "which published models analyse", ("--sample", "70", "--shallow")),

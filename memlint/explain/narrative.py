@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from memlint.base.units import format_count, format_nbytes
 from memlint.explain.failure import Failure
 from memlint.explain.messages import Amount, Message
-from memlint.explain.verdicts import Verdict
+from memlint.explain.verdicts import OUTSIDE, Verdict
 
 _OF_LIBRARIES = {
     "cublas": "cuBLAS got no memory for its handle or workspace",
@@ -213,6 +213,11 @@ def _remarks(failure: Failure) -> Iterator[str]:
             yield f"Fragmentation cannot be the cause: free and unused memory together is {room}."
         elif failure.fragmentation == "can" and failure.verdict != "fragmentation":
             yield f"Fragmentation is the last straw at most: free and unused memory together is {room}."
+    if failure.verdict == "too much alive" and numbers.requested and numbers.free:
+        others, missing = failure.others, numbers.requested - numbers.free
+        if others and others.low >= max(missing.high, OUTSIDE):
+            held = format_nbytes(others.low)
+            yield f"Besides, other processes or libraries hold at least {held}, more than was missing."
     if numbers.allocated and numbers.capacity and numbers.allocated.low > numbers.capacity.high:
         yield "More is alive than the GPU has: the driver (of Windows, or WSL) moved memory to the host."
     if failure.verdict == "another process" and not cause.processes and numbers.in_use is None:

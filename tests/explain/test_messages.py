@@ -86,6 +86,18 @@ def test_text_about_something_else_is_no_failure_for_want_of_memory(text):
         failure_in(text)
 
 
+def test_others_that_hold_more_than_was_missing_are_told_beside_the_verdict():
+    # https://github.com/Morizeyao/GPT2-Chinese/issues/215
+    text = (
+        "RuntimeError: CUDA out of memory. Tried to allocate 384.00 MiB (GPU 0; 14.76 GiB total capacity; 11.04 GiB "
+        "already allocated; 259.75 MiB free; 11.10 GiB reserved in total by PyTorch)"
+    )
+    output = CliRunner().invoke(main, ["explain", "-"], input=text).output
+    assert "other processes or libraries hold at least 2.40 GiB, more than was missing" in output
+    fitting = text.replace("14.76 GiB", "11.90 GiB")
+    assert "more than was missing" not in CliRunner().invoke(main, ["explain", "-"], input=fitting).output
+
+
 def test_the_command_exits_with_2_for_such_text():
     result = CliRunner().invoke(main, ["explain", "-"], input="all is well\n")
     assert result.exit_code == 2

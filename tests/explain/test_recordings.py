@@ -18,7 +18,6 @@ from memlint.commands.explain.recordings import RecordingOptions, explain_record
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
 from memlint.explain.recordings.replay import Program
-from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.allocator.snapshot import frame
 from memlint.memory.devices import device_named
 from tests.explain.recorded_program import MIB, RecordedProgram
@@ -55,7 +54,7 @@ def test_a_history_has_the_peaks_of_the_gpu(name):
 @pytest.mark.parametrize("name", SNAPSHOTS)
 def test_a_public_snapshot_reserves_in_a_replay_what_it_reserved_on_the_gpu(name):
     (recording,) = [each for each in read_recordings(SNAPSHOTS[name]) if len(each.events) or each.segments]
-    replayed = Program(recording).replay(AllocatorSettings.parse(recording.settings), as_recorded=True)
+    replayed = Program(recording).recorded
     assert replayed.reserved == recording.most_reserved()
     in_use = [block.nbytes for each in recording.segments for block in each.blocks if block.state == "active_allocated"]
     assert replayed.at_end == (sum(in_use), recording.reserved)

@@ -11,7 +11,6 @@ from memlint.base.version import installed_torch
 from memlint.capture.recorded import ACTIONS, ALLOC, FREE, FREE_REQUESTED, GROWS, RELEASES, Recording
 from memlint.capture.recording import read_recordings
 from memlint.explain.recordings.evidence import Evidence
-from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import device_named
 from memlint.memory.records import Phase
 from memlint.validate.history import write_history
@@ -51,7 +50,7 @@ def measurement_of(evidence: Evidence, subject: Subject, machine: Machine) -> Me
     PyTorch's flags are not recorded: they are those of the Subject's conditions, and else PyTorch's defaults.
     """
     recording = evidence.recording
-    replayed = evidence.program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True)
+    replayed = evidence.program.recorded
     at_peak = next((n for n, born in enumerate(evidence.alive.born) if born == evidence.course.peak >= 0), None)
     conditions = subject.conditions
     table = {**subject.table, "allocator": recording.settings} if recording.settings else subject.table

@@ -25,7 +25,6 @@ from memlint.explain.recordings.settings import Trial, trials
 from memlint.explain.recordings.steps import Growth
 from memlint.explain.recordings.verdict import Verdict, verdict_of
 from memlint.memory.allocator.rounding import SMALL_SIZE
-from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import Frame, Phase
 
@@ -46,7 +45,7 @@ def explain(
     recorded it. Raises UsageError for settings that cannot be read.
     """
     recording, alive, run, program, steps, told, grows, failure = evidence
-    replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True)
+    replayed = program.recorded
     moments = list(_moments(recording, alive, told, run, failure))
     reserved = recording.peaks.get("reserved") or recording.most_reserved() or replayed.reserved
     tried = [_settings(each, failure) for each in trials(program, failure, settings, devices)]

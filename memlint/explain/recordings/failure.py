@@ -6,7 +6,6 @@ from memlint.capture.lifetimes import Course
 from memlint.capture.recorded import Recording
 from memlint.explain.recordings.replay import Program
 from memlint.memory.allocator.rounding import SMALL_SIZE, segment_size
-from memlint.memory.allocator.settings import AllocatorSettings
 
 
 class Failure(NamedTuple):
@@ -62,7 +61,7 @@ def failure_of(program: Program, course: Course) -> Failure | None:
     recording = program.recording
     events, position = recording.events, course.failures[-1]
     reserved = _reserved_at(recording, position)
-    replayed = program.replay(AllocatorSettings.parse(recording.settings), as_recorded=True, until=position)
+    replayed = program.recorded_until(position)
     allocated = min(replayed.at_end[0], reserved)
     request, stream = events.sizes[position], events.streams[position]
     is_small = request <= SMALL_SIZE

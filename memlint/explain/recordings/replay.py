@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -30,6 +31,10 @@ class Replayed(NamedTuple):
     """Allocated and reserved bytes after the last event, or where it failed."""
     free_blocks: tuple[tuple[int, int, bool], ...]
     """Bytes and stream of each free block then, and whether it is of the pool of small ones; the largest first."""
+    num_moved: int
+    """Number of blocks that do not lie where they were recorded."""
+    oldest_first: bool
+    """True if free blocks were taken by the age of their segments, as from torch 2.13 on, and not by address."""
 
 
 class Program:
@@ -58,25 +63,48 @@ class Program:
         """True if something was there before the recording."""
         return bool(self.start or self.before)
 
+    @property
+    def asked_before(self) -> list[tuple[int, int, int]]:
+        """Bytes, stream and address of what was there before, in the order in which a replay asks for it anew."""
+        return self.before if self.start is None else list(_requests(self.start))
+
+    @cached_property
+    def recorded(self) -> Replayed:
+        """The replay of what happened.
+
+        A snapshot does not say which PyTorch wrote it, and so in which order free blocks were taken: it is the order
+        that leads to the recorded addresses.
+        """
+        by_address = self._as_recorded(None, oldest_first=False)
+        if self.start is None or not by_address.num_moved:
+            return by_address
+        by_age = self._as_recorded(None, oldest_first=True)
+        return min(by_address, by_age, key=lambda replayed: replayed.num_moved)
+
+    def recorded_until(self, position: int) -> Replayed:
+        """Replay what happened up to an event, itself included."""
+        return self._as_recorded(position, oldest_first=self.recorded.oldest_first)
+
+    def _as_recorded(self, until: int | None, *, oldest_first: bool) -> Replayed:
+        """Release segments where they were released, and give new ones their recorded addresses."""
+        settings, driver = AllocatorSettings.parse(self.recording.settings), _RecordedDriver(self.recording)
+        return self._replayed(settings, driver, self.emptied | self.released, until, oldest_first=oldest_first)
+
     def replay(
         self,
         settings: AllocatorSettings,
         capacity: int | None = None,
         *,
         empties_cache: bool = True,
-        as_recorded: bool = False,
         until: int | None = None,
     ) -> Replayed:
-        """Replay the events up to the one at position `until`, itself included, on `capacity` bytes for segments.
+        """Replay the requests up to the event at position `until`, itself included, on `capacity` bytes for segments.
 
-        `as_recorded` releases segments where they were released and gives new ones their recorded addresses: with the
-        recorded settings this is what happened. It fails at the first request that cannot be served; a recorded
-        failure is a request as any other.
+        It fails at the first request that cannot be served; a recorded failure is a request as any other.
         """
         releases: frozenset[int] = self.emptied if empties_cache else frozenset()
-        if as_recorded:
-            return self._replayed(settings, _RecordedDriver(self.recording), self.emptied | self.released, until)
-        return self._replayed(settings, self._driver(capacity), releases, until)
+        oldest_first = self.recorded.oldest_first
+        return self._replayed(settings, self._driver(capacity), releases, until, oldest_first=oldest_first)
 
     def _calls_among(self, either: Mapping[int, int], others: set[int]) -> set[int]:
         """Positions of releases before a request that one of the released blocks would have served.
@@ -107,14 +135,17 @@ class Program:
         releases: frozenset[int],
         until: int | None,
         on_release: Callable[[int, Allocator], None] | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> Replayed:
         events = self.recording.events
         ends = end_of_life(self.recording)
         capacity = driver.capacity
         share = None if settings.memory_fraction == 1 or capacity is None else int(settings.memory_fraction * capacity)
-        allocator = Allocator(settings, driver=driver, share=share)
+        allocator = Allocator(settings, driver=driver, share=share, oldest_first=oldest_first)
         asks_at = None if isinstance(driver, _RecordedDriver) else until
         failed_at = None
+        num_moved = 0
         position = BEFORE
         last = len(events) - 1 if until is None else until
         columns = zip(range(last + 1), events.actions, events.addresses, events.sizes, events.streams, strict=False)
@@ -126,11 +157,11 @@ class Program:
                         on_release(position, allocator)
                     allocator.empty_cache()
                 if action == ALLOC:
-                    live[address] = allocator.malloc(nbytes, stream)
+                    block = live[address] = allocator.malloc(nbytes, stream)
+                    num_moved += block.address != address
                 elif action == ends:
-                    block = live.pop(address, None)
-                    if block is not None:
-                        allocator.free(block)
+                    if address in live:
+                        allocator.free(live.pop(address))
                 elif position == asks_at:  # the request that failed
                     allocator.malloc(nbytes, stream)
         except OutOfMemory:
@@ -148,18 +179,24 @@ class Program:
             failed_at,
             (allocator.allocated, allocator.reserved),
             tuple(sorted(_free_blocks(allocator), reverse=True)),
+            num_moved,
+            oldest_first,
         )
 
-    def _driver(self, capacity: int | None) -> Driver:
-        """A driver that hands out addresses in the recorded direction, and none that is taken."""
+    @cached_property
+    def descending(self) -> bool:
+        """True if the driver handed out addresses downwards, as on Linux."""
         recorded = [
             address
             for action, address in zip(self.recording.events.actions, self.recording.events.addresses, strict=True)
             if action == SEGMENT_ALLOC
         ]
         falls = sum(second < first for first, second in pairwise(recorded))
-        descending = falls > len(recorded) / 2
-        taken = self.start or ()
+        return falls > len(recorded) / 2
+
+    def _driver(self, capacity: int | None) -> Driver:
+        """A driver that hands out addresses in the recorded direction, and none that is taken."""
+        descending, taken = self.descending, self.start or ()
         if not taken:
             return Driver(capacity, descending=descending)
         edge = min(each.address for each in taken) if descending else max(each.address + each.nbytes for each in taken)
@@ -181,7 +218,7 @@ class Program:
                     if block.allocated:
                         live[block.address] = block
             return live
-        for nbytes, stream, address in self.before if self.start is None else _requests(self.start):
+        for nbytes, stream, address in self.asked_before:
             live[address] = allocator.malloc(nbytes, stream)
         return live
 

@@ -21,6 +21,8 @@ class Block:
     mapped: bool = True
     allocated: bool = False
     requested: int = 0
+    order: int = 0
+    """Added to its address where free blocks of one size are compared: it grows with the age of segments, or is 0."""
     cached_at: int = 0
     """Number of searches of its pool when the block came into it."""
     previous: Block | None = None
@@ -57,6 +59,7 @@ class Block:
         rest = Block(self.segment, self.size - size, self.stream, self.pool, expandable=self.expandable)
         rest.address = self.address + size
         rest.mapped = self.mapped
+        rest.order = self.order
         rest.previous, rest.next = self, self.next
         if self.next is not None:
             self.next.previous = rest
@@ -67,7 +70,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """Free blocks of one size class, by stream, each list in order of (size, address)."""
+    """Free blocks of one size class, by stream, each list in order of size, then of order and address."""
 
     is_small: bool
     num_searches: int = 0
@@ -79,7 +82,7 @@ class Pool:
         """Add a block that is not in use."""
         if block.mapped:
             block.cached_at = self.num_searches
-            insort(self.free.setdefault(block.stream, []), (block.size, block.address, block))
+            insort(self.free.setdefault(block.stream, []), (block.size, block.order + block.address, block))
         else:
             insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
 
@@ -87,11 +90,11 @@ class Pool:
         """Take a block out."""
         if block.mapped:
             sizes = self.free[block.stream]
-            del sizes[bisect_left(sizes, (block.size, block.address))]
+            del sizes[bisect_left(sizes, (block.size, block.order + block.address))]
         else:
             addresses = self.unmapped[block.stream]
             del addresses[bisect_left(addresses, (block.address,))]
 
     def in_order(self) -> list[Block]:
-        """Return free blocks by stream, size and address."""
+        """Return free blocks by stream, size, order and address."""
         return [block for stream in sorted(self.free) for _, _, block in self.free[stream]]

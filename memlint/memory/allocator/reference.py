@@ -24,6 +24,7 @@ __all__ = ["Allocator", "AllocatorSettings", "Block", "OutOfMemory"]
 
 DEFAULT_ADDRESS_SPACE: Final = 90 * 2**30
 """Address space in bytes of an expandable segment if the GPU is not known: 9/8 of 80 GiB."""
+_ADDRESSES: Final = 2**64
 
 
 class OutOfMemory(Exception):  # noqa: N818 -- PyTorch's word
@@ -47,6 +48,9 @@ class Allocator:
     `share` is the largest number of bytes that the process may reserve (None: no limit).
 
     `driver` models CUDA where addresses matter, as when a recorded history is replayed; it has its own capacity.
+
+    Of free blocks of one size the one at the lowest address is taken, or if `oldest_first`, as from torch 2.13 on
+    (pytorch/pytorch#183591), the one in the segment that was made first.
     """
 
     def __init__(
@@ -55,6 +59,8 @@ class Allocator:
         capacity: int | None = None,
         driver: Driver | None = None,
         share: int | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> None:
         self.settings = AllocatorSettings() if settings is None else settings
         self.driver = Driver(capacity) if driver is None else driver
@@ -62,10 +68,11 @@ class Allocator:
         self.requested = self.allocated = self.reserved = 0
         self.peak_requested = self.peak_allocated = self.peak_reserved = 0
         self.num_retries = 0
-        """Number of times that cached segments had to be released to serve a request."""
+        """Times that all cached segments had to be released to serve a request: PyTorch's `num_alloc_retries`."""
         self._small = Pool(is_small=True)
         self._large = Pool(is_small=False)
         self._segments: dict[int, Block] = {}
+        self._orders = itertools.count(0, _ADDRESSES if oldest_first else 0)
         self._expandable = self.settings.expandable_segments
         self._max_split_size = self.settings.max_split_size
         self._collect_above = 0
@@ -135,9 +142,9 @@ class Allocator:
         """Add an existing segment, as pairs of size and requested bytes (None: free); return its blocks."""
         pool = self._small if is_small else self._large
         adopted: list[Block] = []
-        end = address
+        end, order = address, next(self._orders)
         for size, requested in blocks:
-            block = Block(address, size, stream, pool)
+            block = Block(address, size, stream, pool, order=order)
             block.address = end
             end += size
             if adopted:
@@ -204,16 +211,16 @@ class Allocator:
         if address is None:
             return None
         self._count_reserved(nbytes)
-        block = self._segments[address] = Block(address, nbytes, stream, pool)
+        block = self._segments[address] = Block(address, nbytes, stream, pool, order=next(self._orders))
         return block
 
     def _extend_after_release(self, pool: Pool, size: int, stream: int) -> Block | None:
         """Release memory as PyTorch does before it gives up: blocks just large enough, then all cached segments."""
-        self.num_retries += 1
         if self._release_oversize(pool, size, stream):
             block = self._extend(pool, size, stream)
             if block is not None:
                 return block
+        self.num_retries += 1
         self.empty_cache()
         return self._extend(pool, size, stream)
 
@@ -321,7 +328,9 @@ class Allocator:
         least = max(DEFAULT_ADDRESS_SPACE if capacity is None else capacity + capacity // 8, size)
         nbytes = -(-least // unit) * unit
         address = self.driver.reserve_addresses(nbytes, stream)
-        block = self._segments[address] = Block(address, nbytes, stream, pool, expandable=True)
+        block = self._segments[address] = Block(
+            address, nbytes, stream, pool, expandable=True, order=next(self._orders)
+        )
         pool.add(block)
         return block
 
