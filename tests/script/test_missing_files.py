@@ -330,6 +330,8 @@ def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["True w w"]
+
+
 def test_no_file_of_an_installed_package_is_made(tmp_path):
     text = """
     import importlib.metadata
