@@ -61,7 +61,7 @@ _SETTINGS: dict[str, Any] = {
 }
 """Settings of Inductor: nothing is timed, checked at run time, or kept for a program with a GPU to find."""
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
-_make_tensor = originals.tensor
+_make_tensor: Callable[..., torch.Tensor] = originals.tensor
 
 skip_package("memlint")
 
