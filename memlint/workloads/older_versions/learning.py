@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import ast
-import gc
+import builtins
+import functools
 import inspect
+import linecache
 import re
 import sys
 import traceback
-from types import FrameType, FunctionType, ModuleType
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType, FunctionType
 from typing import Any
 
 from memlint.base.frames import text_of
 from memlint.base.ownership import is_memlint, is_users
+from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
@@ -90,15 +95,33 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
 
 
 def _refusing_function(error: BaseException, qualname: str) -> FunctionType | None:
-    """Return the function of this name that the last line has called; without any, the only one that there is."""
-    functions = [each for each in gc.get_objects() if type(each) is FunctionType and each.__qualname__ == qualname]
-    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
-    values = [*frame.f_locals.values(), *frame.f_globals.values()]
-    values += [value for each in values if isinstance(each, ModuleType) for value in vars(each).values()]
-    classes = {each for value in values for each in (value if isinstance(value, type) else type(value)).__mro__}
-    modules = {each.__module__ for each in classes if each.__qualname__ == qualname.rpartition(".")[0]}
-    near = [each for each in functions if each.__module__ in modules or any(each is value for value in values)]
-    return next(iter(near or functions), None) if near or len(functions) == 1 else None
+    """Return the function of this name that the last line has called, perhaps as the constructor of a class."""
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    owner, _, name = qualname.rpartition(".")
+    for value in (*_named_at(frame, line), frame.f_locals.get("self"), frame.f_locals.get("cls")):
+        function = getattr(value, "__func__", value)
+        if isinstance(function, FunctionType) and function.__qualname__ == qualname:
+            return function
+        for kind in (value if isinstance(value, type) else type(value)).__mro__:
+            method = vars(kind).get(name) if kind.__qualname__ == owner else None
+            if isinstance(function := getattr(method, "__func__", method), FunctionType):
+                return function
+    return None
+
+
+def _named_at(frame: FrameType, line: int) -> Iterator[Any]:
+    """Yield the values of the names, dotted or not, in the statement at a running line."""
+    try:
+        nodes = ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename))))
+    except SyntaxError:
+        return
+    for node in nodes:
+        is_here = isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or line)
+        if is_here and isinstance(node, ast.Call) and (name := dotted_name(node.func)):
+            first, *rest = name.split(".")
+            with suppress(AttributeError, KeyError):
+                value = {**vars(builtins), **frame.f_globals, **frame.f_locals}[first]
+                yield functools.reduce(getattr, rest, value)
 
 
 def _of_words(words: list[str], parser: argparse.ArgumentParser | None) -> Amendment | None:
