@@ -44,10 +44,9 @@ def amend(amendment: Amendment) -> None:
         case "keyword":
             after_import(amendment.owner, functools.partial(_without_keyword, amendment.name))
         case "conflict":
-            argparse._ActionsContainer._handle_conflict_error = argparse._ActionsContainer._handle_conflict_resolve  # type: ignore[attr-defined]
-            _texts[
-                f"two arguments are called {amendment.name}, one of them an installed package's: the later one counts"
-            ] = None
+            _let_the_later_option_count()
+            others = "one of them an installed package's: the later one counts"
+            _texts[f"two arguments are called {amendment.name}, {others}"] = None
         case "option":
             sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
@@ -184,6 +183,17 @@ def _parsed(text: str) -> Any:
     with suppress(ValueError):
         return json.loads(text)
     return text
+
+
+def _let_the_later_option_count() -> None:
+    """Let parsers take an option a second time, and a parser of dataclasses find its value taken by the first."""
+    container: Any = argparse._ActionsContainer
+    container._handle_conflict_error = container._handle_conflict_resolve
+
+    def __delattr__(self: argparse.Namespace, name: str) -> None:  # noqa: N807 -- it stands for it
+        vars(self).pop(name, None)
+
+    argparse.Namespace.__delattr__ = __delattr__  # type: ignore[method-assign]
 
 
 def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
