@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import collections
 import runpy
 import sys
@@ -33,6 +34,9 @@ _PACKAGE = {
 
         def load(path):
             return path
+
+        def create(entry, cfg_overlay=None):
+            return entry(cfg_overlay=cfg_overlay)
     """,
 }
 """A package of another version than the tests' programs ask for: parts have moved, names and arguments are gone."""
@@ -54,6 +58,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(applying, "_texts", {})
     monkeypatch.setattr(applying, "_gone", set())
     monkeypatch.setattr(argparse._ActionsContainer, "_handle_conflict_error", _CONFLICT)
+    monkeypatch.setattr(builtins, "__build_class__", builtins.__build_class__)
     monkeypatch.setattr(argparse.Namespace, "__delattr__", object.__delattr__)
 
     def run(text, *arguments):
@@ -152,6 +157,20 @@ def test_an_argument_that_decides_on_bytes_is_never_left_out(run, argument):
 def test_an_argument_that_the_users_own_function_does_not_have_is_an_error(run):
     with pytest.raises(TypeError, match="verbose"):
         run("def load(path):\n    return path\n\nload('a', verbose=1)\n")
+
+
+def test_an_argument_that_only_a_newer_package_passes_does_not_reach_the_users_class(run):
+    variables = run("""
+        from boxes.training import create
+        class Net:
+            def __init__(self, width=3):
+                self.width = width
+        def make_net(**named):
+            return Net(**named)
+        net = create(make_net)
+    """)
+    assert variables["net"].width == 3
+    assert texts() == ["Net.__init__ is not given cfg_overlay, which an installed package of another version passes"]
 
 
 def test_the_trainer_gives_its_options_to_a_parser_as_in_version_1(run):

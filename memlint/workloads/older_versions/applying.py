@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import functools
+import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +16,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from memlint.base.after_import import after_import
+from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
@@ -41,6 +44,8 @@ def amend(amendment: Amendment) -> None:
             after_import(amendment.owner, functools.partial(_put_name, amendment.name))
         case "attribute":
             after_import(amendment.owner, functools.partial(_put_attribute, amendment.name))
+        case "keyword" if not amendment.owner:
+            _without_keyword_of_users(amendment.name)
         case "keyword":
             after_import(amendment.owner, functools.partial(_without_keyword, amendment.name))
         case "conflict":
@@ -177,6 +182,38 @@ def _without_keyword(path: str, module: ModuleType) -> None:
         return own(*arguments, **named)
 
     setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
+
+
+def _without_keyword_of_users(path: str) -> None:
+    """Let a class of the user's not be given an argument that installed packages pass since another version."""
+    qualname, _, keyword = path.rpartition(".")
+    owner, _, name = qualname.rpartition(".")
+    build = builtins.__build_class__
+
+    def change(kind: Any) -> None:
+        function = vars(kind).get(name)
+        if inspect.isfunction(function) and is_users(function.__code__.co_filename):
+            setattr(kind, name, without(function))
+
+    def without(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            named.pop(keyword, None)
+            return function(*arguments, **named)
+
+        _texts[f"{qualname} is not given {keyword}, which an installed package of another version passes"] = None
+        return call
+
+    def built(body: Any, /, *arguments: Any, **named: Any) -> Any:
+        kind = build(body, *arguments, **named)
+        if getattr(kind, "__qualname__", "") == owner:
+            change(kind)
+        return kind
+
+    for module in list(sys.modules.values()):
+        if is_users(getattr(module, "__file__", None) or "<") and isinstance(kind := vars(module).get(owner), type):
+            change(kind)
+    builtins.__build_class__ = built
 
 
 def _parsed(text: str) -> Any:

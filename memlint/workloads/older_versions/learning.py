@@ -86,12 +86,26 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
 
 
 def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment | None:
-    function = _refusing_function(error, qualname)
-    module = str(getattr(function, "__module__", ""))
-    is_own = function is None or is_users(function.__code__.co_filename) or "<locals>" in qualname
-    if is_own or not is_installed_package(module):
+    if "<locals>" in qualname:
         return None
-    return Amendment("keyword", module, f"{qualname}.{keyword}")
+    function = _refusing_function(error, qualname)
+    if function is None or is_users(function.__code__.co_filename):
+        passed = "." in qualname and _is_passed_by_a_package(error, keyword)
+        return Amendment("keyword", "", f"{qualname}.{keyword}") if passed else None
+    module = str(function.__module__)
+    return Amendment("keyword", module, f"{qualname}.{keyword}") if is_installed_package(module) else None
+
+
+def _is_passed_by_a_package(error: BaseException, keyword: str) -> bool:
+    """Return True if an installed package that the user's code has called passes the argument back to the user's."""
+    has_called = False
+    for frame, _line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if is_users(file):
+            has_called = True
+        elif has_called and not is_memlint(file) and keyword in frame.f_code.co_varnames:
+            return True
+    return False
 
 
 def _refusing_function(error: BaseException, qualname: str) -> FunctionType | None:
