@@ -24,6 +24,7 @@ from memlint.workloads.pinned_versions import of_another_version, version_hint
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
+_PIP = re.compile(r"pip install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)")
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
@@ -116,11 +117,13 @@ def what_to_do(error: BaseException) -> str:
 def missing_package(error: BaseException) -> str:
     """Return the name of the missing module or package; empty if the error is another one, or does not name it.
 
-    Libraries raise PackageNotFoundError with a sentence in place of the name, and ModuleNotFoundError with one and no
-    name. The requirement is in quotes then: `Requirement 'jsonargparse[signatures]>=4.27.7' not met`.
+    Libraries raise PackageNotFoundError with a sentence in place of the name, ModuleNotFoundError with one and no name,
+    and ImportError with what to type: `pip install -U bitsandbytes`. A requirement is in quotes:
+    `Requirement 'jsonargparse[signatures]>=4.27.7' not met`.
     """
     if not isinstance(error, ModuleNotFoundError):
-        return ""
+        asked = _PIP.search(text_of(error)) if isinstance(error, ImportError) else None
+        return asked[1] if asked is not None and placeholders.is_missing(asked[1].replace("-", "_")) else ""
     if error.name and _PACKAGE.fullmatch(str(error.name)):
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))

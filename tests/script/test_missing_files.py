@@ -326,7 +326,9 @@ def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
     rows = json.load(open("rows.json"))
     lines = [json.loads(line) for line in open("rows.jsonl")]
     print(all(TEMPLATE.format_map(row) for row in rows), rows[0]["story"][:1], lines[0].get("hint_of_mine", "")[:1])
-    """
-    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    """.replace("\n    ", "\n")
+    ran = run(tmp_path / "p", f"{text}\ndef tokenize(text):\n    return text.split()\n", fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["True w w"]
+    ran = run(tmp_path / "q", text, fake=True)  # which has no tokenizer: its rows are numbers
+    assert (ran.error, ran.stdout) == (None, "True [0] [0]\n")

@@ -28,6 +28,8 @@ NOT_MET = "Requirement 'jsonargparse[signatures]>=4.27.7' not met. HINT: Try run
         (PackageNotFoundError("it is nowhere"), ""),
         (ModuleNotFoundError(NOT_MET), "jsonargparse"),
         (ValueError("'requests'"), ""),
+        (ImportError("4-bit needs kernels_of_test: `pip install -U kernels-of-test>=0.46`"), "kernels-of-test"),
+        (ImportError("numpy is too old: pip install -U numpy"), ""),
     ],
 )
 def test_a_package_that_is_missing_is_named_alone(error, name):
