@@ -30,22 +30,7 @@ _VOCABULARY = 33_278
 """Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
 _NUM_ROWS = 256
 _OF_TEXT = frozenset(
-    [
-        "path",
-        "file",
-        "filename",
-        "name",
-        "image",
-        "img",
-        "video",
-        "audio",
-        "id",
-        "url",
-        "text",
-        "caption",
-        "title",
-        "sentence",
-    ]
+    ("path", "file", "filename", "name", "image", "img", "video", "audio", "id", "url", "text", "caption", "title")
 )
 """Words in names of what is a text even where a script has no tokenizer."""
 _NUM_TOKENS, _MOST_NAMES = 256, 8
