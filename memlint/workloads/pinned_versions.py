@@ -72,10 +72,10 @@ def version_hint(package: str, place: str) -> str:
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
         installed = version(distribution).partition("+")[0]
-        return (
-            f"{distribution} {installed} is installed, and the project was written for another version, which none of "
-            f"its files names: pip install '{distribution}<{installed}', with one of the project's time."
+        unnamed = (
+            f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
         )
+        return f"{text}. If that is an older one, type pip install '{distribution}<{installed}'."
     return ""
 
 

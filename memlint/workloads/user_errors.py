@@ -19,6 +19,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
 from memlint.workloads.environment_variables import unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, remedy
+from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_version, version_hint
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -109,6 +110,8 @@ def what_to_do(error: BaseException) -> str:
             "If that is when the file is imported: make it where the model is made, as with register_buffer, so that "
             "it belongs to the step, or estimate the script that trains, which may: memlint run SCRIPT."
         )
+    if (package := changed_package(error)) not in ("", "torch"):
+        return version_hint(package, user_line(error))
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""

@@ -73,7 +73,7 @@ def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_give
         (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
         (
             ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"),
-            f"timm {version('timm')} is installed, and the project",
+            f"timm {version('timm')} is installed, and no file",
         ),
         (
             ModuleNotFoundError("No module named 'torch._six'", name="torch._six"),

@@ -60,6 +60,18 @@ def amendment_of(error: BaseException) -> Amendment | None:
     return None
 
 
+def changed_package(error: BaseException) -> str:
+    """Return the installed package that does not have the argument or attribute that the error is about; else empty."""
+    text, owner = text_of(error), ""
+    if isinstance(error, TypeError) and (match := _UNEXPECTED.search(text)):
+        owner = str(getattr(_refusing_function(error, match[1]), "__module__", ""))
+    elif isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)) and match[1]:
+        owner = match[1]
+    elif isinstance(error, AttributeError) and error.name:
+        owner = (error.obj if isinstance(error.obj, type) else type(error.obj)).__module__
+    return owner.partition(".")[0] if is_installed_package(owner) else ""
+
+
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     name = str(error.name or "")
     if "." not in name or not is_installed_package(name) or not _is_of_user(error):
