@@ -145,9 +145,9 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
 
     if is_row:
         are_tokens = has_tokenized_data()
-        for name in keys_of_script():
+        for name in dict.fromkeys((*kinds, *keys_of_script())):
             is_text = not are_tokens or not _OF_TEXT.isdisjoint(re.split(r"[\W_]+", name.lower()))
-            kinds.setdefault(name, "" if is_text else "tokens")
+            kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
         values["tokens"] = lambda i: [(i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
     makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
     return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
