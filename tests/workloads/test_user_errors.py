@@ -58,13 +58,15 @@ def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_give
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(user_errors, "_typed", ["memlint check model.py", ""])
     (tmp_path / "README.md").write_text("Type `export SECOND_OF_TEST=64`.\n")
-    (tmp_path / "train.py").write_text("import os\nos.environ['FIRST_OF_TEST'] = '1'\n")
+    sets = "os.environ['FIRST_OF_TEST'] = '1'\nos.environ['THIRD_OF_TEST'] = str(3 * 4)\n"
+    (tmp_path / "train.py").write_text(f"import os\n{sets}")
     (tmp_path / "model.py").write_text("import os\n" + "".join(f"{each} = os.environ['{each}']\n" for each in names))
     with pytest.raises(KeyError) as caught:
         runpy.run_path(str(tmp_path / "model.py"))
     hint = what_to_do(caught.value)
     assert hint.endswith("FIRST_OF_TEST=1 SECOND_OF_TEST=64 THIRD_OF_TEST=VALUE memlint check model.py")
     assert f"FIRST_OF_TEST as in {tmp_path / 'train.py'}:2" in hint
+    assert f"THIRD_OF_TEST as in {tmp_path / 'train.py'}:3" in hint
 
 
 @pytest.mark.parametrize(

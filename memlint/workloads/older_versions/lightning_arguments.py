@@ -11,7 +11,7 @@ from typing import Any
 from memlint.workloads.older_versions.renames import ARGUMENTS
 
 
-def add_argparse_args(cls: Any, parent_parser: argparse.ArgumentParser, **_options: Any) -> argparse.ArgumentParser:
+def add_argparse_args(cls: Any, /, parent_parser: argparse.ArgumentParser, **_options: Any) -> argparse.ArgumentParser:
     """Return the parser with an option for each argument of the Trainer, those of version 1 included."""
     defaults = {name: each.default for name, each in _parameters(cls).items()}
     for name in {**defaults, **ARGUMENTS["Trainer"]}:
@@ -21,7 +21,7 @@ def add_argparse_args(cls: Any, parent_parser: argparse.ArgumentParser, **_optio
     return parent_parser
 
 
-def from_argparse_args(cls: Any, args: argparse.Namespace | argparse.ArgumentParser, **named: Any) -> Any:
+def from_argparse_args(cls: Any, /, args: argparse.Namespace | argparse.ArgumentParser, **named: Any) -> Any:
     """Return the Trainer with those of the parsed arguments that it takes, by their present names."""
     if isinstance(args, argparse.ArgumentParser):
         args = args.parse_args()
