@@ -72,9 +72,7 @@ def version_hint(package: str, place: str) -> str:
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
         installed = version(distribution).partition("+")[0]
-        text = (
-            f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
-        )
+        text = f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
         return f"{text}. If that is an older one, type pip install '{distribution}<{installed}'."
     return ""
 
