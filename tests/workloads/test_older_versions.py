@@ -23,6 +23,26 @@ _PACKAGE = {
     "layers/__init__.py": "",
     "layers/helpers.py": "def to_pair(x):\n    return (x, x)\n",
     "layers/drop.py": "class DropAway:\n    pass\n",
+    "trainer/__init__.py": "",
+    "trainer/validator.py": """
+        def _verify_loop_configurations(trainer):
+            if callable(getattr(trainer.lightning_module, "training_epoch_end", None)):
+                raise NotImplementedError("Support for `training_epoch_end` has been removed in v2.0.0.")
+    """,
+    "trainer/trainer.py": """
+        from boxes.trainer.validator import _verify_loop_configurations
+
+        class Trainer:
+            def __init__(self, accelerator="auto", strategy="auto"):
+                if accelerator not in ("auto", "gpu"):
+                    raise ValueError(f"You selected an invalid accelerator name: `accelerator={accelerator!r}`.")
+                self.accelerator, self.strategy = accelerator, strategy
+
+            def fit(self, model):
+                self.lightning_module = model
+                _verify_loop_configurations(self)
+                return model.training_step()
+    """,
     "training.py": """
         class TrainingArguments:
             def __init__(self, output_dir, eval_strategy='no', warmup_steps=0):
@@ -186,6 +206,28 @@ def test_the_trainer_gives_its_options_to_a_parser_as_in_version_1(run):
         *("--gpus", "0,", "--precision", "16", "--name", "a"),
     )
     assert (variables["trainer"].devices, variables["trainer"].precision, variables["args"].name) == ("0,", 16, "a")
+
+
+def test_a_model_and_a_trainer_of_version_1_run_without_the_hook_and_with_the_strategy(run):
+    variables = run("""
+        from boxes.trainer.trainer import Trainer
+        class Model:
+            def training_step(self):
+                return "trained"
+            def training_epoch_end(self, outputs):
+                raise AssertionError
+        trainer = Trainer(accelerator="ddp")
+        done = trainer.fit(Model())
+    """)
+    trainer = variables["trainer"]
+    assert (variables["done"], trainer.accelerator, trainer.strategy) == ("trained", "auto", "ddp")
+
+
+def test_a_checkpoint_with_more_than_weights_is_loaded_as_before(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "")
+    torch.save({"args": argparse.Namespace(lr=0.5)}, tmp_path / "model.pt")
+    variables = run(f"import torch\nlr = torch.load({str(tmp_path / 'model.pt')!r})['args'].lr\n")
+    assert variables["lr"] == 0.5
 
 
 def test_an_option_that_two_parts_of_a_parser_have_is_the_later_ones(run):

@@ -8,10 +8,11 @@ import builtins
 import functools
 import inspect
 import linecache
+import pickle
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Any
@@ -28,35 +29,28 @@ _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
+_NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
+_NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+_NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
+_MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
+_CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 _IMPORTING = "<frozen importlib"
 
 
 def amendment_of(error: BaseException) -> Amendment | None:
     """Return the change with which the program may come further; None if the error is not of another version."""
-    text = text_of(error)
     if isinstance(error, ModuleNotFoundError):
         return _of_module(error)
-    if isinstance(error, ImportError) and (match := _NO_NAME.search(text)):
-        return _of_name(error, match[2], match[1])
-    if isinstance(error, AttributeError) and isinstance(error.obj, type):
-        name = f"{error.obj.__name__}.{error.name}"
-        is_there = name in RESTORED and is_installed_package(error.obj.__module__)
-        return Amendment("name", error.obj.__module__, name) if is_there else None
-    if isinstance(error, AttributeError) and (match := _NO_FIELD.search(text)):
-        return _of_attribute(error, match[1])
-    if isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)):
-        return _of_name(error, match[1] or "numpy", match[2] or match[4])
-    if isinstance(error, TypeError) and (match := _UNEXPECTED.search(text)):
-        return _of_keyword(error, match[1], match[2])
-    if isinstance(error, argparse.ArgumentError) and "conflicting option string" in text:
-        return Amendment("conflict", "argparse", str(error.argument_name))
-    if isinstance(error, ValueError) and (match := _NOT_USED.search(text)):
-        return _of_words(ast.literal_eval(match[1]), None)
-    if isinstance(error, SystemExit) and (parser := _refusing(error)) is not None:
-        return _of_words(parser[1].split(), parser[0])
+    if isinstance(error, SystemExit):
+        refused = _refusing(error)
+        return None if refused is None else _of_words(refused[1].split(), refused[0])
+    text = text_of(error)
+    for kind, pattern, learn in _BY_MESSAGE:
+        if isinstance(error, kind) and (match := pattern.search(text)) is not None:
+            return learn(error, match)
     return None
 
 
@@ -70,6 +64,21 @@ def changed_package(error: BaseException) -> str:
     elif isinstance(error, AttributeError) and error.name:
         owner = (error.obj if isinstance(error.obj, type) else type(error.obj)).__module__
     return owner.partition(".")[0] if is_installed_package(owner) else ""
+
+
+def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
+    name, module = f"{error.obj.__name__}.{error.name}", error.obj.__module__
+    return Amendment("name", module, name) if name in RESTORED and is_installed_package(module) else None
+
+
+def _of_accelerator(error: BaseException, match: re.Match[str]) -> Amendment:
+    package = _module_raising(error).partition(".trainer")[0]
+    return Amendment("accelerator", f"{package}.trainer.trainer", match[1])
+
+
+def _module_raising(error: BaseException) -> str:
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    return str(frame.f_globals["__name__"])
 
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
@@ -192,3 +201,27 @@ def _is_of_user(error: BaseException) -> bool:
     files = (each.f_code.co_filename for each in reversed(frames) if each.f_code.co_name != "__getattr__")
     asking = (file for file in files if not file.startswith(_IMPORTING) and not is_memlint(file))
     return is_users(next((file for file in asking if "importlib" not in file), "<"))
+
+
+_Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
+_BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
+    (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
+    (AttributeError, _NO_METHOD, _of_method),
+    (AttributeError, _NO_FIELD, lambda error, match: _of_attribute(error, match[1])),
+    (
+        AttributeError,
+        _NO_ATTRIBUTE,
+        lambda error, match: _of_name(error, match[1] or "numpy", match[2] or match[4]),
+    ),
+    (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
+    (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
+    (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
+    (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
+    (
+        argparse.ArgumentError,
+        _CONFLICT,
+        lambda error, _match: Amendment("conflict", "argparse", str(error.argument_name)),
+    ),
+)
+"""Errors by their class and message, and what is learned from them."""

@@ -82,6 +82,9 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "xpu_backend": Argument(),
     },
     "Trainer": {
+        "amp_backend": Argument(),
+        "amp_level": Argument(),
+        "distributed_backend": Argument("strategy"),
         "auto_select_gpus": Argument(),
         "checkpoint_callback": Argument("enable_checkpointing"),
         "flush_logs_every_n_steps": Argument(),
