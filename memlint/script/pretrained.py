@@ -229,7 +229,7 @@ def _replace_download(module: Any, replacing: Replacing) -> None:
 
 def _replace_hub(replacing: Replacing) -> None:
     """Let `torch.hub.load` build torchvision's models without the hub, and say of others how to fetch them."""
-    load = torch.hub.load
+    load: Callable[..., Any] = torch.hub.load
 
     @functools.wraps(load)
     def load_from_hub(repo_or_dir: str, model: str, *args: Any, **kwargs: Any) -> Any:

@@ -224,12 +224,13 @@ def _parsed(text: str) -> Any:
 def _let_the_later_option_count() -> None:
     """Let parsers take an option a second time, and a parser of dataclasses find its value taken by the first."""
     container: Any = argparse._ActionsContainer
+    namespace: Any = argparse.Namespace
     container._handle_conflict_error = container._handle_conflict_resolve
 
     def __delattr__(self: argparse.Namespace, name: str) -> None:  # noqa: N807 -- it stands for it
         vars(self).pop(name, None)
 
-    argparse.Namespace.__delattr__ = __delattr__  # type: ignore[method-assign]
+    namespace.__delattr__ = __delattr__
 
 
 def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
