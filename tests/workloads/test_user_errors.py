@@ -128,3 +128,25 @@ def test_a_package_that_is_tried_and_then_used_is_to_be_installed_and_not_the_pr
     with pytest.raises(WorkloadError, match="cannot be imported: NameError") as caught:
         complete(workload)
     assert caught.value.hint.startswith("Install absent_kernels where memlint runs")
+
+
+POLICY = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.actor = nn.Linear(4, 2)
+    def forward(self):
+        raise NotImplementedError
+    def act(self, state):
+        return self.actor(state)
+"""
+
+
+def test_a_model_that_is_called_by_other_methods_than_forward_is_left_to_its_script(write):
+    path = write(POLICY)
+    (workload,) = find_workloads(f"{path}::Policy", path.parent).workloads
+    with pytest.raises(
+        WorkloadError, match=r"Policy\.forward takes no inputs: a program calls it by methods"
+    ) as caught:
+        complete(workload)
+    assert caught.value.hint == "Give the script that calls them: memlint run SCRIPT.py"

@@ -23,7 +23,7 @@ from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -173,11 +173,16 @@ def _of_words(words: list[str], parser: argparse.ArgumentParser | None) -> Amend
 
 
 def _kind_with(name: str) -> str:
-    """Return the class of an imported package that has, or had, an argument of this name; else empty."""
+    """Return the class of an imported package that has, or had, an argument of this name; else empty.
+
+    One that may decide on bytes, such as `--precision`, has to be known: no other is left out.
+    """
     packages = {"TrainingArguments": ("transformers",), "Trainer": ("pytorch_lightning", "lightning.pytorch")}
     for kind, modules in packages.items():
+        decides_on_bytes = not TOUCHES_MEMORY.isdisjoint(name.split("_"))
         for module in filter(None, map(sys.modules.get, modules)):
-            if name in ARGUMENTS[kind] or name in _arguments(getattr(module, kind, None)):
+            known = _arguments(getattr(module, kind, None)) if not decides_on_bytes else ()
+            if name in ARGUMENTS[kind] or name in known:
                 return kind
     return ""
 
