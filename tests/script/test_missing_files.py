@@ -266,14 +266,18 @@ def test_the_size_of_a_terminal_and_the_models_of_a_hub_are_answered(tmp_path):
 
 def test_nvidia_smi_answers_for_the_simulated_gpu(tmp_path):
     text = """
-    import subprocess
+    import os, subprocess
     query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.used,pstate", "--format=csv,nounits,noheader"]
     print(subprocess.check_output(query, encoding="utf-8").strip())
     print(subprocess.run("nvidia-smi --query-gpu=memory.total --format=csv", shell=True, capture_output=True).stdout)
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,nounits,noheader"]
+    pid, used = subprocess.check_output(query, encoding="utf-8").strip().split(", ")
+    print(int(pid) == os.getpid(), int(used) >= 0)
     """
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
-    query, table = ran.stdout.splitlines()
+    query, table, process = ran.stdout.splitlines()
+    assert process == "True True"
     name, total, used, state = query.split(", ")
     assert ("A100" in name, state) == (True, "[N/A]")
     assert 0 <= int(used) < int(total)
