@@ -25,7 +25,9 @@ _OF_PROCESS: dict[str, Callable[[], str]] = {
     "used_gpu_memory": _FIELDS["memory.used"],
 }
 _QUERIES = {"query-gpu": _FIELDS, "query-compute-apps": _OF_PROCESS}
-"""Answers by the names of `--query-gpu` and of `--query-compute-apps`, for the script alone; every other one is "[N/A]", as nvidia-smi says of what a GPU does not tell."""
+"""Answers by the names of `--query-gpu` and of `--query-compute-apps`, for the script alone; every other one is
+"[N/A]", as nvidia-smi says of what a GPU does not tell.
+"""
 
 
 def answer_of_nvidia_smi(arguments: Sequence[str]) -> list[str]:
