@@ -25,7 +25,10 @@ from memlint.workloads.pinned_versions import of_another_version, version_hint
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
-_PIP = re.compile(r"pip install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)")
+_PIP = re.compile(
+    r"pip install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
+)
+"""What an ImportError says is missing."""
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
@@ -126,7 +129,8 @@ def missing_package(error: BaseException) -> str:
     """
     if not isinstance(error, ModuleNotFoundError):
         asked = _PIP.search(text_of(error)) if isinstance(error, ImportError) else None
-        return asked[1] if asked is not None and placeholders.is_missing(asked[1].replace("-", "_")) else ""
+        name = (asked[1] or asked[2]) if asked is not None else ""
+        return name if name and placeholders.is_missing(name.replace("-", "_")) else ""
     if error.name and _PACKAGE.fullmatch(str(error.name)):
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))

@@ -74,3 +74,9 @@ def test_where_no_file_names_a_version_the_message_says_so(tmp_path: Path) -> No
         f"networkx {_INSTALLED} is installed, and no file of the project names the one it was written"
     )
     assert hint.endswith(f"type pip install 'networkx<{_INSTALLED}'.")
+
+
+def test_an_older_pytorch_is_never_to_be_installed(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==1.8.0\n")
+    code = "import torch\n\n\ndef build():\n    return torch.function_of_another_version()\n"
+    assert "pip install" not in what_to_do(_error(tmp_path, code))

@@ -29,6 +29,7 @@ NOT_MET = "Requirement 'jsonargparse[signatures]>=4.27.7' not met. HINT: Try run
         (ModuleNotFoundError(NOT_MET), "jsonargparse"),
         (ValueError("'requests'"), ""),
         (ImportError("4-bit needs kernels_of_test: `pip install -U kernels-of-test>=0.46`"), "kernels-of-test"),
+        (ImportError('FileSystem requires "requests_of_test" and "b" to be installed'), "requests_of_test"),
         (ImportError("numpy is too old: pip install -U numpy"), ""),
     ],
 )
