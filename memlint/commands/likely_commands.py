@@ -23,7 +23,7 @@ def with_commands(workloads: Iterable[Workload], requests: Iterable[Request], *,
             yield workload
             continue
         command = likeliest_command(Path(request.path or ""), Path(request.root), keep=cache)
-        hint = workload.error.hint
+        hint = workload.error.hint if not (command and "SCRIPT.py" in workload.error.hint) else ""
         if command and command not in hint:
             is_last = not hint or any(each in hint for each in _LAST_RESORTS)
             hint = " ".join(filter(None, (f"Type {command}.", f"Or: {hint}" if hint else ""))) if is_last else (

@@ -259,8 +259,16 @@ class Construction:
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         sizes = [(_num_parameters(module), module) for module in modules if id(module) not in inner]
         sizes = [each for each in sizes if each[0] and not isinstance(each[1], _NO_MODELS)]
-        sizes.sort(key=lambda each: (not _has_any(each[1], trained), not _is_trainable(each[1]), -each[0]))
-        return [module for _, module in sizes]
+        own = [module for _, module in sizes if is_users(self._file(type(module)) or "<")]
+        of_own = {id(parameter) for module in own for parameter in module.parameters()}
+
+        def order(each: tuple[int, nn.Module]) -> tuple[bool, bool, bool, int]:
+            num_parameters, module = each
+            is_trained, is_own = _has_any(module, trained), any(module is other for other in own)
+            is_leftover = not is_own and _has_any(module, of_own)  # the user's model has taken layers out of it
+            return not is_trained, is_leftover, not _is_trainable(module), -num_parameters
+
+        return [module for _, module in sorted(sizes, key=order)]
 
     def finished_roots(self) -> list[nn.Module]:
         """Return the same without those whose constructor was running when the script ended, and without their parts.

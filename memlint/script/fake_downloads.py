@@ -26,7 +26,7 @@ import torch
 
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
-from memlint.script.fake_files import kind_by_name, written
+from memlint.script.fake_files import RECORD, kind_by_name, written
 from memlint.script.nvidia_smi import answer_of_nvidia_smi
 from memlint.script.script_line import fake_data, note, note_fake_data
 from memlint.workloads.missing_checkpoints import is_of_weights
@@ -145,11 +145,12 @@ def _opened(url: str, *_args: Any, **_kwargs: Any) -> Any:
 
 
 def _content(url: str) -> bytes:
-    """Return what a file of the name in `url` may hold; a text where that says nothing."""
+    """Return what a file of the name in `url` may hold; where that says nothing a text, or weights for who loads it."""
+    kind = kind_by_name(_path(url))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
-        written(kind_by_name(_path(url)) or "text", _path(url), path, {})
-        return path.read_bytes()
+        written(kind or "text", _path(url), path, {})
+        return path.read_bytes() if kind else RECORD + path.read_bytes()
 
 
 def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:

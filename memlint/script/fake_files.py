@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from memlint.script.fake_images import PHOTO, black_image
-from memlint.script.fake_rows import columns_named_by_script, keys_of_script, silence, text_of_words
+from memlint.script.fake_rows import columns_named_by_script, has_tokenized_data, keys_of_script, silence, text_of_words
 
 NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
@@ -29,6 +29,12 @@ _NUM_LINES, _NUM_WORDS = 4096, 16
 _VOCABULARY = 33_278
 """Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
 _NUM_ROWS = 256
+_OF_TEXT = frozenset(
+    ("path", "file", "filename", "name", "image", "img", "video", "audio", "id", "url", "text", "caption", "title")
+)
+"""Words in names of what is a text even where a script has no tokenizer."""
+_NUM_TOKENS, _MOST_NAMES = 256, 8
+"""Different numbers in rows of tokens, and names of columns that are shown."""
 _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 """Words in the names of files of objects in images."""
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
@@ -137,13 +143,20 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
     def text(_row: int) -> str:
         return text_of_words(chance, options.get("seq"))
 
-    kinds |= {name: "" for name in keys_of_script() if is_row and name not in kinds}
+    if is_row:
+        are_tokens = has_tokenized_data()
+        for name in dict.fromkeys((*kinds, *keys_of_script())):
+            is_text = not are_tokens or not _OF_TEXT.isdisjoint(re.split(r"[\W_]+", name.lower()))
+            kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
+        values["tokens"] = lambda i: [(i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
     makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
     return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
 
 
 def _described(rows: Sequence[Mapping[str, Any]]) -> str:
-    return f"{len(rows)} rows with {', '.join(rows[0])}"
+    names = list(rows[0])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{len(rows)} rows with {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:

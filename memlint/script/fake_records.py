@@ -23,6 +23,8 @@ from memlint.base.after_import import after_import
 from memlint.script.fake_files import RECORD
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script
+from memlint.workloads.absent_weights import Absent
+from memlint.workloads.missing_checkpoints import is_of_weights
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -162,8 +164,9 @@ def _new_file(cls: Any, name: Any, mode: str = "r", *_args: Any, **_kwargs: Any)
     return object.__new__(cls)
 
 
-def _record(path: str, make: Callable[[Any], Any]) -> Record:
-    return Record(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path), make)
+def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent:
+    error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return Absent(error) if is_of_weights(path) else Record(error, make)
 
 
 def _path_of_record(file: Any) -> str | None:

@@ -52,6 +52,7 @@ _OF_FILES = {
     "audiofolder": ("audio audio 16000", "label class 2"),
 }
 """Columns of data sets made of files that the script names. Those of `json`, `csv` and `parquet` have any columns."""
+_TOKENIZES = re.compile(r"tokeniz|\.encode\(|stoi|word2i|vocab\w*\[", re.IGNORECASE)
 _FIELD = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
 """A field of a template."""
 _USUAL: dict[str, str] = {column.split()[0]: column for column in _DATA["usual"]}
@@ -137,7 +138,12 @@ def keys_of_script() -> tuple[str, ...]:
                     keys[key] = None
                 case ast.Constant(value=str(template)) if "{" in template:
                     keys.update(dict.fromkeys(_FIELD.findall(template)))
-    return tuple(keys)
+    return tuple(key for key in keys if not key.isupper())  # which are variables of the environment
+
+
+def has_tokenized_data() -> bool:
+    """Return True if no file of the script makes numbers of texts: then its data has the numbers."""
+    return not any(_TOKENIZES.search(text) for text in texts_of_script())
 
 
 def _files() -> Iterator[str]:

@@ -1,5 +1,7 @@
 """The answers of nvidia-smi for the simulated GPU, which scripts ask for its name and its memory."""
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,17 +18,27 @@ _FIELDS: dict[str, Callable[[], str]] = {
     "utilization.gpu": lambda: "0 %",
     "utilization.memory": lambda: "0 %",
 }
-"""Answers by the names of `--query-gpu`; every other one is "[N/A]", as nvidia-smi says of what a GPU does not tell."""
+_OF_PROCESS: dict[str, Callable[[], str]] = {
+    "pid": lambda: str(os.getpid()),
+    "process_name": lambda: sys.executable,
+    "used_memory": _FIELDS["memory.used"],
+    "used_gpu_memory": _FIELDS["memory.used"],
+}
+_QUERIES = {"query-gpu": _FIELDS, "query-compute-apps": _OF_PROCESS}
+"""Answers by the names of `--query-gpu` and of `--query-compute-apps`, for the script alone; every other one is
+"[N/A]", as nvidia-smi says of what a GPU does not tell.
+"""
 
 
 def answer_of_nvidia_smi(arguments: Sequence[str]) -> list[str]:
     """Return the lines that nvidia-smi prints: those of a query, else one with the GPU's name."""
     options = dict(each.removeprefix("--").split("=", 1) for each in arguments if each.startswith("--") and "=" in each)
-    if "query-gpu" not in options:
+    query = next((each for each in _QUERIES if each in options), None)
+    if query is None:
         return [f"GPU 0: {torch.cuda.get_device_name(0)}"]
-    names = [each.strip() for each in options["query-gpu"].split(",")]
+    names = [each.strip() for each in options[query].split(",")]
     form = options.get("format", "csv").split(",")
-    values = [_FIELDS.get(name, lambda: "[N/A]")() for name in names]
+    values = [_QUERIES[query].get(name, lambda: "[N/A]")() for name in names]
     if "nounits" in form:
         values = [value.removesuffix(" MiB").removesuffix(" %") for value in values]
     return [*([] if "noheader" in form else [", ".join(names)]), ", ".join(values)]

@@ -73,6 +73,8 @@ class OwnStep:
     assumptions: tuple[Assumption, ...] = ()
     failure: str = ""
     """Why there was no step; empty if there was one."""
+    hint: str = ""
+    """What to install for one, if that was the reason."""
 
 
 def take_own_step(
@@ -99,13 +101,13 @@ def take_own_step(
             apart()
 
         answer = _in_copy(plan.tried, alone, _SHARE * seconds, end)
-        failure = answer if isinstance(answer, str) else ""
+        failure, _, hint = answer.partition("\n") if isinstance(answer, str) else ("", "", "")
         tried, of_step = (None, 0.0) if failure else answer
         num_steps = 1 if plan.workload.mode == "generate" else recorder.script.steps
         if num_steps * of_step > seconds - (time.monotonic() - begin):
             failure = f"{_TOO_SLOW}: one takes {of_step:.0f} s"
         if failure or tried is None:
-            return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=failure)
+            return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, failure=failure, hint=hint)
         with patched([(recorder, "end", lambda _ending: None), (recorder, "keep", lambda: None)]):
             was_training = plan.root.training
             program = plan.taken(tried, lambda: 1 if end.is_urgent else num_steps)
@@ -346,6 +348,14 @@ def _millions(num_parameters: int) -> str:
     return f"{num_parameters / unit:.1f} {name} parameters"
 
 
+def _reason(error: BaseException) -> str:
+    """Return why there was no step, and on a line of its own what to install for one."""
+    if not isinstance(error, MemlintError):
+        return describe(error)
+    message = " ".join(error.message.split())
+    return f"{message}\n{error.hint}" if error.hint.startswith("Install ") else message
+
+
 def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: float, end: End) -> Any:
     """Return what `answer` returns in a copy of this process, or, as text, why it returns nothing."""
     ours, theirs = Pipe()
@@ -363,7 +373,7 @@ def _in_copy(answer: Callable[[], Any], apart: Callable[[], None], seconds: floa
             theirs.send(answer())
         except BaseException as error:  # whatever the model's code raises
             with suppress(BaseException):
-                theirs.send(error.message if isinstance(error, MemlintError) else describe(error))
+                theirs.send(_reason(error))
         finally:
             _exit(0)
     theirs.close()

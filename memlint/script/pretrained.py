@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import importlib
+import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +59,7 @@ def random_weights() -> Iterator[None]:
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
+        _replace_hub(replacing)
         replace_loads(replacing.put, note_replaced)
         yield
 
@@ -123,6 +128,8 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
     replacing.put(owner, "get_config_dict", classmethod(get_config_dict))
 
 
+_VISION = "pytorch/vision"
+"""The repository of torchvision on PyTorch's hub."""
 _CHECKPOINT = "memlint-checkpoint-"
 
 
@@ -220,6 +227,28 @@ def _replace_download(module: Any, replacing: Replacing) -> None:
             return Absent(error)
 
     replacing.put(module, "load_state_dict_from_url", load_state_dict_from_url)
+
+
+def _replace_hub(replacing: Replacing) -> None:
+    """Let `torch.hub.load` build torchvision's models without the hub, and say of others how to fetch them."""
+    load: Callable[..., Any] = torch.hub.load
+
+    @functools.wraps(load)
+    def load_from_hub(repo_or_dir: str, model: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(repo_or_dir, model, *args, **kwargs)
+        except (OSError, RuntimeError) as error:
+            if str(repo_or_dir).partition(":")[0] == _VISION:
+                models: Any = importlib.import_module("torchvision.models")
+                if model in models.list_models():
+                    state.assume(f"the weights of {model} are not on this machine: they are random")
+                    return models.get_model(model, weights=None)
+            call = f'import torch; torch.hub.load("{repo_or_dir}", "{model}")'
+            hint = f"fetch it once where memlint runs: {sys.executable} -c {shlex.quote(call)}"
+            note(error, f"loads {model} of {repo_or_dir}, which is not on this machine", hint)
+            raise
+
+    replacing.put(torch.hub, "load", load_from_hub)
 
 
 def _replace_timm(module: ModuleType, replacing: Replacing) -> None:

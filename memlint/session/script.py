@@ -185,7 +185,9 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     ending, elsewhere = run.ending, _hint_of_programs(run) if run.happened == "nothing" else ""
     without = f"; it had built {run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
     if ending.is_failure:
-        return f"{ending.reason}, {_reached(run)}{without}", ending.hint or elsewhere, tuple(ending.traceback)
+        install = run.own_step.hint if run.own_step is not None else ""
+        hint = " ".join(filter(None, (install, ending.hint))) or elsewhere
+        return f"{ending.reason}, {_reached(run)}{without}", hint, tuple(ending.traceback)
     if run.happened not in ("nothing", "built"):
         return None
     taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"

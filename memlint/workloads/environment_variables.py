@@ -22,7 +22,8 @@ _TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
 def unset_variables(name: str, place: str, command: str) -> str:
     """Return how to set the variable `name`, which the line at `place` reads, and all others that its file reads.
 
-    Where the project sets one itself, the value is that one, and the hint says where. `command` is what to type behind.
+    Where the project sets one itself, the hint says where, and has the value unless that is computed there. `command`
+    is what to type behind.
     """
     if not place:
         return f"Set the environment variable, as where it is run: {name}=VALUE {command}"
@@ -45,10 +46,13 @@ def _read_by(file: Path) -> list[str]:
 
 
 def _value_in_project(name: str, file: Path) -> tuple[str, str] | None:
-    """Return the first plain value that a file of the project gives the variable, and its place."""
+    """Return the first value that a file of the project gives the variable, and its place.
+
+    The value is `VALUE` if it is no plain one.
+    """
     given = re.compile(
         rf"""os\.environ(?:\.setdefault\(|\[)["']{name}["'](?:\]\s*=|\s*,)\s*["']([^"'\n$]+)["']"""
-        rf"""|(?:^|\bexport\s+|\s){name}=["']?([\w./:-]+)["']?""",
+        rf"""|os\.environ\[["']{name}["']\]\s*=(?!=)|(?:^|\bexport\s+|\s){name}=["']?([\w./:-]+)["']?""",
         re.MULTILINE,
     )
     for path in islice(_files(file), _MOST_FILES):
@@ -56,7 +60,7 @@ def _value_in_project(name: str, file: Path) -> tuple[str, str] | None:
             text = read_bytes(path).decode(errors="replace")
             if name in text and (match := given.search(text)) is not None:
                 line = text.count("\n", 0, match.start(match.lastindex or 0)) + 1
-                return shlex.quote(match[1] or match[2]), f"{path}:{line}"
+                return shlex.quote(match[1] or match[2] or "VALUE"), f"{path}:{line}"
     return None
 
 

@@ -24,6 +24,7 @@ _DISTRIBUTIONS = {
     "clip": "git+https://github.com/openai/CLIP.git",
     "cv2": "opencv-python",
     "dateutil": "python-dateutil",
+    "distutils": "setuptools",
     "dotenv": "python-dotenv",
     "faiss": "faiss-cpu",
     "fitz": "PyMuPDF",

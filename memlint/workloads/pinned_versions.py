@@ -52,8 +52,8 @@ def of_another_version(error: BaseException) -> str:
     if file is None:
         return ""
     for package in dict.fromkeys(_packages_of(error)):
-        if package == "torch" and not isinstance(error, AttributeError | ImportError):
-            continue  # its functions raise the others for wrong inputs
+        if package == "torch":
+            continue  # memlint does not run with what older projects ask for
         if hint := _pinned_otherwise(package, Path(file)):
             return hint
     return ""
@@ -72,10 +72,8 @@ def version_hint(package: str, place: str) -> str:
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
         installed = version(distribution).partition("+")[0]
-        return (
-            f"{distribution} {installed} is installed, and the project was written for another version, which none of "
-            f"its files names: pip install '{distribution}<{installed}', with one of the project's time."
-        )
+        text = f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
+        return f"{text}. If that is an older one, type pip install '{distribution}<{installed}'."
     return ""
 
 

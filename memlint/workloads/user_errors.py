@@ -19,11 +19,16 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
 from memlint.workloads.environment_variables import unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, remedy
+from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_version, version_hint
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
+_PIP = re.compile(
+    r"pip install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
+)
+"""What an ImportError says is missing."""
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
@@ -108,6 +113,8 @@ def what_to_do(error: BaseException) -> str:
             "If that is when the file is imported: make it where the model is made, as with register_buffer, so that "
             "it belongs to the step, or estimate the script that trains, which may: memlint run SCRIPT."
         )
+    if (package := changed_package(error)) not in ("", "torch"):
+        return version_hint(package, user_line(error))
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""
@@ -116,11 +123,14 @@ def what_to_do(error: BaseException) -> str:
 def missing_package(error: BaseException) -> str:
     """Return the name of the missing module or package; empty if the error is another one, or does not name it.
 
-    Libraries raise PackageNotFoundError with a sentence in place of the name, and ModuleNotFoundError with one and no
-    name. The requirement is in quotes then: `Requirement 'jsonargparse[signatures]>=4.27.7' not met`.
+    Libraries raise PackageNotFoundError with a sentence in place of the name, ModuleNotFoundError with one and no name,
+    and ImportError with what to type: `pip install -U bitsandbytes`. A requirement is in quotes:
+    `Requirement 'jsonargparse[signatures]>=4.27.7' not met`.
     """
     if not isinstance(error, ModuleNotFoundError):
-        return ""
+        asked = _PIP.search(text_of(error)) if isinstance(error, ImportError) else None
+        name = (asked[1] or asked[2]) if asked is not None else ""
+        return name if name and placeholders.is_missing(name.replace("-", "_")) else ""
     if error.name and _PACKAGE.fullmatch(str(error.name)):
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))

@@ -109,7 +109,9 @@ def test_what_is_not_known_can_be_named_but_not_used(finder):
     from memlint_absent.layers import Attention
 
     assert not isinstance(3, Attention)
-    with pytest.raises(TraceError, match=r"memlint_absent\.layers\.Attention of memlint-absent is used") as error:
+    with pytest.raises(
+        TraceError, match=r"memlint_absent\.layers\.Attention is used, and memlint-absent is not installed"
+    ) as error:
         Attention(dim=4)
     assert "memlint.op" in error.value.hint
     with pytest.raises(TraceError, match=r"Attention\.apply"):

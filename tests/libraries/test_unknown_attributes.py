@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import entry_points
 
 import pytest
 import torch
+from memlint_libraries import mamba
 from memlint_libraries.spconv import SparseConvTensor, library
 
 from memlint.base.errors import WorkloadError
 from memlint.libraries.installation import LIBRARIES
-from memlint.libraries.library import UnknownAttributeError
+from memlint.libraries.library import UnknownAttributeError, UnknownFunctionError
 from memlint.libraries.plugins import BUILT_IN, GROUP
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.ending import ending_of
@@ -73,3 +75,11 @@ def test_classes_of_every_stand_in_are_found():
     assert len(known) > 50
     for value in known:
         assert str(unknown_attribute(_error_of(value, "not_there"))).endswith(" is used, and it is not known")
+
+
+def test_a_library_whose_own_python_would_run_is_said_to_be_missing_where_it_is_not_installed(monkeypatch):
+    monkeypatch.delitem(sys.modules, "mamba_ssm", raising=False)
+    scan = mamba.library.unknown("mamba_ssm.ops.selective_scan_interface.selective_scan_fn")
+    with pytest.raises(UnknownFunctionError, match="is used, and mamba-ssm is not installed") as caught:
+        scan(1)
+    assert caught.value.hint.startswith(f"Install it where memlint runs, {sys.prefix}: pip install mamba-ssm. Or say")

@@ -403,6 +403,20 @@ def test_downloads(tmp_path):
     )
 
 
+def test_weights_that_a_script_writes_from_what_was_not_downloaded_leave_the_model_as_it_is(tmp_path):
+    script = """\
+    import urllib.request
+    import torch
+    model = torch.nn.Linear(2, 2)
+    with open("vgg.pth", "wb") as file:
+        file.write(urllib.request.urlopen("https://example.org/f/1/?dl=1").read())
+    print(model.load_state_dict(torch.load("vgg.pth")).missing_keys)
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["[]"]
+
+
 def test_the_checksum_of_what_was_not_downloaded_is_as_the_script_expects(tmp_path):
     script = """\
     import hashlib, urllib.request

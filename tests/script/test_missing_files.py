@@ -266,14 +266,18 @@ def test_the_size_of_a_terminal_and_the_models_of_a_hub_are_answered(tmp_path):
 
 def test_nvidia_smi_answers_for_the_simulated_gpu(tmp_path):
     text = """
-    import subprocess
+    import os, subprocess
     query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.used,pstate", "--format=csv,nounits,noheader"]
     print(subprocess.check_output(query, encoding="utf-8").strip())
     print(subprocess.run("nvidia-smi --query-gpu=memory.total --format=csv", shell=True, capture_output=True).stdout)
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,nounits,noheader"]
+    pid, used = subprocess.check_output(query, encoding="utf-8").strip().split(", ")
+    print(int(pid) == os.getpid(), int(used) >= 0)
     """
     ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
     assert ran.error is None, ran.stderr
-    query, table = ran.stdout.splitlines()
+    query, table, process = ran.stdout.splitlines()
+    assert process == "True True"
     name, total, used, state = query.split(", ")
     assert ("A100" in name, state) == (True, "[N/A]")
     assert 0 <= int(used) < int(total)
@@ -326,10 +330,12 @@ def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
     rows = json.load(open("rows.json"))
     lines = [json.loads(line) for line in open("rows.jsonl")]
     print(all(TEMPLATE.format_map(row) for row in rows), rows[0]["story"][:1], lines[0].get("hint_of_mine", "")[:1])
-    """
-    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    """.replace("\n    ", "\n")
+    ran = run(tmp_path / "p", f"{text}\ndef tokenize(text):\n    return text.split()\n", fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["True w w"]
+    ran = run(tmp_path / "q", text, fake=True)  # which has no tokenizer: its rows are numbers
+    assert (ran.error, ran.stdout) == (None, "True [0] [0]\n")
 
 
 def test_no_file_of_an_installed_package_is_made(tmp_path):

@@ -251,6 +251,22 @@ def test_a_part_of_a_model_whose_constructor_did_not_finish_gets_no_step(tmp_pat
     assert (happened(workload), workload.estimate) == ("built", None)
 
 
+def test_a_model_out_of_which_the_scripts_own_has_taken_layers_is_not_the_model(tmp_path: Path) -> None:
+    text = """
+    pretrained = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 2048))
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = pretrained[0], nn.Linear(1024, 10)
+        def forward(self, x):
+            raise ValueError("no inputs are right")
+    model = Whole()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text + FAILS))
+    assert workload.error is not None
+    assert "it had built Whole (273,418 parameters)" in workload.error.message
+
+
 @pytest.mark.parametrize(("slow", "reason"), [("forward", "FileNotFoundError"), ("constructor", "time limit")])
 def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, reason: str) -> None:
     text = f"""

@@ -369,6 +369,16 @@ def test_weights_of_torchvision_and_of_addresses(tmp_path):
     assert ran.assumptions["the weights at https://example.org/model.pth are not on this machine: they are random"] == 4
 
 
+@needs("torchvision")
+def test_models_of_a_hub_are_built_or_named_with_how_to_fetch_them(tmp_path):
+    ran = run(tmp_path / "p", "import torch\nprint(type(torch.hub.load('pytorch/vision', 'resnet18')).__name__)\n")
+    assert (ran.stdout, ran.error) == ("ResNet\n", None)
+    ran = run(tmp_path / "p", "import torch\ntorch.hub.load('nobody/nets', 'small_net')\n")
+    assert (
+        f"{tmp_path}/p/train.py:2 loads small_net of nobody/nets, which is not on this machine: fetch it" in ran.error
+    )
+
+
 @needs("timm")
 def test_weights_of_timm(tmp_path):
     ran = run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import collections
 import runpy
 import sys
@@ -22,6 +23,26 @@ _PACKAGE = {
     "layers/__init__.py": "",
     "layers/helpers.py": "def to_pair(x):\n    return (x, x)\n",
     "layers/drop.py": "class DropAway:\n    pass\n",
+    "trainer/__init__.py": "",
+    "trainer/validator.py": """
+        def _verify_loop_configurations(trainer):
+            if callable(getattr(trainer.lightning_module, "training_epoch_end", None)):
+                raise NotImplementedError("Support for `training_epoch_end` has been removed in v2.0.0.")
+    """,
+    "trainer/trainer.py": """
+        from boxes.trainer.validator import _verify_loop_configurations
+
+        class Trainer:
+            def __init__(self, accelerator="auto", strategy="auto"):
+                if accelerator not in ("auto", "gpu"):
+                    raise ValueError(f"You selected an invalid accelerator name: `accelerator={accelerator!r}`.")
+                self.accelerator, self.strategy = accelerator, strategy
+
+            def fit(self, model):
+                self.lightning_module = model
+                _verify_loop_configurations(self)
+                return model.training_step()
+    """,
     "training.py": """
         class TrainingArguments:
             def __init__(self, output_dir, eval_strategy='no', warmup_steps=0):
@@ -33,6 +54,9 @@ _PACKAGE = {
 
         def load(path):
             return path
+
+        def create(entry, cfg_overlay=None):
+            return entry(cfg_overlay=cfg_overlay)
     """,
 }
 """A package of another version than the tests' programs ask for: parts have moved, names and arguments are gone."""
@@ -54,6 +78,8 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(applying, "_texts", {})
     monkeypatch.setattr(applying, "_gone", set())
     monkeypatch.setattr(argparse._ActionsContainer, "_handle_conflict_error", _CONFLICT)
+    monkeypatch.setattr(builtins, "__build_class__", builtins.__build_class__)
+    monkeypatch.setattr(argparse.Namespace, "__delattr__", object.__delattr__)
 
     def run(text, *arguments):
         script = tmp_path / "train" / "train.py"
@@ -153,6 +179,20 @@ def test_an_argument_that_the_users_own_function_does_not_have_is_an_error(run):
         run("def load(path):\n    return path\n\nload('a', verbose=1)\n")
 
 
+def test_an_argument_that_only_a_newer_package_passes_does_not_reach_the_users_class(run):
+    variables = run("""
+        from boxes.training import create
+        class Net:
+            def __init__(self, width=3):
+                self.width = width
+        def make_net(**named):
+            return Net(**named)
+        net = create(make_net)
+    """)
+    assert variables["net"].width == 3
+    assert texts() == ["Net.__init__ is not given cfg_overlay, which an installed package of another version passes"]
+
+
 def test_the_trainer_gives_its_options_to_a_parser_as_in_version_1(run):
     variables = run(
         """
@@ -168,6 +208,28 @@ def test_the_trainer_gives_its_options_to_a_parser_as_in_version_1(run):
     assert (variables["trainer"].devices, variables["trainer"].precision, variables["args"].name) == ("0,", 16, "a")
 
 
+def test_a_model_and_a_trainer_of_version_1_run_without_the_hook_and_with_the_strategy(run):
+    variables = run("""
+        from boxes.trainer.trainer import Trainer
+        class Model:
+            def training_step(self):
+                return "trained"
+            def training_epoch_end(self, outputs):
+                raise AssertionError
+        trainer = Trainer(accelerator="ddp")
+        done = trainer.fit(Model())
+    """)
+    trainer = variables["trainer"]
+    assert (variables["done"], trainer.accelerator, trainer.strategy) == ("trained", "auto", "ddp")
+
+
+def test_a_checkpoint_with_more_than_weights_is_loaded_as_before(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "")
+    torch.save({"args": argparse.Namespace(lr=0.5)}, tmp_path / "model.pt")
+    variables = run(f"import torch\nlr = torch.load({str(tmp_path / 'model.pt')!r})['args'].lr\n")
+    assert variables["lr"] == 0.5
+
+
 def test_an_option_that_two_parts_of_a_parser_have_is_the_later_ones(run):
     variables = run("""
         import argparse
@@ -175,8 +237,11 @@ def test_an_option_that_two_parts_of_a_parser_have_is_the_later_ones(run):
         parser.add_argument("--use_cache", default=1)
         parser.add_argument("--use_cache", default=2)
         args = parser.parse_args([])
+        value = args.use_cache
+        for each in ("first of two", "second of two"):
+            del args.use_cache
     """)
-    assert variables["args"].use_cache == 2
+    assert variables["value"] == 2
 
 
 def test_the_launchers_rank_has_the_name_that_the_script_knows(run):

@@ -8,7 +8,7 @@ import pytest
 from memlint.base.errors import WorkloadError
 from memlint.workloads.loading import load_file
 from memlint.workloads.pinned_versions import of_another_version
-from memlint.workloads.user_errors import reported
+from memlint.workloads.user_errors import reported, what_to_do
 
 _INSTALLED = version("networkx")
 _CALLS = "import networkx\n\n\ndef build():\n    return networkx.function_of_another_version()\n"
@@ -65,3 +65,18 @@ def test_a_name_that_cannot_be_imported_from_another_version_counts(tmp_path: Pa
     with pytest.raises(WorkloadError) as caught, reported("the model cannot be built"):
         load_file(file, tmp_path).build()
     assert f"networkx==1.11 ({tmp_path / 'requirements.txt'}:1)" in caught.value.hint
+
+
+def test_where_no_file_names_a_version_the_message_says_so(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch\nnetworkx\n")
+    hint = what_to_do(_error(tmp_path))
+    assert hint.startswith(
+        f"networkx {_INSTALLED} is installed, and no file of the project names the one it was written"
+    )
+    assert hint.endswith(f"type pip install 'networkx<{_INSTALLED}'.")
+
+
+def test_an_older_pytorch_is_never_to_be_installed(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==1.8.0\n")
+    code = "import torch\n\n\ndef build():\n    return torch.function_of_another_version()\n"
+    assert "pip install" not in what_to_do(_error(tmp_path, code))

@@ -28,6 +28,9 @@ NOT_MET = "Requirement 'jsonargparse[signatures]>=4.27.7' not met. HINT: Try run
         (PackageNotFoundError("it is nowhere"), ""),
         (ModuleNotFoundError(NOT_MET), "jsonargparse"),
         (ValueError("'requests'"), ""),
+        (ImportError("4-bit needs kernels_of_test: `pip install -U kernels-of-test>=0.46`"), "kernels-of-test"),
+        (ImportError('FileSystem requires "requests_of_test" and "b" to be installed'), "requests_of_test"),
+        (ImportError("numpy is too old: pip install -U numpy"), ""),
     ],
 )
 def test_a_package_that_is_missing_is_named_alone(error, name):
@@ -56,13 +59,15 @@ def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_give
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(user_errors, "_typed", ["memlint check model.py", ""])
     (tmp_path / "README.md").write_text("Type `export SECOND_OF_TEST=64`.\n")
-    (tmp_path / "train.py").write_text("import os\nos.environ['FIRST_OF_TEST'] = '1'\n")
+    sets = "os.environ['FIRST_OF_TEST'] = '1'\nos.environ['THIRD_OF_TEST'] = str(3 * 4)\n"
+    (tmp_path / "train.py").write_text(f"import os\n{sets}")
     (tmp_path / "model.py").write_text("import os\n" + "".join(f"{each} = os.environ['{each}']\n" for each in names))
     with pytest.raises(KeyError) as caught:
         runpy.run_path(str(tmp_path / "model.py"))
     hint = what_to_do(caught.value)
     assert hint.endswith("FIRST_OF_TEST=1 SECOND_OF_TEST=64 THIRD_OF_TEST=VALUE memlint check model.py")
     assert f"FIRST_OF_TEST as in {tmp_path / 'train.py'}:2" in hint
+    assert f"THIRD_OF_TEST as in {tmp_path / 'train.py'}:3" in hint
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_give
         (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
         (
             ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"),
-            f"timm {version('timm')} is installed, and the project",
+            f"timm {version('timm')} is installed, and no file",
         ),
         (
             ModuleNotFoundError("No module named 'torch._six'", name="torch._six"),
@@ -124,3 +129,25 @@ def test_a_package_that_is_tried_and_then_used_is_to_be_installed_and_not_the_pr
     with pytest.raises(WorkloadError, match="cannot be imported: NameError") as caught:
         complete(workload)
     assert caught.value.hint.startswith("Install absent_kernels where memlint runs")
+
+
+POLICY = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.actor = nn.Linear(4, 2)
+    def forward(self):
+        raise NotImplementedError
+    def act(self, state):
+        return self.actor(state)
+"""
+
+
+def test_a_model_that_is_called_by_other_methods_than_forward_is_left_to_its_script(write):
+    path = write(POLICY)
+    (workload,) = find_workloads(f"{path}::Policy", path.parent).workloads
+    with pytest.raises(
+        WorkloadError, match=r"Policy\.forward takes no inputs: a program calls it by methods"
+    ) as caught:
+        complete(workload)
+    assert caught.value.hint == "Give the script that calls them: memlint run SCRIPT.py"

@@ -32,6 +32,7 @@ from memlint.workloads.huggingface.configs import config_from_json, is_config, i
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
 from memlint.workloads.loss import NamedLoss
+from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.tensors import make_inputs
 from memlint.workloads.user_errors import reported
 
@@ -98,11 +99,11 @@ def build_object(value: object, workload: Workload) -> Construction:
     if workload.recorded is not None:
         with reported(f"{name} cannot be built as a script does"):
             positional, named = load_arguments(workload.recorded)
-            return _of_result(value(*positional, **named), name)
+            return _of_result(with_amendments(lambda: value(*positional, **named)), name)
     for arguments in arguments_for(value, workload, namespace):
         try:
             with reported(f"{name} cannot be built"):
-                result = value(**arguments.values)
+                result = with_amendments(lambda values=arguments.values: value(**values))  # type: ignore[misc]
         except WorkloadError as error:
             failure = failure or error
             continue

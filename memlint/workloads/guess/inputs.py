@@ -366,6 +366,9 @@ def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     model = stage.model
     if not trials:
         raise NoInputsError(f"the inputs of {type(model).__name__} are unknown", ())
+    if not parameters(model.forward) and not isinstance(model, nn.Sequential):
+        text = f"{type(model).__name__}.forward takes no inputs: a program calls it by methods of other names"
+        return WorkloadError(text, "Give the script that calls them: memlint run SCRIPT.py")
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
     tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"

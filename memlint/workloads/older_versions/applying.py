@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import functools
+import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,11 +17,12 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from memlint.base.after_import import after_import
+from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
 from memlint.workloads.older_versions.learning import amendment_of
-from memlint.workloads.older_versions.lightning_arguments import RESTORED
+from memlint.workloads.older_versions.lightning_arguments import RESTORED, with_strategy, without_hook
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY, Argument
 
@@ -32,22 +36,21 @@ _texts: dict[str, None] = {}
 def amend(amendment: Amendment) -> None:
     """Make this change; before the program's own imports, or between two tries of them."""
     _made.add(amendment)
+    if amendment.kind in _AT_IMPORT and amendment.owner:
+        after_import(amendment.owner, functools.partial(_AT_IMPORT[amendment.kind], amendment.name))
+    if (text := _SAID.get(amendment.kind)) is not None:
+        _texts[text.format(amendment.name)] = None
     match amendment.kind:
         case "module":
             _gone.add(amendment.owner)
             if _finder not in sys.meta_path:
                 sys.meta_path.append(_finder)
-        case "name":
-            after_import(amendment.owner, functools.partial(_put_name, amendment.name))
-        case "attribute":
-            after_import(amendment.owner, functools.partial(_put_attribute, amendment.name))
-        case "keyword":
-            after_import(amendment.owner, functools.partial(_without_keyword, amendment.name))
+        case "keyword" if not amendment.owner:
+            _without_keyword_of_users(amendment.name)
         case "conflict":
-            argparse._ActionsContainer._handle_conflict_error = argparse._ActionsContainer._handle_conflict_resolve  # type: ignore[attr-defined]
-            _texts[
-                f"two arguments are called {amendment.name}, one of them an installed package's: the later one counts"
-            ] = None
+            _let_the_later_option_count()
+        case "load":
+            os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
         case "option":
             sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
@@ -125,10 +128,10 @@ def _value(module: str, name: str, message: str) -> Any:
     place: Place | None = place_of(module, name, message)
     has_none = f"{installed_version(module.partition('.')[0])} has no {module}.{name}"
     if place is None:
-        is_logger = "loggers" in module.split(".")
-        does = "does nothing" if is_logger else "fails when it is used"
+        is_quiet = "loggers" in module.split(".") or "metric" in name.lower()
+        does = "does nothing" if is_quiet else "fails when it is used"
         _texts[f"{has_none}: a placeholder that {does} stands for it"] = None
-        return placeholders.stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_logger)
+        return placeholders.stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_quiet)
     _texts[f"{has_none}: it is {place.name}"] = None
     return place.value
 
@@ -180,10 +183,54 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
 
 
+def _without_keyword_of_users(path: str) -> None:
+    """Let a class of the user's not be given an argument that installed packages pass since another version."""
+    qualname, _, keyword = path.rpartition(".")
+    owner, _, name = qualname.rpartition(".")
+    build = builtins.__build_class__
+
+    def change(kind: Any) -> None:
+        function = vars(kind).get(name)
+        if inspect.isfunction(function) and is_users(function.__code__.co_filename):
+            setattr(kind, name, without(function))
+
+    def without(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            named.pop(keyword, None)
+            return function(*arguments, **named)
+
+        _texts[f"{qualname} is not given {keyword}, which an installed package of another version passes"] = None
+        return call
+
+    def built(body: Any, /, *arguments: Any, **named: Any) -> Any:
+        kind = build(body, *arguments, **named)
+        if getattr(kind, "__qualname__", "") == owner:
+            change(kind)
+        return kind
+
+    for module in list(sys.modules.values()):
+        if is_users(getattr(module, "__file__", None) or "<") and isinstance(kind := vars(module).get(owner), type):
+            change(kind)
+    builtins.__build_class__ = built
+
+
 def _parsed(text: str) -> Any:
     with suppress(ValueError):
         return json.loads(text)
     return text
+
+
+def _let_the_later_option_count() -> None:
+    """Let parsers take an option a second time, and a parser of dataclasses find its value taken by the first."""
+    container: Any = argparse._ActionsContainer
+    namespace: Any = argparse.Namespace
+    container._handle_conflict_error = container._handle_conflict_resolve
+
+    def __delattr__(self: argparse.Namespace, name: str) -> None:  # noqa: N807 -- it stands for it
+        vars(self).pop(name, None)
+
+    namespace.__delattr__ = __delattr__
 
 
 def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
@@ -204,3 +251,20 @@ def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
     what = f"is taken as {' '.join(instead)}" if instead else "is left out"
     _texts[f"the script does not have the option {' '.join(words[place:end])} with what is installed: it {what}"] = None
     return [*words[:place], *instead, *words[end:]]
+
+
+_AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
+    "name": _put_name,
+    "attribute": _put_attribute,
+    "keyword": _without_keyword,
+    "hook": without_hook,
+    "accelerator": with_strategy,
+}
+"""Changes of a module as soon as it is imported, by kind."""
+_SAID = {
+    "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
+    "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
+    "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
+    "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
+}
+"""Texts of changes that are made whatever the program uses."""

@@ -4,55 +4,81 @@ from __future__ import annotations
 
 import argparse
 import ast
-import gc
+import builtins
+import functools
 import inspect
+import linecache
+import pickle
 import re
 import sys
 import traceback
-from types import FrameType, FunctionType, ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType, FunctionType
 from typing import Any
 
 from memlint.base.frames import text_of
 from memlint.base.ownership import is_memlint, is_users
+from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
+_NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
+_NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+_NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
+_MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
+_CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 _IMPORTING = "<frozen importlib"
 
 
 def amendment_of(error: BaseException) -> Amendment | None:
     """Return the change with which the program may come further; None if the error is not of another version."""
-    text = text_of(error)
     if isinstance(error, ModuleNotFoundError):
         return _of_module(error)
-    if isinstance(error, ImportError) and (match := _NO_NAME.search(text)):
-        return _of_name(error, match[2], match[1])
-    if isinstance(error, AttributeError) and isinstance(error.obj, type):
-        name = f"{error.obj.__name__}.{error.name}"
-        is_there = name in RESTORED and is_installed_package(error.obj.__module__)
-        return Amendment("name", error.obj.__module__, name) if is_there else None
-    if isinstance(error, AttributeError) and (match := _NO_FIELD.search(text)):
-        return _of_attribute(error, match[1])
-    if isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)):
-        return _of_name(error, match[1] or "numpy", match[2] or match[4])
-    if isinstance(error, TypeError) and (match := _UNEXPECTED.search(text)):
-        return _of_keyword(error, match[1], match[2])
-    if isinstance(error, argparse.ArgumentError) and "conflicting option string" in text:
-        return Amendment("conflict", "argparse", str(error.argument_name))
-    if isinstance(error, ValueError) and (match := _NOT_USED.search(text)):
-        return _of_words(ast.literal_eval(match[1]), None)
-    if isinstance(error, SystemExit) and (parser := _refusing(error)) is not None:
-        return _of_words(parser[1].split(), parser[0])
+    if isinstance(error, SystemExit):
+        refused = _refusing(error)
+        return None if refused is None else _of_words(refused[1].split(), refused[0])
+    text = text_of(error)
+    for kind, pattern, learn in _BY_MESSAGE:
+        if isinstance(error, kind) and (match := pattern.search(text)) is not None:
+            return learn(error, match)
     return None
+
+
+def changed_package(error: BaseException) -> str:
+    """Return the installed package that does not have the argument or attribute that the error is about; else empty."""
+    text, owner = text_of(error), ""
+    if isinstance(error, TypeError) and (match := _UNEXPECTED.search(text)):
+        owner = str(getattr(_refusing_function(error, match[1]), "__module__", ""))
+    elif isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)) and match[1]:
+        owner = match[1]
+    elif isinstance(error, AttributeError) and error.name:
+        owner = (error.obj if isinstance(error.obj, type) else type(error.obj)).__module__
+    return owner.partition(".")[0] if is_installed_package(owner) else ""
+
+
+def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
+    name, module = f"{error.obj.__name__}.{error.name}", error.obj.__module__
+    return Amendment("name", module, name) if name in RESTORED and is_installed_package(module) else None
+
+
+def _of_accelerator(error: BaseException, match: re.Match[str]) -> Amendment:
+    package = _module_raising(error).partition(".trainer")[0]
+    return Amendment("accelerator", f"{package}.trainer.trainer", match[1])
+
+
+def _module_raising(error: BaseException) -> str:
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    return str(frame.f_globals["__name__"])
 
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
@@ -81,24 +107,56 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
 
 
 def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment | None:
-    function = _refusing_function(error, qualname)
-    module = str(getattr(function, "__module__", ""))
-    is_own = function is None or is_users(function.__code__.co_filename) or "<locals>" in qualname
-    if is_own or not is_installed_package(module):
+    if "<locals>" in qualname:
         return None
-    return Amendment("keyword", module, f"{qualname}.{keyword}")
+    function = _refusing_function(error, qualname)
+    if function is None or is_users(function.__code__.co_filename):
+        passed = "." in qualname and _is_passed_by_a_package(error, keyword)
+        return Amendment("keyword", "", f"{qualname}.{keyword}") if passed else None
+    module = str(function.__module__)
+    return Amendment("keyword", module, f"{qualname}.{keyword}") if is_installed_package(module) else None
+
+
+def _is_passed_by_a_package(error: BaseException, keyword: str) -> bool:
+    """Return True if an installed package that the user's code has called passes the argument back to the user's."""
+    has_called = False
+    for frame, _line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if is_users(file):
+            has_called = True
+        elif has_called and not is_memlint(file) and keyword in frame.f_code.co_varnames:
+            return True
+    return False
 
 
 def _refusing_function(error: BaseException, qualname: str) -> FunctionType | None:
-    """Return the function of this name that the last line has called; without any, the only one that there is."""
-    functions = [each for each in gc.get_objects() if type(each) is FunctionType and each.__qualname__ == qualname]
-    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
-    values = [*frame.f_locals.values(), *frame.f_globals.values()]
-    values += [value for each in values if isinstance(each, ModuleType) for value in vars(each).values()]
-    classes = {each for value in values for each in (value if isinstance(value, type) else type(value)).__mro__}
-    modules = {each.__module__ for each in classes if each.__qualname__ == qualname.rpartition(".")[0]}
-    near = [each for each in functions if each.__module__ in modules or any(each is value for value in values)]
-    return next(iter(near or functions), None) if near or len(functions) == 1 else None
+    """Return the function of this name that the last line has called, perhaps as the constructor of a class."""
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    owner, _, name = qualname.rpartition(".")
+    for value in (*_named_at(frame, line), frame.f_locals.get("self"), frame.f_locals.get("cls")):
+        function = getattr(value, "__func__", value)
+        if isinstance(function, FunctionType) and function.__qualname__ == qualname:
+            return function
+        for kind in (value if isinstance(value, type) else type(value)).__mro__:
+            method = vars(kind).get(name) if kind.__qualname__ == owner else None
+            if isinstance(function := getattr(method, "__func__", method), FunctionType):
+                return function
+    return None
+
+
+def _named_at(frame: FrameType, line: int) -> Iterator[Any]:
+    """Yield the values of the names, dotted or not, in the statement at a running line."""
+    try:
+        nodes = ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename))))
+    except SyntaxError:
+        return
+    for node in nodes:
+        is_here = isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or line)
+        if is_here and isinstance(node, ast.Call) and (name := dotted_name(node.func)):
+            first, *rest = name.split(".")
+            with suppress(AttributeError, KeyError):
+                value = {**vars(builtins), **frame.f_globals, **frame.f_locals}[first]
+                yield functools.reduce(getattr, rest, value)
 
 
 def _of_words(words: list[str], parser: argparse.ArgumentParser | None) -> Amendment | None:
@@ -115,11 +173,16 @@ def _of_words(words: list[str], parser: argparse.ArgumentParser | None) -> Amend
 
 
 def _kind_with(name: str) -> str:
-    """Return the class of an imported package that has, or had, an argument of this name; else empty."""
+    """Return the class of an imported package that has, or had, an argument of this name; else empty.
+
+    One that may decide on bytes, such as `--precision`, has to be known: no other is left out.
+    """
     packages = {"TrainingArguments": ("transformers",), "Trainer": ("pytorch_lightning", "lightning.pytorch")}
     for kind, modules in packages.items():
+        decides_on_bytes = not TOUCHES_MEMORY.isdisjoint(name.split("_"))
         for module in filter(None, map(sys.modules.get, modules)):
-            if name in ARGUMENTS[kind] or name in _arguments(getattr(module, kind, None)):
+            known = _arguments(getattr(module, kind, None)) if not decides_on_bytes else ()
+            if name in ARGUMENTS[kind] or name in known:
                 return kind
     return ""
 
@@ -143,3 +206,27 @@ def _is_of_user(error: BaseException) -> bool:
     files = (each.f_code.co_filename for each in reversed(frames) if each.f_code.co_name != "__getattr__")
     asking = (file for file in files if not file.startswith(_IMPORTING) and not is_memlint(file))
     return is_users(next((file for file in asking if "importlib" not in file), "<"))
+
+
+_Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
+_BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
+    (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
+    (AttributeError, _NO_METHOD, _of_method),
+    (AttributeError, _NO_FIELD, lambda error, match: _of_attribute(error, match[1])),
+    (
+        AttributeError,
+        _NO_ATTRIBUTE,
+        lambda error, match: _of_name(error, match[1] or "numpy", match[2] or match[4]),
+    ),
+    (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
+    (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
+    (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
+    (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
+    (
+        argparse.ArgumentError,
+        _CONFLICT,
+        lambda error, _match: Amendment("conflict", "argparse", str(error.argument_name)),
+    ),
+)
+"""Errors by their class and message, and what is learned from them."""

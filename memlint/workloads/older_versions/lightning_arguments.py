@@ -1,17 +1,19 @@
-"""Lightning's `Trainer.add_argparse_args` and `from_argparse_args`, which version 2 no longer has."""
+"""Version 1 of Lightning: methods of its Trainer for argparse, names of accelerators and hooks that 2 no longer has."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import inspect
+import sys
 from contextlib import suppress
 from typing import Any
 
 from memlint.workloads.older_versions.renames import ARGUMENTS
 
 
-def add_argparse_args(cls: Any, parent_parser: argparse.ArgumentParser, **_options: Any) -> argparse.ArgumentParser:
+def add_argparse_args(cls: Any, /, parent_parser: argparse.ArgumentParser, **_options: Any) -> argparse.ArgumentParser:
     """Return the parser with an option for each argument of the Trainer, those of version 1 included."""
     defaults = {name: each.default for name, each in _parameters(cls).items()}
     for name in {**defaults, **ARGUMENTS["Trainer"]}:
@@ -21,7 +23,7 @@ def add_argparse_args(cls: Any, parent_parser: argparse.ArgumentParser, **_optio
     return parent_parser
 
 
-def from_argparse_args(cls: Any, args: argparse.Namespace | argparse.ArgumentParser, **named: Any) -> Any:
+def from_argparse_args(cls: Any, /, args: argparse.Namespace | argparse.ArgumentParser, **named: Any) -> Any:
     """Return the Trainer with those of the parsed arguments that it takes, by their present names."""
     if isinstance(args, argparse.ArgumentParser):
         args = args.parse_args()
@@ -44,6 +46,37 @@ def _value(text: str) -> Any:
         with suppress(ValueError, SyntaxError):
             return ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(text.lower(), text))
     return text
+
+
+def without_hook(hook: str, module: Any) -> None:
+    """Let Lightning leave out a hook of models that runs when an epoch is over, before it looks at them."""
+    verify = module._verify_loop_configurations
+
+    @functools.wraps(verify)
+    def verify_without(trainer: Any) -> None:
+        for kind in type(trainer.lightning_module).__mro__:
+            if hook in vars(kind):
+                delattr(kind, hook)
+        verify(trainer)
+
+    package = module.__name__.rpartition(".")[0]
+    for each in filter(None, (module, sys.modules.get(f"{package}.trainer"))):
+        if hasattr(each, verify.__name__):
+            setattr(each, verify.__name__, verify_without)
+
+
+def with_strategy(accelerator: str, module: Any) -> None:
+    """Let the Trainer take as a strategy what was the name of an accelerator."""
+    init = module.Trainer.__init__
+
+    @functools.wraps(init)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
+        if named.get("accelerator") == accelerator:
+            strategy = "ddp" if accelerator.startswith("ddp") else "auto"
+            named |= {"accelerator": "auto", "strategy": named.get("strategy") or strategy}
+        init(self, *arguments, **named)
+
+    module.Trainer.__init__ = __init__
 
 
 RESTORED = {

@@ -82,6 +82,9 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "xpu_backend": Argument(),
     },
     "Trainer": {
+        "amp_backend": Argument(),
+        "amp_level": Argument(),
+        "distributed_backend": Argument("strategy"),
         "auto_select_gpus": Argument(),
         "checkpoint_callback": Argument("enable_checkpointing"),
         "flush_logs_every_n_steps": Argument(),
@@ -104,40 +107,11 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
 }
 """By class: arguments of `TrainingArguments` and of the Trainers of transformers and Lightning that no longer exist."""
 TOUCHES_MEMORY = frozenset(
-    [
-        "batch",
-        "bit",
-        "4bit",
-        "8bit",
-        "bits",
-        "checkpoint",
-        "checkpointing",
-        "dim",
-        "dtype",
-        "half",
-        "heads",
-        "hidden",
-        "layers",
-        "length",
-        "num",
-        "offload",
-        "precision",
-        "quant",
-        "quantization",
-        "quantize",
-        "quantized",
-        "size",
-        "width",
-        "zero",
-        "devices",
-        "device",
-        "fp16",
-        "bf16",
-        "amp",
-        "level",
-        "backend",
-        "max",
-        "depth",
-    ]
+    (
+        *("batch", "accumulate", "max", "num", "size", "length", "dim", "width", "depth", "hidden", "layers", "heads"),
+        *("bit", "4bit", "8bit", "bits", "quant", "quantization", "quantize", "quantized"),
+        *("dtype", "half", "precision", "fp16", "bf16", "amp", "level", "backend"),
+        *("checkpoint", "checkpointing", "offload", "zero", "strategy", "device", "devices"),
+    )
 )
 """Words in the names of arguments that may decide on bytes: only where they ask for nothing are they left out."""

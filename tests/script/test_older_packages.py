@@ -1,0 +1,61 @@
+"""Scripts and model files that were written for packages of another time, as the commands take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.commands.check.command import check
+from memlint.commands.check.targets import CheckOptions
+from tests.script.running import run_text, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODEL = """
+    import numpy as np
+    import torch
+    from torch import nn
+    from torch._six import container_abcs
+
+    class Net(nn.Module):
+        def __init__(self, width=32):
+            super().__init__()
+            self.layer = nn.Linear(width, int(np.float(2)))
+
+        def forward(self, x):
+            return self.layer(x)
+"""
+TRAINING = """
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, correct_bias=True)
+    for _ in range(4):
+        model(torch.zeros(8, 32, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+SIX = ".container_abcs: it is collections.abc"
+
+
+def test_a_script_runs_again_until_nothing_is_missing_that_another_version_had(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, MODEL + TRAINING).report.workloads
+    assert workload.error is None
+    assert workload.script is not None
+    assert (workload.script.happened, workload.batch) == ("trained", 8)
+    texts = [each.text for each in workload.assumptions]
+    assert any("torch._six" in text and text.endswith(SIX) for text in texts)
+    assert any("has no numpy.float: it is builtins.float" in text for text in texts)
+    assert any("has no argument correct_bias of AdamW: it is left out" in text for text in texts)
+
+
+def test_a_model_file_is_imported_and_built_with_what_stands_for_the_names_of_before(tmp_path: Path) -> None:
+    file = write(tmp_path, MODEL, "net.py")
+    (workload,) = check([f"{file}"], {"select": ("MEM010",)}, CheckOptions(cache=False)).report.workloads
+    assert workload.error is None
+    assert workload.estimate is not None
+    assert any(each.text.endswith(SIX) for each in workload.assumptions)
+
+
+def test_an_option_that_the_script_does_not_have_stays_an_error_with_what_argparse_wrote(tmp_path: Path) -> None:
+    text = "import argparse\nargparse.ArgumentParser().parse_args()\n"
+    (workload,) = run_text(tmp_path, text, "--lerning_rate", "1").report.workloads
+    assert workload.error is not None
+    assert "unrecognized arguments: --lerning_rate 1" in workload.error.hint
