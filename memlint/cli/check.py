@@ -27,7 +27,7 @@ from memlint.cli.printing import (
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
     from memlint.commands.check.targets import CheckOptions
     from memlint.lint.fixes import Fixed
     from memlint.report.model import Report
@@ -111,7 +111,7 @@ def check(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 something could not be analysed.
     """
-    from memlint.commands.check import command  # noqa: PLC0415
+    from memlint.commands.check import check as command  # noqa: PLC0415
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
 

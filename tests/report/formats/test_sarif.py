@@ -69,7 +69,10 @@ def test_every_installed_rule_can_be_explained():
 
 
 def test_the_least_sure_finding_decides_the_precision_of_its_rule():
-    findings = [REPORT.findings[0].model_copy(update={"confidence": name}) for name in (Confidence.EXACT_RETRACE, Confidence.HEURISTIC)]
+    findings = [
+        REPORT.findings[0].model_copy(update={"confidence": name})
+        for name in (Confidence.EXACT_RETRACE, Confidence.HEURISTIC)
+    ]
     (rule,) = run_of(Report(tool="memlint 0", findings=findings))["tool"]["driver"]["rules"]
     assert rule["properties"]["precision"] == "medium"
 
