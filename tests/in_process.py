@@ -9,7 +9,7 @@ from memlint.commands.analyse.analyse import analyse as ask_all
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.look import Look
 from memlint.config import Settings
-from memlint.session.child import _answer
+from memlint.session.main import _answer
 from memlint.session.target import Target
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.session import Answered, JobError

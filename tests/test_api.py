@@ -36,6 +36,7 @@ def printed(code: str) -> str:
     return output.getvalue()
 
 
+@pytest.mark.usefixtures("copied_pythons")
 @pytest.mark.parametrize("name", [name for name in memlint.__all__ if not name.startswith("_")])
 def test_the_example_of_every_public_name_runs(name, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -63,6 +64,7 @@ def test_the_graph_in_the_documentation_is_what_is_traced(monkeypatch):
     assert printed(block("trace")) == shown[1]
 
 
+@pytest.mark.usefixtures("copied_pythons")
 def test_the_example_with_networkx_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mlp.py").write_text(MLP.read_text(encoding="utf-8"), encoding="utf-8")

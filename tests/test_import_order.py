@@ -38,7 +38,7 @@ def test_imports_point_down_the_list_of_packages_and_no_module_needs_itself():
         ("memlint/accelerator/kernel.py", "from memlint.cuda import devices", "memlint.cuda"),
         ("memlint/config.py", "from memlint.lint import selection", "memlint.lint"),
         ("memlint/whatif/plan.py", "def holder():\n    from memlint.worker import protocol", "memlint.worker"),
-        ("memlint/report/model.py", "from memlint.commands.check import command", "memlint.commands"),
+        ("memlint/report/model.py", "from memlint.commands.check import check", "memlint.commands"),
         ("memlint/lint/rule.py", "if TYPE_CHECKING:\n    from memlint.worker import protocol", "memlint.worker"),
         ("memlint/base/units.py", "from memlint import config", "memlint.config"),
         ("rules/memlint_rules/m0_budget/mem010_over_budget.py", "from memlint.report import model", "memlint.report"),

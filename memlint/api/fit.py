@@ -13,7 +13,7 @@ from memlint.api.handed_over import builder
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.base.patching import patched
 from memlint.base.version import __version__
-from memlint.commands.fit.command import fit as fit_targets
+from memlint.commands.fit.fit import fit as fit_targets
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings, override
 from memlint.memory.devices import device_named

@@ -10,7 +10,7 @@ from IPython.core import magic_arguments
 
 from memlint.api.result import Result
 from memlint.base.temporary import exchange_folder
-from memlint.commands.check.command import check_resolved
+from memlint.commands.check.check import check_resolved
 from memlint.commands.check.notebooks import script_of, write_program
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import of_scripts

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from memlint.api.result import Result
 from memlint.base.errors import TargetError
 from memlint.commands.check.targets import CheckOptions
-from memlint.commands.run.command import run as run_command
-from memlint.commands.run.command import started_by
+from memlint.commands.run.run import run as run_command
+from memlint.commands.run.run import started_by
 from memlint.targets.script import Script
 
 if TYPE_CHECKING:

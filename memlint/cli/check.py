@@ -27,7 +27,7 @@ from memlint.cli.printing import (
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
     from memlint.commands.check.targets import CheckOptions
     from memlint.lint.fixes import Fixed
     from memlint.report.model import Report
@@ -117,7 +117,7 @@ def check(
     child = click.get_current_context().with_resource(
         early_child(paths if runs_once else (), cache=settings["cache"])
     )  # before the imports that follow, which take as long as a part of its own
-    from memlint.commands.check import command  # noqa: PLC0415
+    from memlint.commands.check import check as command  # noqa: PLC0415
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
 

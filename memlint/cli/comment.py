@@ -16,7 +16,7 @@ from memlint.cli.printing import print_error, write
 from memlint.report.escaping import one_line
 
 if TYPE_CHECKING:
-    from memlint.commands.comment.command import ForgeName
+    from memlint.commands.comment.comment import ForgeName
 
 
 _OPTIONS = all_of(
@@ -90,7 +90,7 @@ def gitlab(**options: Any) -> None:
 
 
 def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, dry_run: bool, **options: Any) -> None:
-    from memlint.commands.comment import command  # noqa: PLC0415
+    from memlint.commands.comment import comment as command  # noqa: PLC0415
 
     arguments = command.CommentOptions(repository=repo, dry_run=dry_run, **options)
     try:

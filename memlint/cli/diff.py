@@ -66,7 +66,7 @@ def diff(
 
     Exit status: 0 all budgets are kept, 1 one is exceeded, 2 something in HEAD could not be analysed.
     """
-    from memlint.commands.diff import command  # noqa: PLC0415
+    from memlint.commands.diff import diff as command  # noqa: PLC0415
     from memlint.compare.terminal import render_text  # noqa: PLC0415
 
     ctx = click.get_current_context()

@@ -119,7 +119,7 @@ def run(
     """
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
-    from memlint.commands.run import command  # noqa: PLC0415
+    from memlint.commands.run import run as command  # noqa: PLC0415
     from memlint.targets.script import Script  # noqa: PLC0415
 
     of_check = {name: options.pop(name) for name in _CHECK_OPTIONS}

@@ -73,7 +73,8 @@ def serve(
 
     Exit status: 0 it starts, 1 it does not, or may not, 2 the model could not be analysed.
     """
-    from memlint.commands.serve import command, text  # noqa: PLC0415
+    from memlint.commands.serve import serve as command  # noqa: PLC0415
+    from memlint.commands.serve import text  # noqa: PLC0415
 
     order = command.order_of(
         engine,

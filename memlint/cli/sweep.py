@@ -88,7 +88,7 @@ def sweep(
 
     Exit status: 0 all tables are there, 2 something could not be analysed, 130 interrupted.
     """
-    from memlint.commands.sweep import command  # noqa: PLC0415
+    from memlint.commands.sweep import sweep as command  # noqa: PLC0415
     from memlint.commands.sweep.tables_text import render  # noqa: PLC0415
 
     run = command.executor_of(executor, address)
@@ -132,8 +132,8 @@ def fit(
 
     Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
     """
-    from memlint.commands.fit import command as fit_command  # noqa: PLC0415
-    from memlint.commands.sweep.command import spread_of  # noqa: PLC0415
+    from memlint.commands.fit import fit as fit_command  # noqa: PLC0415
+    from memlint.commands.sweep.sweep import spread_of  # noqa: PLC0415
     from memlint.commands.sweep.tables_text import render_fits  # noqa: PLC0415
 
     spread = spread_of(strategy, ranks)

@@ -57,7 +57,7 @@ def validate(
     Exit status: 0 all is well, 1 an estimate is more than 1 % too low or did not hold as a limit, 2 something could not
     be measured or estimated.
     """
-    from memlint.commands.validate import command  # noqa: PLC0415
+    from memlint.commands.validate import validate as command  # noqa: PLC0415
 
     def tell(text: str) -> None:
         show_progress("")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from memlint.base.errors import UsageError
 from memlint.capture.files import is_capture
-from memlint.commands.check import command as checking
+from memlint.commands.check import check as checking
 from memlint.commands.check.targets import CheckOptions
 from memlint.report.model import Report
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report

@@ -17,7 +17,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.own_process import die_with
 from memlint.base.version import __version__
 from memlint.commands.affected import resolve_affected
-from memlint.commands.check.command import Checked, check_resolved
+from memlint.commands.check.check import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import Targets, distinct, of_scripts, resolve, together
 from memlint.config import find_settings, override

@@ -100,7 +100,7 @@ def _ask(task: Task, snapshot: Snapshot) -> Answer:
 def _become_child(
     exchange: Path, parent: int, stdout: IO[bytes], stderr: IO[bytes], task: Task, snapshot: Snapshot
 ) -> NoReturn:
-    """Restore what `memlint.session.child.main` finds in a new Python, and go on as it does."""
+    """Restore what `memlint.session.main.main` finds in a new Python, and go on as it does."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from memlint.worker.protocol import AnyResult, Limits, Request
     from memlint.worker.session import Session
 
-CHILD = "memlint.session.child"
+CHILD = "memlint.session.main"
 """Named and not imported: it needs torch."""
 
 

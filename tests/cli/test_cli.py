@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import memlint.commands.check.answers
-import memlint.commands.check.command
+import memlint.commands.check.check
 import memlint.commands.early
 from memlint import cli, config
 from memlint.base.version import install_command
@@ -436,7 +436,7 @@ def test_without_torch_source_rules_run_and_the_rest_is_said(project, monkeypatc
 
 
 def test_a_mistake_in_memlint_is_told_from_findings(project, monkeypatch):
-    monkeypatch.setattr(memlint.commands.check.command, "check", lambda *_args, **_options: 1 / 0)
+    monkeypatch.setattr(memlint.commands.check.check, "check", lambda *_args, **_options: 1 / 0)
     result = project.memlint("check")
     assert result.exit_code == 2
     assert "This is a mistake in memlint" in result.stderr

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from memlint.base.errors import MemlintError
-from memlint.commands.run.command import started_by
+from memlint.commands.run.run import started_by
 from memlint.targets.launchers import is_launch, launch_of
 from memlint.targets.shell_scripts import launch_in
 

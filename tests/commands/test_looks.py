@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.broken_plugins import GROUP
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.report import gather
 from memlint.worker import capture_store
@@ -188,7 +188,7 @@ def test_a_further_look_imports_no_torch(starts, words):
     )
     assert done.returncode in (0, 1), done.stderr[-2000:]
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "memlint.commands.check.command" in imported
+    assert "memlint.commands.check.check" in imported
     assert not {"torch", "memlint.session.target", "memlint.tracing.recorder"} & imported
 
 

@@ -14,6 +14,8 @@ from memlint import cli
 from memlint.commands.check.notebooks import by_cell, write_program
 from memlint.source.notebooks import program_of
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MODEL = """import torch
 from torch import nn
 %config InlineBackend.figure_format = 'svg'

@@ -88,7 +88,7 @@ def test_of_several_models_findings_wait_for_the_last(parts_of):
 def test_parts_of_a_notebook_have_places_by_cell_as_its_report_has(tmp_path, monkeypatch):
     from memlint.commands import early
     from memlint.commands.check import answers
-    from memlint.commands.check.command import check
+    from memlint.commands.check.check import check
     from memlint.commands.check.targets import CheckOptions
     from memlint.worker.protocol import Result
     from tests.report.sample import REPORT

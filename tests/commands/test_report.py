@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import memlint.commands.check.command
+import memlint.commands.check.check
 from memlint import cli
 from memlint.report.exports import EXPORTS, SUFFIXES
 from memlint.report.formats import FORMATS
@@ -60,7 +60,7 @@ def analysed(monkeypatch):
         )
         return Run()
 
-    monkeypatch.setattr(memlint.commands.check.command, "check", check)
+    monkeypatch.setattr(memlint.commands.check.check, "check", check)
     asked_of = Run
     return asked, asked_of
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 
 from memlint import cli
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.check.watching import watch
 from memlint.commands.targets import resolve

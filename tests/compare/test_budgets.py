@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.compare.changes import compare
 from memlint.report.model import Budget

@@ -180,7 +180,7 @@ def test_an_environment_without_memlint_is_named(repository, tmp_path):
 
 def test_code_of_the_working_tree_in_an_old_revision_is_said(reports, tmp_path, monkeypatch, repository):
     """As when the project is installed from the working tree, and the revision's code imports it from there."""
-    from memlint.commands.diff import command
+    from memlint.commands.diff import diff as command
     from memlint.commands.diff.checkouts import Checkout
     from tests.compare.samples import line
 

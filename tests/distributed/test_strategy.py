@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.commands.sweep.command import spread_of
+from memlint.commands.sweep.sweep import spread_of
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.memory.devices import device_named

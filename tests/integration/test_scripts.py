@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from tests.script.running import OPTIONS, run_script, run_text, write
 
 if TYPE_CHECKING:

@@ -220,6 +220,7 @@ class Wide(TraceRule):
 '''
 
 
+@pytest.mark.usefixtures("copied_pythons")
 def test_cases_of_rules_of_traced_steps_run_in_a_process_of_their_own(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "wide.py").write_text(TRACED)

@@ -10,7 +10,7 @@ import pytest
 from tests.script.running import run_script, write
 
 if TYPE_CHECKING:
-    from memlint.report.model import Finding
+    from memlint.report.model import Finding, Report
 
 pytestmark = pytest.mark.usefixtures("copied_pythons")
 
@@ -30,12 +30,17 @@ def run(folder: Path, text: str, *codes: str, arguments: tuple[str, ...] = (), *
 
 def peak(folder: Path, text: str, **fields: Any) -> int:
     """Requested bytes."""
-    (workload,) = _run(folder, text, ("MEM010",), (), fields).workloads
+    return peak_of(_run(folder, text, ("MEM010",), (), fields))
+
+
+def peak_of(report: Report) -> int:
+    """Requested bytes of the only Workload."""
+    (workload,) = report.workloads
     assert workload.estimate is not None
     return workload.estimate.peak.requested.estimate
 
 
-def _run(folder: Path, text: str, codes: Any, arguments: Any, fields: Any) -> Any:
+def _run(folder: Path, text: str, codes: Any, arguments: Any, fields: Any) -> Report:
     report = run_script(write(folder, HEAD + text), *arguments, settings={"select": codes}, **fields).report
     assert [workload.error for workload in report.workloads] == [None]
     return report
@@ -124,10 +129,11 @@ TABLE = 4 * 2
 def test_outputs_that_ddp_clones_are_counted(tmp_path: Path) -> None:
     """`_DDPSink`: https://github.com/pytorch/pytorch/issues/74115."""
     text = DDP.replace("OPTIONS", "find_unused_parameters=True")
-    (finding,) = run(tmp_path, text, "MEM606", ranks=2)
+    report = _run(tmp_path, text, ("MEM606",), (), {"ranks": 2})
+    (finding,) = report.findings
     assert (finding.line, finding.severity, finding.peak_change) == (11, "warning", -(OUTPUT + TABLE))
     without = peak(tmp_path, DDP.replace("OPTIONS", ""), ranks=2)
-    assert peak(tmp_path, text, ranks=2) - without == OUTPUT + TABLE
+    assert peak_of(report) - without == OUTPUT + TABLE
 
 
 def test_a_flag_that_unused_parameters_need_is_not_said_to_save(tmp_path: Path) -> None:
@@ -143,10 +149,11 @@ BUCKETS = DDP.replace("nn.Linear(512, 16384), nn.Sigmoid()", "*(nn.Linear(512, 5
 
 def test_buckets_of_a_script_are_computed_where_it_wraps_its_model(tmp_path: Path) -> None:
     text = BUCKETS.replace("OPTIONS", "device_ids=[0]").replace("2048, 512", "8, 512")
-    findings = run(tmp_path, text, "MEM605", "MEM610", ranks=2)
-    assert [(each.code, each.line) for each in findings] == [("MEM610", 11)]
+    report = _run(tmp_path, text, ("MEM605", "MEM610"), (), {"ranks": 2})
+    (finding,) = report.findings
+    assert (finding.code, finding.line) == ("MEM610", 11)
     views = text.replace("device_ids=[0]", "device_ids=[0], gradient_as_bucket_view=True")
-    assert findings[0].peak_change == peak(tmp_path, views, ranks=2) - peak(tmp_path, text, ranks=2) < 0
+    assert finding.peak_change == peak(tmp_path, views, ranks=2) - peak_of(report) < 0
 
 
 def test_a_wrapper_in_another_file_is_found(tmp_path: Path) -> None:

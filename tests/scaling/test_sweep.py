@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from memlint.base.errors import UsageError
 from memlint.cli import main
-from memlint.commands.sweep.command import order_of, sizes_of
+from memlint.commands.sweep.sweep import order_of, sizes_of
 from memlint.commands.sweep.tables_text import render
 from memlint.config import Settings
 from memlint.report.model import Interval, Sweep, SweepRow

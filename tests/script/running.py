@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlint.commands.check.targets import CheckOptions
-from memlint.commands.run.command import run
+from memlint.commands.run.run import run
 from memlint.targets.script import Script
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
 
 OPTIONS = CheckOptions(cache=False)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.script.running import run_text, stdout_of
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
     from memlint.report.model import Workload
 
 TRAINING = """

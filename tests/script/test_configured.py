@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.comment.body import render_body
 from memlint.commands.exit_status import exit_status
 from memlint.compare.changes import compare

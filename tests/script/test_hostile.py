@@ -20,7 +20,7 @@ from tests.script.isolated import tree
 from tests.script.running import run_script, run_text, stdout_of, write
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
 
 SEEN = "import torch\nx = torch.zeros(1 << 20, device='cuda')\n"
 """4 MiB, and no step."""

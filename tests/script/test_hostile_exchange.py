@@ -16,7 +16,7 @@ from memlint.worker.child import PARTIAL, REASON, REPLY, STDOUT
 from tests.script.running import run_text
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what files may be is told for Linux")
 

@@ -22,7 +22,7 @@ from memlint.report.text_style import TextStyle
 from tests.script import running
 
 if TYPE_CHECKING:
-    from memlint.commands.check.command import Checked
+    from memlint.commands.check.check import Checked
     from memlint.report.model import Workload
 
 

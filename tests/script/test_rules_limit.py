@@ -8,7 +8,7 @@ import pytest
 
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.exit_status import exit_status
-from memlint.commands.run.command import run
+from memlint.commands.run.run import run
 from memlint.lint import rule
 from memlint.targets.script import Script
 from tests.script.running import write

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from memlint.commands.check.command import Checked, check
+from memlint.commands.check.check import Checked, check
 from memlint.commands.exit_status import exit_status
 from memlint.report.phrases import script_text
 from tests.cuda.test_allocator_histories import History

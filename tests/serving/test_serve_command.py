@@ -5,7 +5,7 @@ import json
 import pytest
 
 from memlint.base.errors import MemlintError, UsageError
-from memlint.commands.serve.command import Serving, _ask, order_of
+from memlint.commands.serve.serve import Serving, _ask, order_of
 from memlint.commands.serve.text import render
 from memlint.commands.targets import resolve
 from memlint.report.text_style import TextStyle

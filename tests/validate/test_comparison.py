@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.commands.validate.command import Validation
 from memlint.commands.validate.measuring import Outcome
+from memlint.commands.validate.validate import Validation
 from memlint.report.text_style import TextStyle
 from memlint.validate.comparison import Cap, Comparison, Prediction
 from memlint.validate.measurement import catalogue_name

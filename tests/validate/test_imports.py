@@ -10,7 +10,7 @@ def test_help_imports_no_torch() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from memlint.cli import main;"
         "assert CliRunner().invoke(main, ['validate', '--help']).exit_code == 0;"
-        "import memlint.commands.validate.command;"
+        "import memlint.commands.validate.validate;"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from memlint.base.errors import MemlintError, TargetError, UsageError, WorkerError
-from memlint.commands.validate import command
 from memlint.commands.validate import measuring as session
-from memlint.commands.validate.command import Options
+from memlint.commands.validate import validate as command
 from memlint.commands.validate.measuring import Session
+from memlint.commands.validate.validate import Options
 from memlint.config import Settings
 from memlint.validate.jobs import DescribeMachine, Measured, MeasureSubject, Predictions, PredictSubjects
 from memlint.validate.measurement import Measurement

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from memlint.commands.validate import command
-from memlint.commands.validate.command import Options, Validation
+from memlint.commands.validate import validate as command
+from memlint.commands.validate.validate import Options, Validation
 from memlint.report.text_style import TextStyle
 from memlint.validate.scoreboard import Scoreboard, scoreboard, worse
 from memlint.validate.store import read_measurements

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoReturn:
-    """Be a Python of its own, as `memlint.session.child.main`."""
+    """Be a Python of its own, as `memlint.session.main.main`."""
     begin(Path(exchange), int(parent), int(memory_limit), bytecode=bool(bytecode))
 
 
@@ -35,7 +35,7 @@ def begin(
     bytecode: bool,
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Be a copy of a server, as `memlint.session.child.begin`."""
+    """Be a copy of a server, as `memlint.session.main.begin`."""
     child.run(directory, parent, nbytes, _serve, watch, bytecode=bytecode, ready=ready)
 
 

@@ -219,7 +219,7 @@ def test_an_address_without_ray_is_an_error(folder):
 
 def test_a_local_sweep_imports_no_ray():
     code = (
-        "import sys, memlint.cli, memlint.commands.sweep.command as c; c.executor_of('local', None); assert 'ray' not in"
+        "import sys, memlint.cli, memlint.commands.sweep.sweep as c; c.executor_of('local', None); assert 'ray' not in"
         " sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -359,7 +359,7 @@ def test_a_task_whose_workers_are_all_lost_is_an_error_beside_the_other_tables(p
 
 INTERRUPTED = """
 import json, pathlib, signal, sys
-from memlint.commands.sweep.command import order_of, sweep
+from memlint.commands.sweep.sweep import order_of, sweep
 from memlint.worker.ray.cluster import answers_on_ray
 
 marks = pathlib.Path(sys.argv[2])

@@ -18,7 +18,7 @@ import pytest
 
 from memlint.base.errors import TargetError, WorkerError
 from memlint.commands.check import answers
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.worker import parallel, processes, server_client
 from memlint.worker.child import write_partial

@@ -14,10 +14,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-import memlint.commands.check.command
+import memlint.commands.check.check
 from memlint import cli
 from memlint.base.errors import UsageError, WorkloadError
-from memlint.commands.check.command import Checked
+from memlint.commands.check.check import Checked
 from memlint.config import Settings, override
 from memlint.report.model import Report
 from memlint.session.process_setup import ProcessSetup
@@ -363,7 +363,7 @@ def test_the_command_line_adds_to_the_sizes_of_the_configuration():
 def test_sizes_typed_reach_the_check(monkeypatch, tmp_path):
     seen: list[Any] = []
     monkeypatch.setattr(
-        memlint.commands.check.command,
+        memlint.commands.check.check,
         "check",
         lambda _paths, settings, *_how: seen.append(settings) or Checked(Report(tool="memlint")),
     )

@@ -10,7 +10,7 @@ from memlint.capture.capture import Capture
 from memlint.capture.looks import settings_of
 from memlint.memory.devices import Device
 from memlint.memory.estimate import Estimate
-from memlint.memory.records import Assumption, Frame, Phase, Trace
+from memlint.memory.records import Assumption, Frame, Trace
 from memlint.memory.retention import Holder, Keeper, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.report.model import Place
@@ -73,11 +73,6 @@ class Analysis:
     def trace(self) -> Trace:
         """Its steps."""
         return self.capture.trace
-
-    @property
-    def steps_an_optimizer(self) -> bool:
-        """True if any was seen to step."""
-        return any(node.phase is Phase.OPTIMIZER for node in self.trace.nodes)
 
     @property
     def assumed(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memlint.base.errors import MemlintError
-from memlint.commands.check.command import Checked, check
+from memlint.commands.check.check import Checked, check
 from memlint.commands.check.targets import CheckOptions
 from memlint.compare.changes import compare
 from memlint.compare.headline import headline

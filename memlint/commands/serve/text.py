@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.commands.serve.command import Serving
+from memlint.commands.serve.serve import Serving
 from memlint.commands.sweep.tables_text import section
 from memlint.report.escaping import for_log
 from memlint.report.model import Interval

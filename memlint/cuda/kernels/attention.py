@@ -177,12 +177,6 @@ def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) -> T
     return out
 
 
-def _like_transposed(x: Tensor, head: int | None = None) -> Tensor:
-    """Allocate a [B, H, S, D] tensor stored as [B, S, H, D], the layout the fused kernels write."""
-    b, h, s, d = x.shape
-    return contiguous((b, s, h, d if head is None else head), x.dtype).transpose(1, 2)
-
-
 def _num_splits(rows: int, num_blocks: int) -> int:
     """Return into how many parts keys are split when there is little other parallel work (`num_splits_heuristic`)."""
     num_sms = 2 * simulated().device.num_sms

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memlint.base.errors import TargetError
-from memlint.commands.check.command import Checked, check_resolved
+from memlint.commands.check.check import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts

@@ -18,7 +18,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.base.own_process import terminations_raise
 from memlint.base.version import __version__
 from memlint.capture.files import is_capture
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of, environment_of
 from memlint.compare.changes import compare

@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from memlint.base.grouping import grouped
-from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Gathered, asked, gather
+from memlint.commands.sweep.sweep import gpus_of
 from memlint.report.tables import Fit, FitOrder, Fits, Spread
 from memlint.worker.jobs import FitsSoFar, FitWorkloads
 from memlint.worker.protocol import Request
