@@ -121,6 +121,9 @@ class AnySession(Protocol):
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where nothing can be asked any more."""
 
+    def begin(self, job: EstimateAround) -> None:
+        """Begin with a job that is asked later, where that helps."""
+
     def can_answer(self, job: Job) -> bool:
         """Return True if no program has to start for this job."""
 
@@ -156,6 +159,9 @@ class FileSession:
     def ask(self, _job: Job) -> Answered:
         """Know nothing more."""
         return Answered(None, None)
+
+    def begin(self, _job: EstimateAround) -> None:
+        """Do nothing: nothing can be asked later."""
 
     def can_answer(self, _job: Job) -> bool:
         """Return False: the program is not there."""
