@@ -43,8 +43,8 @@ class Ahead(Generic[_Result]):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         content = pickle.dumps((result, watch_of_child().reads))
-        with open(self._answer, "wb", closefd=False) as file:
-            file.write(content)
+        with open(self._answer, "wb", closefd=False) as answer:
+            answer.write(content)
         return 0
 
     def result(self) -> _Result:
