@@ -63,7 +63,7 @@ def main(
 ) -> None:
     lines = ["| file | first command: seconds, outcome | second command: seconds, outcome |", "|---|---|---|"]
     first = second = 0
-    places = _places(half)
+    places = places_of(half)
     words = [*shlex.split(program)], ["--no-sweep"] * quick
     places = [each for each in places if only in " ".join(each)]
     print("\n".join(lines))
@@ -85,7 +85,8 @@ def main(
         output.write_text("\n".join(lines) + "\n")
 
 
-def _places(half: str) -> list[tuple[str, str]]:
+def places_of(half: str) -> list[tuple[str, str]]:
+    """The repositories and files of a half, or of both."""
     development, final = _FILES.read_text().split("# looked at only at the end")
     text = {"development": development, "final": final, "both": development + final}[half]
     return [(*line.split(),) for line in text.splitlines() if line and not line.startswith("#")]  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """Seconds to look through a project for what its files say of a model, the first time and afterwards.
 
     python benchmarks/index.py CHECKOUT...
+    python benchmarks/index.py --answers CHECKOUTS [-o benchmarks/index.md]
 
 Each CHECKOUT is a project: copies of transformers and of timm, or a clone of detectron2. Prints how long the index of
 words takes to build and, when it is there, to find that nothing has changed; how long the search for the calls of the
@@ -11,6 +12,7 @@ how many of these files both say the same. The files are those with an `nn.Modul
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -25,6 +27,8 @@ if not __package__:  # run as a command
 import ast
 
 from benchmarks.claims import verdict
+from benchmarks.first_answer import places_of
+from benchmarks.processes import ENVIRONMENT, MEMLINT
 from memlint.base import cache
 from memlint.source.call_sites import call_sites
 from memlint.source.files import Unreadable
@@ -85,11 +89,55 @@ def models_in(root: Path, most: int) -> list[tuple[Path, list[str]]]:
     return models
 
 
+def answer(place: Path, file: str, *options: str) -> str:
+    """What `memlint check` says of a file of a checkout: its verdict, what it assumes, or why there is none."""
+    done = subprocess.run(
+        [*MEMLINT, "check", file, "--quick", "--timeout", "60", *options], check=False, cwd=place, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=ENVIRONMENT,
+    )  # fmt: skip
+    return done.stdout
+
+
+def compare_answers(checkouts: Path, output: Path | None) -> None:
+    """Print, file by file, if all answers are the same."""
+    lines = ["| file | same | first line |", "|---|---|---|"]
+    num_same = num_figures = 0
+    files = places_of("both")
+    there = [(checkouts / name.replace("/", "+"), name, file) for name, file in files]
+    there = [each for each in there if (each[0] / each[2]).is_file()]
+    print("\n".join(lines))
+    for place, name, file in there:
+        shutil.rmtree(place / cache.NAME, ignore_errors=True)
+        answers = [answer(place, file), answer(place, file, "--no-cache")]
+        is_same = answers[0] == answers[1]
+        num_same += is_same
+        num_figures += " needs " in answers[0]
+        first = next(iter(answers[0].splitlines()), "").replace(str(place), "").replace("|", "/")
+        lines.append(f"| {name} `{file}` | {'yes' if is_same else 'no'} | {first} |")
+        print(lines[-1], flush=True)
+        shutil.rmtree(place / cache.NAME, ignore_errors=True)
+    lines += [
+        "",
+        f"{num_same} of {len(there)} files, of {len(files)}, have the same answers; {num_figures} are figures.",
+    ]
+    print(lines[-1])
+    if output is not None:
+        output.write_text("\n".join(lines) + "\n")
+    verdict(
+        "the index changes no answer", f"{len(there) - num_same} of {len(there)} differ", held=num_same == len(there)
+    )
+
+
 @click.command()
 @click.argument("checkouts", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--files", type=click.IntRange(min=1), default=20, show_default=True, help="Of each project.")
-def main(checkouts: tuple[Path, ...], files: int) -> None:
-    """Print a line for each project."""
+@click.option("--answers", is_flag=True, help="Compare answers to commands instead.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the table of answers here too.")
+def main(checkouts: tuple[Path, ...], files: int, answers: bool, output: Path | None) -> None:
+    """Print a line for each project, or for each file."""
+    if answers:
+        compare_answers(checkouts[0].resolve(), output)
+        return
     print("| project | files | first s | again s | MiB | asked | s each | without |\n|---|---|---|---|---|---|---|---|")
     differing: list[str] = []
     first, again = [], []
@@ -103,12 +151,12 @@ def main(checkouts: tuple[Path, ...], files: int) -> None:
         seconds = {True: 0.0, False: 0.0}
         models = models_in(root, files)
         for path, names in models:
-            answers = {}
+            said_of = {}
             for is_indexed, kind in ((True, ProjectFiles), (False, Unindexed)):
                 start = time.process_time()
-                answers[is_indexed] = said(kind(root, path), names)
+                said_of[is_indexed] = said(kind(root, path), names)
                 seconds[is_indexed] += time.process_time() - start
-            if answers[True] != answers[False]:
+            if said_of[True] != said_of[False]:
                 differing.append(str(path))
         nbytes = len(WordIndex.read(root).words)
         each = (value / max(1, len(models)) for value in seconds.values())

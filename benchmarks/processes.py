@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 MEMLINT = [sys.executable, "-m", "memlint"]
 CHECK = [*MEMLINT, "check", "--no-cache", "--output-format", "json"]
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """With byte code, as pip leaves it."""
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of each system
 
@@ -44,9 +44,7 @@ def measure(arguments: Sequence[str], folder: Path = ROOT, cpus: int = 2) -> Mea
     try:
         with tempfile.TemporaryFile("w+") as output:
             start = time.perf_counter()
-            process = subprocess.Popen(
-                arguments, cwd=folder, env=_ENVIRONMENT, stdout=output, stderr=subprocess.DEVNULL
-            )
+            process = subprocess.Popen(arguments, cwd=folder, env=ENVIRONMENT, stdout=output, stderr=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - start
             process.returncode = os.waitstatus_to_exitcode(status)

@@ -27,7 +27,7 @@ if not __package__:  # run as a command
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
 from benchmarks.claims import verdict
-from benchmarks.processes import MEMLINT, ROOT
+from benchmarks.processes import ENVIRONMENT, MEMLINT, ROOT
 
 TORCH, SMALL, GPT2, QUICK = "python -c 'import torch'", "a small file", "README's GPT-2", "the same with --quick"
 LLAMA, SCRIPT, AGAIN = "transformers::LlamaConfig", "a script", "README's GPT-2 again, with -v"
@@ -58,7 +58,7 @@ def timed(arguments: list[str], folder: Path) -> Timed:
     """Run a command, and read its lines as they come."""
     start = time.perf_counter()
     process = subprocess.Popen(
-        arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "120"}
+        arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**ENVIRONMENT, "COLUMNS": "120"}
     )
     assert process.stdout is not None
     line = process.stdout.readline()

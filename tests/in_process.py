@@ -38,6 +38,9 @@ class InProcess:
         records = [each.model_dump(mode="json") for each in parts if hasattr(each, "model_dump")]
         return Answered(*(records or [None]), *(captures or [None]))
 
+    def begin(self, job):
+        """Do nothing ahead."""
+
     def keep(self, result):
         self.partial = result
 

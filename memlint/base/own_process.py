@@ -98,3 +98,8 @@ def signals_wait() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def may_fork() -> bool:
+    """Return True if a copy of this process would be whole: only the thread that forks lives on in it."""
+    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208

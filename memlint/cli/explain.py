@@ -10,6 +10,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.writing import write_file
+from memlint.cli import completion
 from memlint.cli.options import COLOR, FILE
 from memlint.cli.printing import progress, text_style_of, write
 
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     "--alloc-conf", "settings", multiple=True, metavar="SETTINGS", help="Replay it under these settings as well."
 )
 @click.option(
-    "--gpu", "gpus", multiple=True, metavar="NAME", help="The GPU that it was; given again, others to try it on."
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completion.gpus,
+    help="The GPU that it was; given again, others to try it on.",
 )
 @click.option(
     "--against", metavar="TARGET", help="Put the simulated step of this program beside it, as check takes it."

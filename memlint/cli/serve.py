@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from memlint.cli import completion
 from memlint.cli.options import COLOR, FILE, SECONDS
 from memlint.cli.printing import progress, text_style_of, write
 
@@ -12,10 +13,15 @@ _POSITIVE = click.IntRange(min=1)
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", shell_complete=completion.targets)
 @click.option("--engine", type=click.Choice(("vllm", "sglang")), default="vllm", show_default=True)
 @click.option("--engine-version", metavar="VERSION", help="By default the newest whose rules were read.")
-@click.option("--gpu", metavar="NAME", help="The GPU; by default an A100 of 80 GB, and any with --users.")
+@click.option(
+    "--gpu",
+    metavar="NAME",
+    shell_complete=completion.gpus,
+    help="The GPU; by default an A100 of 80 GB, and any with --users.",
+)
 @click.option("--tp", metavar="NUMBERS", help="GPUs that share the model; one number, or 1,2,4,8 for a table.")
 @click.option("--pp", type=_POSITIVE, default=1, metavar="NUMBER", help="Stages of a pipeline.")
 @click.option("--dp", type=_POSITIVE, default=1, metavar="NUMBER", help="Copies of the model.")
@@ -42,7 +48,14 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--enforce-eager", is_flag=True, help="No compiled pieces and no CUDA graphs.")
 @click.option("--users", type=_POSITIVE, metavar="NUMBER", help="Name the cheapest GPUs for so many requests at once.")
 @click.option("--length", type=_POSITIVE, metavar="TOKENS", help="With --users: tokens of each; short for the above.")
-@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@click.option(
+    "--output-format",
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json", "markdown")),
+    default="text",
+    show_default=True,
+)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
 @click.option("--timeout", **SECONDS, help="For all of it.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory the model's code may take.")

@@ -32,7 +32,7 @@ from memlint.cli.printing import print_error, progress, show_progress, text_styl
 @click.option(
     "--of", metavar="TARGET", help="With --history: TARGETS is the recording of a run of this, made elsewhere."
 )
-@click.option("--gpu", metavar="NAME", help="With --of: the GPU that recorded it.")
+@click.option("--gpu", metavar="NAME", shell_complete=completion.gpus, help="With --of: the GPU that recorded it.")
 @click.option("--driver", metavar="VERSION", default="", help="With --of: its driver.")
 @click.option("--torch", metavar="VERSION", help="With --of: its PyTorch; else the installed.")
 @click.option("--no-compare", is_flag=True, help="Only measure.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +13,7 @@ from memlint.base.garbage import seldom_collected
 from memlint.worker.child import answer_jobs, own_imports, run
 
 if TYPE_CHECKING:
+    from memlint.report.model import Sweep
     from memlint.session.target import Target
     from memlint.validate.jobs import DescribeMachine, MeasureSubject
     from memlint.worker.dependencies import Watch
@@ -90,6 +92,8 @@ def _answer(target: Target, job: Job) -> Any:
             return target.find()
         case jobs.TraceWorkload(workload):
             return target.trace(workload)
+        case jobs.Begin(jobs.EstimateAround(workload)):
+            return _begin_tables(target, workload)
         case jobs.Retrace(workload, changes):
             return target.retrace(workload, changes)
         case jobs.FindHolders(workload, changes, event, buffers):
@@ -101,6 +105,22 @@ def _answer(target: Target, job: Job) -> Any:
         case jobs.DeclareByHand(name, kind, message, hint):
             return target.declare_by_hand(name, kind, message, hint)
     return _answer_rarer(target, job)
+
+
+def _begin_tables(target: Target, number: int) -> None:
+    """Begin with the tables of another dtype, if a copy of this process can make them meanwhile."""
+    from memlint.session.ahead import Ahead, may_work_ahead  # noqa: PLC0415
+
+    workload, root = target.workloads[number], target.root
+
+    def tables() -> tuple[str, list[Sweep]]:
+        from memlint.session.tables import ahead  # noqa: PLC0415 -- the trace that is asked for next does without
+
+        return ahead(workload, root)
+
+    if workload.device.is_cuda and may_work_ahead():
+        with suppress(OSError):
+            target.begun[number] = Ahead(tables)
 
 
 def _answer_rarer(target: Target, job: Job) -> Any:

@@ -23,6 +23,7 @@ from memlint.report.tables import Order, row_of, subject
 from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.scaled import Lives, lives_of_trace
 from memlint.scaling.sizes import Sizes
+from memlint.session.ahead import Ahead
 from memlint.session.target import Target, Traced
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
@@ -75,13 +76,26 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
     return replace(workload, **{name: value for name, value in ranks.items() if value is not None})  # type: ignore[arg-type]
 
 
+def ahead(workload: Workload, root: Path) -> tuple[str, list[Sweep]]:
+    """Make the longer half of `around` before the Workload is traced: the table with another dtype.
+
+    With it the Workload that it is of, as text; there is none where there is no such Workload.
+    """
+    completed, _assumptions = complete(of_worst_rank(workload, root).workload, root)
+    other = _with_other_dtype(completed, root)
+    if other is None:
+        return "", []
+    *_growing, tables = _tables(other, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
+    return _text_of(other), tables
+
+
 def around(target: Target, number: int) -> Sweeps:
     """Sweeps of a Workload around its own batch size, with its dtype and with another.
 
     There are none on the host, and none of a long generation, each of whose sizes takes two traces.
     """
-    own = target.traced(number)
-    growing = [_around(own)] if own.device.is_cuda and own.trace.whole is None else []
+    own, begun = target.traced(number), target.begun.pop(number, None)
+    growing = [_around(own, begun)] if own.device.is_cuda and own.trace.whole is None else []
     return Sweeps(
         torch=torch.__version__,
         sweeps=gathered(growing, lambda sweeps: Sweeps(torch=torch.__version__, sweeps=sweeps)),
@@ -99,23 +113,46 @@ def gathered(growing: Iterable[Iterator[Sequence[_Table]]], document: Callable[[
     return done
 
 
-def _around(traced: Traced) -> Iterator[list[Sweep]]:
-    """Yield the tables with its own dtype as they grow, then with those of another, unless there is an error."""
+def _around(traced: Traced, begun: Ahead[tuple[str, list[Sweep]]] | None) -> Iterator[list[Sweep]]:
+    """Yield the tables with its own dtype as they grow, then with those of another, unless there is an error.
+
+    Those of the other may have `begun`.
+    """
     workload, root = traced.workload, traced.root
-    batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
-    order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
     own: list[Sweep] = []
     known: dict[Point, Lives] = {(workload.batch,): lives_of_trace(traced.trace)}
     if traced.compile_seconds:
-        yield from _compiled_and_eager(traced, order, known)
+        yield from _compiled_and_eager(traced, _order(workload), known)
         return
-    for own in _tables(workload, root, order, most_calls=MOST_CALLS, traced=known):
+    for own in _tables(workload, root, _order(workload), most_calls=MOST_CALLS, traced=known):
         yield own
     if own[-1].error is None:
-        other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
-        if other.dtype in AUTOCASTS and _has_own_step(workload, root):  # which enters autocast where it wants to
+        other = _with_other_dtype(workload, root)
+        if other is None:
             return
-        yield from ([*own, *tables] for tables in _tables(other, root, order, most_calls=MOST_CALLS_OF_OTHER))
+        text, tables = begun.result() if begun is not None else ("", [])
+        if tables and text == _text_of(other):
+            yield [*own, *tables]
+            return
+        others = _tables(other, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
+        yield from ([*own, *tables] for tables in others)
+
+
+def _order(workload: Workload) -> Order:
+    """The batch sizes around that of the Workload."""
+    batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
+    return Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
+
+
+def _with_other_dtype(workload: Workload, root: Path) -> Workload | None:
+    """The same with another dtype; None where the program enters autocast where it wants to."""
+    other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
+    return None if other.dtype in AUTOCASTS and _has_own_step(workload, root) else other
+
+
+def _text_of(workload: Workload | None) -> str:
+    """What tells Workloads from one another, but for what was assumed of them, which a table does not say."""
+    return "" if workload is None else repr(replace(workload, assumed=frozenset()))
 
 
 def _compiled_and_eager(traced: Traced, order: Order, known: Mapping[Point, Lives]) -> Iterator[list[Sweep]]:

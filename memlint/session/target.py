@@ -45,6 +45,8 @@ from memlint.workloads.user_errors import command_with
 
 if TYPE_CHECKING:
     from memlint.memory.devices import Device
+    from memlint.report.model import Sweep
+    from memlint.session.ahead import Ahead
     from memlint.worker.protocol import Request
     from memlint.workloads.construction.program import Program
 
@@ -158,6 +160,8 @@ class Target:
         self._discovery = discovery
         self.request = request
         self.root = Path(request.root)
+        self.begun: dict[int, Ahead[tuple[str, list[Sweep]]]] = {}
+        """Tables around the batch sizes of Workloads, by position, that were begun before they are asked for."""
         self._traced: dict[int, Traced] = {}
         self._errors: dict[str, MemlintError] = {}
         """Errors of Workloads that could not be traced, by name."""

@@ -103,6 +103,12 @@ def reason_to_end() -> str:
     return ""
 
 
+def watch_of_child() -> Watch:
+    """Return what records the reads of this child."""
+    assert _watch is not None, "a child has one"
+    return _watch
+
+
 def write_here() -> None:
     """Let this copy of the child write into the exchange."""
     global _exchange  # noqa: PLW0603 -- as in `run`
@@ -185,8 +191,7 @@ def answer_jobs(answer: Callable[[Job], BaseModel | Capture | None]) -> NoReturn
         try:
             job = _unpickled(message)
             if isinstance(job, Finish):
-                assert _watch is not None, "a child has one"
-                _say_reply(dependencies=_watch.dependencies())
+                _say_reply(dependencies=watch_of_child().dependencies())
                 _exit(0)  # threads and exit handlers of user code could hold the process up for ever
             _reply_with(answer(job))
         except SystemExit as error:

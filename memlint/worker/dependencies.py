@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.base import broken_plugins, cache
 from memlint.base.ownership import is_installed, is_memlint
@@ -51,6 +51,15 @@ def child_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
     return inherited | {key: value for key, value in ordered.items() if value is not None}
 
 
+class Reads(NamedTuple):
+    """Paths that a process has read, paths that it made before, variables, and names and files of modules."""
+
+    files: frozenset[str]
+    made: frozenset[str]
+    variables: frozenset[str]
+    modules: frozenset[tuple[str, str]]
+
+
 class Watch:
     """Records what this process reads, until it ends: no audit hook can be removed."""
 
@@ -67,6 +76,8 @@ class Watch:
         self._made: set[str] = set()
         """Files that the program wrote before it read them."""
         self._variables: set[str] = set()
+        self._modules: set[tuple[str, str]] = set()
+        """Names and files of modules of copies."""
         self._environment = dict(os.environ)
         sys.addaudithook(self._audit)
         self._watch_variables()
@@ -114,6 +125,18 @@ class Watch:
         elif path not in self._made:
             self._read.add(path)
 
+    @property
+    def reads(self) -> Reads:
+        """What was read so far, for the process that this one is a copy of."""
+        return Reads(frozenset(self._read), frozenset(self._made), frozenset(self._variables), frozenset(_modules()))
+
+    def add(self, reads: Reads) -> None:
+        """Count what a copy of this process has read."""
+        self._read.update(reads.files)
+        self._made.update(reads.made - self._read)
+        self._variables.update(reads.variables)
+        self._modules.update(reads.modules)
+
     def dependencies(self) -> Dependencies | None:
         """Return what was read so far; None if that does not say enough to keep the answer.
 
@@ -123,7 +146,7 @@ class Watch:
             return None
         from memlint.worker.protocol import Dependencies  # noqa: PLC0415  (this module is there before pydantic)
 
-        modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
+        modules = self._modules.union(_modules())
         files: dict[str, str | None] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
             if f"{path}{os.sep}".startswith(self._ignored) or path.endswith(_COMPILED) or _OWN_CACHE in path:
@@ -191,6 +214,13 @@ def _status(path: str) -> os.stat_result | None:
 def _changed_at(status: os.stat_result) -> int:
     """Nanoseconds at which a file was changed, as the system counts them: anybody may date a file as he likes."""
     return status.st_mtime_ns if sys.platform == "win32" else status.st_ctime_ns
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    """Yield names and files of the modules that are imported."""
+    for name, module in list(sys.modules.items()):
+        if file := _file_of(module):
+            yield name, file
 
 
 def _file_of(module: object) -> str | None:

@@ -94,6 +94,13 @@ class EstimateAround(Job):
 
 
 @dataclass(frozen=True, slots=True)
+class Begin(Job):
+    """Begin with a job that is asked later, on another core if that can be. Answered by nothing."""
+
+    job: EstimateAround
+
+
+@dataclass(frozen=True, slots=True)
 class SweepSizes(Job):
     """Make the tables of an Order. Answered by Sweeps."""
 

@@ -67,11 +67,6 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
 
-def may_fork() -> bool:
-    """Return True if a copy of this process would be whole: only the thread that forks lives on in it."""
-    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
-
-
 Child = subprocess.Popen[bytes] | Fork
 
 _PATIENCE = 10.0  # seconds for the kernel to remove killed processes

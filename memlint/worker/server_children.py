@@ -10,8 +10,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
+from memlint.base.own_process import may_fork
 from memlint.worker.dependencies import Watch
-from memlint.worker.processes import Fork, may_fork
+from memlint.worker.processes import Fork
 from memlint.worker.protocol import Answer
 from memlint.worker.session import Session
 from memlint.worker.supervise import answered

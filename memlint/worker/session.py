@@ -40,7 +40,7 @@ from memlint.worker.child import (
     STDOUT,
 )
 from memlint.worker.endings import Limit
-from memlint.worker.jobs import Finish, Job
+from memlint.worker.jobs import Begin, EstimateAround, Finish, Job
 from memlint.worker.protocol import AnyResult, Limits, Reply, Request
 from memlint.worker.start import Start, Started, started
 
@@ -123,6 +123,9 @@ class AnySession(Protocol):
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where nothing can be asked any more."""
 
+    def begin(self, job: EstimateAround) -> None:
+        """Begin with a job that is asked later, where that helps."""
+
     def can_answer(self, job: Job) -> bool:
         """Return True if no program has to start for this job."""
 
@@ -161,6 +164,9 @@ class FileSession:
     def ask(self, _job: Job) -> Answered:
         """Know nothing more."""
         return Answered(None, None)
+
+    def begin(self, _job: EstimateAround) -> None:
+        """Do nothing: nothing can be asked later."""
 
     def can_answer(self, _job: Job) -> bool:
         """Return False: the program is not there."""
@@ -222,6 +228,7 @@ class Session(AbstractContextManager["Session"]):
         self._tell_compiling: Callable[[str], None] = lambda _doing: None
         self._compiled_seconds = 0.0
         self._has_rules = False
+        self._has_spare_core = False
         self._new: dict[str, Known] = {}
         self._has_failed = False
 
@@ -275,6 +282,13 @@ class Session(AbstractContextManager["Session"]):
                 raise EndedError(endings.unreadable(error)) from error
         known = self._new[key] = Known(reply.answer, content)
         return Answered(known.record, None if content is None else self._decoded(known))
+
+    def begin(self, job: EstimateAround) -> None:
+        """Let the child begin with a job that is asked later, if it was asked something and a core is free."""
+        if self._has_spare_core and self._is_begun and self._known(repr(job)) is None:
+            begin = Begin(job)
+            self.ask(begin)
+            del self._new[repr(begin)]
 
     def begin_again(self, request: Request) -> None:
         """Ask a new child from now on, with another request; nothing of what the last one has answered counts."""
@@ -377,10 +391,11 @@ class Session(AbstractContextManager["Session"]):
     def ask_about(
         self, request: Request, limits: Limits, store: Callable[[], Store | None], on_wait: Callable[[float], None]
     ) -> None:
-        """Take up the request, its limits and whom to call, before anything is asked.
+        """Take up the request, its limits and whom to call, before anything is asked. No other child runs beside it.
 
         `store` gives what is known of it, where it is another request than that of the beginning.
         """
+        self._has_spare_core = True
         assert not self._is_begun, "nothing was asked"
         if request != self.request:
             self._store = store()

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 from memlint.base.errors import WorkerError
-from memlint.base.own_process import ENDING, die_with, signals_wait
+from memlint.base.own_process import ENDING, die_with, may_fork, signals_wait
 from memlint.worker.capture_store import Store
 from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer
@@ -51,8 +51,6 @@ def answer_of(error: KeyboardInterrupt) -> Answer:
 
 def start_process(task: Task, outcome: Connection) -> BaseProcess:
     """Start a supervisor of `task` whose child is a new Python."""
-    from memlint.worker.processes import may_fork  # noqa: PLC0415
-
     kind: type[BaseProcess] = get_context("fork" if may_fork() else "spawn").Process  # type: ignore[attr-defined]
     process = kind(target=run_supervisor, args=(task, outcome, os.getpid(), ask_child), daemon=True)
     process.start()

@@ -37,6 +37,7 @@ import functools, sys, fake_asking, memlint.cli, memlint.cli.printing
 from memlint.commands import early
 from memlint.commands.check import answers
 answers.analyse = fake_asking.ask_for_result
+early.CHILD = "fake_analyse"
 answers.Task = early.Task = functools.partial(answers.Task, child="fake_analyse")
 """
 FITS = {**REPORT.workloads[0].model_dump(mode="json"), "budget": None}
@@ -89,6 +90,7 @@ def project(tmp_path, monkeypatch, copied_pythons):
     monkeypatch.setattr(answers, "analyse", importlib.import_module("fake_asking").ask_for_result)
     for module in (answers, memlint.commands.early):
         monkeypatch.setattr(module, "Task", functools.partial(module.Task, child="fake_analyse"))
+    monkeypatch.setattr(memlint.commands.early, "CHILD", "fake_analyse")
     monkeypatch.chdir(directory)
     return Project(directory)
 

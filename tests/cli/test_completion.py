@@ -57,7 +57,17 @@ def test_dtypes_and_rules_are_completed(completed):
     assert "MEM107" in completed("rule", "MEM1")
 
 
-@pytest.mark.parametrize("command", ["check", "run", "report", "diff", "rules", "sweep", "fit", "validate"])
+@pytest.mark.parametrize(
+    "command", ["check", "explain", "run", "report", "diff", "rules", "serve", "sweep", "validate"]
+)
+def test_gpus_are_completed_wherever_one_is_named(completed, command):
+    if completed(command, "--gpu"):
+        assert "h100" in " ".join(completed(command, "--gpu", "h100"))
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "explain", "run", "report", "diff", "rules", "serve", "sweep", "fit", "validate"]
+)
 def test_the_format_has_the_same_two_names_everywhere(completed, command):
     for option in ("--format", "--output-format"):
         assert option in completed(command, option)

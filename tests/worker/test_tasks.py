@@ -17,10 +17,11 @@ import psutil
 import pytest
 
 from memlint.base.errors import TargetError, WorkerError
+from memlint.base.own_process import may_fork
 from memlint.commands.check import answers
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
-from memlint.worker import parallel, processes, server_client
+from memlint.worker import parallel, server_client, supervisor_pool
 from memlint.worker.child import write_partial
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Result
@@ -84,7 +85,7 @@ def begun(place, *names: str) -> None:
 def test_two_run_at_the_same_time(project, place, monkeypatch, spawn):
     if spawn:
         monkeypatch.setattr(server_client, "answers", lambda *_arguments: iter(()))
-        monkeypatch.setattr(processes, "may_fork", lambda: False)
+        monkeypatch.setattr(supervisor_pool, "may_fork", lambda: False)
     asked = tasks_of(project, place, "mark('a'); wait('b'); said = 1", "mark('b'); wait('a'); said = 2")
     assert {number: said(answer) for number, answer in answers_to(asked)} == {0: 1, 1: 2}
 
@@ -154,7 +155,7 @@ def test_a_supervisor_that_is_killed_is_an_error_of_its_task(project, place):
 def test_what_cannot_be_asked_at_all_is_raised(project, place, monkeypatch):
     asked = tasks_of(project, place, "said = 1", "said = 2")
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
-    if processes.may_fork():  # or else the setting does not travel
+    if may_fork():  # or else the setting does not travel
         with pytest.raises(WorkerError, match="no temporary file can be written"):
             list(answers_to(asked))
 
@@ -242,6 +243,7 @@ parallel.num_workers = lambda: 2
 if sys.argv.pop(1) == "python":
     server_client.answers = lambda *_arguments: iter(())
 answers.analyse = fake_asking.ask
+early.CHILD = "fake_analyse"
 answers.Task = early.Task = functools.partial(answers.Task, child="fake_analyse")
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """

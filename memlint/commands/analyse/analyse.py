@@ -97,6 +97,8 @@ class _Conversation:
             if len(workloads) > 1:
                 self._keep_begun([each for each in workloads[number:] if each not in later], later)
             self._begin(f"tracing {workload.name}")
+            if self._has_tables:
+                session.begin(EstimateAround(number))
             try:
                 capture = session.ask(TraceWorkload(number)).capture
             except JobError as failed:
@@ -187,8 +189,12 @@ class _Conversation:
         self._done = before.model_copy(update={"findings": [*before.findings, *findings]})
         self._add(record.model_copy(update=added))
         self._note_lines(analysis)
-        if self._look.sweep and self._settings.sweep and self._session.has_tables:
+        if self._has_tables:
             self._add_sweep(number)
+
+    @property
+    def _has_tables(self) -> bool:
+        return self._look.sweep and self._settings.sweep and self._session.has_tables
 
     def _analysis(self, capture: Capture, number: int, *, thorough: bool) -> Analysis:
         if self._look.alloc_conf:

@@ -2,6 +2,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from memlint.lint.edits import under, unsafe, written
 from memlint.lint.rule import Case, Confidence, Context, Edit, Finding, Findings, Severity, SourceRule, is_notable
@@ -239,10 +240,10 @@ def _read(scope: Scope, guarded: set[ast.AST]) -> _Scope:
         if isinstance(node, _WORDS):
             word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.arg
             body.frozen |= word in _FROZEN
-            differentiates = _GRADIENT_WORD.fullmatch(word or "") is not None
+            differentiates, trains = _kinds(word or "")
             if differentiates:
                 body.gradients.append(position)
-            if differentiates or "optim" in (word or "").lower():
+            if trains:
                 body.training_loops.add(_loop_around(scope, node))
         elif isinstance(node, ast.Call):
             name = dotted_name(node.func)
@@ -256,6 +257,13 @@ def _read(scope: Scope, guarded: set[ast.AST]) -> _Scope:
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_switched(node.value):
             body.modes.append((position, dotted_name(node.targets[0]), True))
     return body
+
+
+@lru_cache(maxsize=4096)
+def _kinds(word: str) -> tuple[bool, bool]:
+    """Return if it differentiates, and if a loop with it trains. A file says few words, and each of them often."""
+    differentiates = _GRADIENT_WORD.fullmatch(word) is not None
+    return differentiates, differentiates or "optim" in word.lower()
 
 
 def _is_switched(value: ast.expr) -> bool:
