@@ -399,6 +399,34 @@ def test_operators_whose_results_hold_the_peak_are_found(tmp_path, operator, cod
     assert code in codes(of_program(trained(operator=operator), tmp_path))
 
 
+def evaluated(num_batches=3, *, with_graph):
+    """Batches of a forward of eight layers, whose results are kept until its end or only until the next."""
+    program = RecordedProgram()
+    program.alloc(64 * MIB, 1)
+    for _ in range(num_batches):
+        layers = []
+        for layer, operator in enumerate(("linear", "gelu", "linear", "native_layer_norm", "mm", "add", "mul", "relu")):
+            layers.append(program.alloc(16 * MIB, 10 + layer, native(operator)))
+            if not with_graph and len(layers) > 1:
+                program.free(layers.pop(0))
+        for each in layers:
+            program.free(each)
+    return program
+
+
+def test_an_evaluation_that_keeps_a_graph_is_found(tmp_path):
+    (finding,) = of_program(evaluated(with_graph=True), tmp_path).findings
+    assert (finding.code, finding.nbytes) == ("MEM404", 128 * MIB)
+    assert codes(of_program(evaluated(with_graph=False), tmp_path)) == []
+    assert "MEM404" not in codes(of_program(trained(), tmp_path))
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_no_public_snapshot_is_taken_for_an_evaluation_that_keeps_a_graph(name):
+    """None of them evaluates batch after batch with gradients on."""
+    assert "MEM404" not in codes(explained(SNAPSHOTS[name]))
+
+
 def test_what_each_step_leaves_behind_is_a_finding_with_its_line(tmp_path):
     explanation = of_program(leaking(8, 10 * MIB, 30 * MIB), tmp_path)
     finding = next(each for each in explanation.findings if each.code == "MEM405")
