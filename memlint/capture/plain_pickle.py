@@ -17,7 +17,7 @@ _MOST_PLAIN: Final = 2**28
 """Bytes that are no events: stacks, and what lies in segments."""
 _MOST_OBJECTS: Final = 4_000_000
 """Dicts, lists and texts that are no events."""
-_MOST_ON_STACK: Final = 2**20
+_MOST_ON_STACK: Final = 2**24
 _MOST_MEMO: Final = 2**27
 _MOST_MARKS: Final = 64
 _MOST_PATTERNS: Final = 64

@@ -336,6 +336,9 @@ def test_the_page_marks_the_moment_of_the_failure(tmp_path):
     text = page.read_text(encoding="utf-8")
     assert "too much alive: 78.3 GiB were in use" in text
     assert text.count('class="failure"') == 1
+    assert ">oom-expandable ran out of memory</h1>" in text
+    assert "made before the steps" not in text
+    assert 'class="by-line" name="w0-maps" checked' in text
     timeline = report_of_recordings([OOM], RecordingOptions()).workloads[0].timeline
     live = list(accumulate(timeline.nbytes[e] if e >= 0 else -timeline.nbytes[~e] for e in timeline.events))
     assert [live[position] for position in timeline.failures] == [explained(OOM).failure.requested]
