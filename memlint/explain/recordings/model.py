@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from memlint.explain.recordings.verdict import Cause
-from memlint.report.model import CategoryName, Located, PhaseName, Record
+from memlint.report.model import CategoryName, Located, PhaseName, Plan, Record
 
 
 class Line(Located):
@@ -125,6 +125,9 @@ class Comparison(Record):
     """Their bytes."""
     only_recorded: list[OnOneSide]
     only_simulated: list[OnOneSide]
+    plan: Plan | None = None
+    """Changes of the program that bring its step into the memory there was when the recorded one failed; each was
+    simulated on the program. Left out without a failure, and where memlint check finds no plan."""
 
 
 class Explanation(Record):

@@ -18,6 +18,7 @@ from memlint.explain.recordings.model import (
     Settings,
 )
 from memlint.report.escaping import inert, one_line
+from memlint.report.model import Plan
 from memlint.report.phrases import place_text
 from memlint.report.text_style import TextStyle, cut, table
 
@@ -172,6 +173,17 @@ def _against(both: Comparison, style: TextStyle) -> Iterator[str]:
             ]
             yield from (f"      {row}" for row in table(rows, ("right", "right", *["left"] * 3)))
             yield from style.rest(len(sides) - len(rows))
+    if both.plan is not None:
+        yield from _plan(both.plan)
+
+
+def _plan(plan: Plan) -> Iterator[str]:
+    outcome = "" if plan.met else ", which none that was found meets"
+    yield f"    changes that bring the simulated step below {format_nbytes(plan.limit)} of the device{outcome}:"
+    if not plan.changes:
+        yield "      none is needed: the step alone fits" if plan.met else "      none was found"
+    for number, change in enumerate(plan.changes, 1):
+        yield f"      {number}. {_shown(change.text)}: {format_nbytes(change.peak[plan.measure].estimate)}"
 
 
 def _category(side: OnOneSide) -> str:
