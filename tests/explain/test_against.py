@@ -9,7 +9,7 @@ from memlint.capture.recording import read_recordings
 from memlint.commands.explain.comparing import comparison_of
 from memlint.commands.explain.recordings import RecordingOptions, explain_recordings
 from memlint.explain.recordings.evidence import Evidence
-from memlint.explain.recordings.text import render_text
+from memlint.explain.recordings.text import render_markdown, render_text
 from memlint.memory.devices import device_named
 from memlint.report.text_style import TextStyle
 from memlint.tracing.recorder import trace_program
@@ -60,3 +60,6 @@ def test_a_failure_comes_with_changes_that_were_simulated_on_the_program(tmp_pat
     text = render_text(document, TextStyle())
     assert "changes that bring the simulated step below" in text
     assert plan.changes[0].text in text
+    markdown = render_markdown(document)
+    assert f"### Beside {target}" in markdown.replace("\\", "")
+    assert f"1. {plan.changes[0].text}" in markdown.replace("\\", "")

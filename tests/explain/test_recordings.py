@@ -281,7 +281,7 @@ def test_json_and_markdown_are_the_same_explanation():
     assert explanation["cause"] == "too much alive"
     assert explanation["failure"]["request"] == 5308694528
     markdown = invoked(OOM, "--output-format", "markdown").output
-    assert markdown.startswith("## ")
+    assert markdown.splitlines()[0].endswith("oom-expandable.pickle.gz, device 1: too much alive")
     assert "### When it failed: 78.3 GiB" in markdown
 
 
