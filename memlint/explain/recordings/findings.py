@@ -4,6 +4,7 @@ A recording has stacks, sizes and lifetimes, and no tensors: each finding here i
 which. `memlint rule CODE` shows what to change.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
@@ -158,15 +159,17 @@ def _freed_together(evidence: Evidence) -> Iterator[list[int]]:
     """Yield the allocations of the forward that die with no allocation in between, before a failure."""
     alive, events = evidence.alive, evidence.recording.events
     end = len(events) if evidence.failure is None else evidence.failure.position
-    dead = {alive.died[number]: number for number in range(alive.num_before, len(alive)) if alive.died[number] < end}
+    dead = array("i", [-1]) * end
+    for number in range(alive.num_before, len(alive)):
+        if alive.died[number] < end and evidence.kinds.phase(number) is Phase.FORWARD:
+            dead[alive.died[number]] = number
     together: list[int] = []
-    for position in range(end):
-        if events.actions[position] == ALLOC:
-            if together:
-                yield together
+    for action, number in zip(events.actions, dead, strict=False):
+        if action == ALLOC and together:
+            yield together
             together = []
-        elif position in dead and evidence.kinds.phase(dead[position]) is Phase.FORWARD:
-            together.append(dead[position])
+        elif number >= 0:
+            together.append(number)
     if together:
         yield together
 
