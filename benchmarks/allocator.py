@@ -95,7 +95,7 @@ class Release:
         if (self.folder / "torch").exists():
             return
         command = [sys.executable, "-m", "pip", "download", "--no-deps", f"torch==={self.version}", "-d", self.folder]
-        subprocess.run(command, check=True)
+        subprocess.run([*map(str, command)], check=True)
         for wheel in self.folder.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
                 for each in archive.namelist():

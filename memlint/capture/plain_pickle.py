@@ -9,7 +9,7 @@ are events: each goes to an EventTaker as soon as it is whole, and EVENT stands 
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 MOST_NBYTES: Final = 2**31
 """Bytes of a pickle, after decompression."""
@@ -17,13 +17,14 @@ _MOST_PLAIN: Final = 2**28
 """Bytes that are no events: stacks, and what lies in segments."""
 _MOST_OBJECTS: Final = 4_000_000
 """Dicts, lists and texts that are no events."""
-_MOST_ON_STACK: Final = 2**20
-_MOST_MEMO: Final = 2**26
+_MOST_ON_STACK: Final = 2**24
+_MOST_MEMO: Final = 2**27
 _MOST_MARKS: Final = 64
-_MOST_PATTERNS: Final = 8
+_MOST_PATTERNS: Final = 64
 _MOST_OF_NUMBER: Final = 9
 """Bytes of an unsigned number of 64 bits, whose sign takes a further one."""
 _CHUNK: Final = 2**22
+_EMPTY_LIST: Final = 0x5D
 _MARGIN: Final = 2**16
 """Bytes after the current one that are there unless the file ends: more than an event has."""
 
@@ -31,6 +32,13 @@ _VALUE: Final = rb"(h.|j.{4}|K.|M.{2}|J.{4}|\x8a(?:\x03.{3}|\x04.{4}|\x05.{5}|\x
 _TOKEN: Final = re.compile(_VALUE, re.DOTALL)
 _PUT: Final = rb"(?:\x94|q.|r.{4})"
 _EVENT_START: Final = re.compile(rb"\}" + _PUT + rb"\(", re.DOTALL)
+_REFERENCE: Final = re.compile(rb"h.|j.{4}", re.DOTALL)
+_LIST: Final = rb"\]" + _PUT + rb"\((?:h.|j.{4})*e"
+"""A list of objects that were written before, as a stack is one of frames."""
+_LIST_OR_VALUE: Final = rb"(" + _LIST + rb"|" + _VALUE[1:]
+_LIST_OR_TOKEN: Final = re.compile(_LIST_OR_VALUE, re.DOTALL)
+_CONSTANT: Final = re.compile(rb"(?:\x8c(?P<nbytes>.)|K(?P<first>.)K(?P<second>.)\x86" + _PUT + rb")", re.DOTALL)
+"""What PyTorch writes anew for each event, and is the same for many: a text, of which this is the start, or a pair."""
 
 Values: TypeAlias = tuple[bytes, ...]
 """The values of an event as they stand in the pickle, which `Reader.value` decodes."""
@@ -66,11 +74,25 @@ class EventTaker(Protocol):
     def take(self, event: dict[str, Any]) -> None:
         """Take an event."""
 
-    def taker(self, keys: tuple[str, ...], value: Callable[[bytes], Any]) -> Callable[[Values], None] | None:
+    def taker(self, keys: tuple[str, ...], value: Callable[[bytes], Any]) -> Callable[[Values], Any] | None:
         """Return a function that takes the values of an event with these keys; None if `take` is to be called.
 
-        `value` decodes one of them.
+        `value` decodes one of them. Constants stand for no value and no key. What the function returns is kept in place
+        of a list that is one of the values.
         """
+
+
+class _Pattern(NamedTuple):
+    """Events that are written in one way."""
+
+    regex: re.Pattern[bytes]
+    take: Callable[[Values], Any]
+    memo: tuple[Any, ...]
+    """The objects that each event adds to the memo: up to the value that may be a list, if one may."""
+    rest: tuple[Any, ...]
+    """Those after it."""
+    list_group: int
+    """Position of that value, and -1 if none may be a list."""
 
 
 def read_plain(file: Source, events: EventTaker) -> Any:
@@ -89,7 +111,7 @@ class _Reader:
         self.num_objects = 0
         self.num_nbytes = self.of_events = 0
         self.is_over = False
-        self.patterns: list[tuple[re.Pattern[bytes], Callable[[Values], None]]] = []
+        self.patterns: list[_Pattern] = []
 
     def value(self, token: bytes) -> Any:
         """Decode a value of an event."""
@@ -102,6 +124,9 @@ class _Reader:
             return int.from_bytes(token[1:], "little", signed=code == 0x4A)
         if code in (0x68, 0x6A):
             return self._remembered(int.from_bytes(token[1:], "little"))
+        if code == _EMPTY_LIST:
+            references = _REFERENCE.findall(token, token.index(b"(") + 1, len(token) - 1)
+            return [self._remembered(int.from_bytes(each[1:], "little")) for each in references]
         return {0x4E: None, 0x88: True, 0x89: False}[code]
 
     def _remembered(self, number: int) -> Any:
@@ -167,7 +192,7 @@ class _Reader:
     def _read(self) -> Any:  # noqa: C901, PLR0912, PLR0915 (calls cost)
         stack, marks, memo = self.stack, self.marks, self.memo
         position, enough = 0, -1
-        event_start: dict[int, int] = {}
+        event_start: dict[int, tuple[int, int]] = {}
         while True:
             if position > enough:
                 self._more(position)
@@ -181,8 +206,8 @@ class _Reader:
                 if taken:
                     position += taken - 1
                 else:
+                    event_start[len(stack)] = position - 1, self.num_objects
                     self._count()
-                    event_start[len(stack)] = position - 1
                     stack.append({})
             elif code == 0x94:  # MEMOIZE
                 if len(memo) >= _MOST_MEMO:
@@ -292,21 +317,23 @@ class _Reader:
             raise PlainPickleError("a key of its dicts is no text")
         top.update(zip(keys, items[1::2], strict=True))
 
-    def _closed(self, position: int, event_start: dict[int, int]) -> int:
+    def _closed(self, position: int, event_start: dict[int, tuple[int, int]]) -> int:
         """Take the dict on top of the stack if it is an event."""
         top = self.stack[-1]
-        start = event_start.pop(len(self.stack) - 1, None)
+        start, num_objects = event_start.pop(len(self.stack) - 1, (None, self.num_objects - 1))
         if "action" in top:
             self.events.take(top)
-            self.num_objects -= 1
+            self.num_objects = num_objects
             self.stack[-1] = EVENT
             memo = self.memo
             for number in range(len(memo) - 1, max(len(memo) - 1 - 2 * len(top) - 1, -1), -1):
                 if memo[number] is top:
                     memo[number] = EVENT
                     break
-            if start is not None and len(self.patterns) < _MOST_PATTERNS:
-                self._learn(start, position)
+            if start is not None:
+                self.of_events += position - start
+                if len(self.patterns) < _MOST_PATTERNS:
+                    self._learn(start, position)
         return position
 
     def _learn(self, start: int, end: int) -> None:
@@ -315,48 +342,85 @@ class _Reader:
         begin = _EVENT_START.match(span)
         if begin is None:
             return
-        position, keys, parts = begin.end(), [], [rb"\}" + _PUT + rb"\("]
+        position, keys, parts, memo = begin.end(), list[str](), [rb"\}" + _PUT + rb"\("], [EVENT]
+        lists: list[tuple[int, int]] = []
         while position < len(span) - 1:
-            key, value = _TOKEN.match(span, position), None
-            if key is not None:
-                value = _TOKEN.match(span, key.end())
-            if key is None or value is None or key[0][0] not in b"hj":
+            key = _REFERENCE.match(span, position)
+            name = self.value(key[0]) if key is not None else None
+            if key is None or type(name) is not str:
                 return
-            name = self.value(key[0])
-            if type(name) is not str:
+            parts.append(re.escape(key[0]))
+            if (constant := _CONSTANT.match(span, key.end())) is not None:
+                position = self._learn_constant(span, constant, parts, memo)
+            elif (value := _LIST_OR_TOKEN.match(span, key.end())) is not None:
+                position = value.end()
+                is_list = value[0][0] == _EMPTY_LIST
+                if is_list:
+                    lists.append((len(keys), len(memo)))
+                parts.append(_LIST_OR_VALUE if is_list else _VALUE)
+                keys.append(name)
+            else:
                 return
-            keys.append(name)
-            parts += [re.escape(key[0]), _VALUE]
-            position = value.end()
-        if span[position:] != b"u" or len(set(keys)) != len(keys):
-            return
         take = self.events.taker(tuple(keys), self.value)
-        if take is not None:
-            self.patterns.append((re.compile(b"".join(parts) + b"u", re.DOTALL), take))
+        if span[position:] == b"u" and len(set(keys)) == len(keys) and len(lists) <= 1 and take is not None:
+            group, at = lists[0] if lists else (-1, len(memo))
+            regex = re.compile(b"".join(parts) + b"u", re.DOTALL)
+            self.patterns.append(_Pattern(regex, take, tuple(memo[:at]), tuple(memo[at:]), group))
+
+    @staticmethod
+    def _learn_constant(span: bytes, constant: re.Match[bytes], parts: list[bytes], memo: list[Any]) -> int:
+        """Add a text or pair to a pattern; return the position after it."""
+        if constant["nbytes"] is None:
+            parts.append(re.escape(constant[0][:5]) + _PUT)
+            memo.append((constant["first"][0], constant["second"][0]))
+            return constant.end()
+        end = constant.end() + constant["nbytes"][0]
+        put = re.compile(_PUT, re.DOTALL).match(span, end)
+        if put is None:
+            raise PlainPickleError("it is damaged")
+        parts.append(re.escape(span[constant.start() : end]) + _PUT)
+        memo.append(span[constant.end() : end].decode("utf-8", "surrogatepass"))
+        return put.end()
+
+    def _matched(self, position: int) -> re.Match[bytes] | None:
+        """Match the event at a position with the patterns; that which matches comes to be the first."""
+        for index, pattern in enumerate(self.patterns):
+            match = pattern.regex.match(self.data, position)
+            if match is not None:
+                self.patterns.insert(0, self.patterns.pop(index))
+                return match
+        return None
 
     def _events(self, start: int, enough: int) -> int:
         """Take the events that follow one another from `start` on, as far as they are written in a known way.
 
         Return the number of their bytes.
         """
-        data, memo, patterns = self.data, self.memo, self.patterns
+        data, memo, stack = self.data, self.memo, self.stack
         position, num = start, 0
+        if not self.patterns:
+            return 0
+        regex, take, entries, rest, list_group = self.patterns[0]
         while position <= enough:
-            for index, (pattern, take) in enumerate(patterns):  # noqa: B007
-                match = pattern.match(data, position)
-                if match is not None:
+            match = regex.match(data, position)
+            if match is None:
+                match = self._matched(position)
+                if match is None:
                     break
-            else:
-                break
-            take(match.groups())
+                regex, take, entries, rest, list_group = self.patterns[0]
+            values = match.groups()
+            kept = take(values)
+            memo.extend(entries)
+            if list_group >= 0:
+                if values[list_group][0] == _EMPTY_LIST:
+                    memo.append(kept)
+                memo.extend(rest)
             position = match.end()
             num += 1
-        if num:
-            if len(memo) + num > _MOST_MEMO or len(self.stack) + num > _MOST_ON_STACK:
-                raise PlainPickleError("it has too many objects")
-            memo.extend([EVENT] * num)
-            self.stack.extend([EVENT] * num)
-            self.of_events += position - start
+        if len(memo) > _MOST_MEMO or len(stack) + num > _MOST_ON_STACK:
+            raise PlainPickleError("it has too many objects")
+        stack.extend([EVENT] * num)
+        self.of_events += position - start
         return position - start
 
 

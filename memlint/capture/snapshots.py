@@ -21,6 +21,16 @@ _NUMBERS: Final = {name: number for number, name in enumerate(ACTIONS)}
 _CATEGORIES: Final = {each.value: each for each in Category}
 _SMALL_SEGMENT: Final = "small"
 _MOST_BLOCKS: Final = 4_000_000
+_MOST_SITES: Final = 2**20
+_MOST_KEPT: Final = 2**18
+_LONG: Final = 2**10
+"""Stacks of which the number is known by the bytes in which they are written, unless these are more."""
+_REFERENCE: Final = 5
+"""Most bytes of a reference to a stack that was written before; others are lists that stand in an event."""
+
+
+class _SiteNumber(int):
+    """Stands for a stack that was taken: its position in `sites`."""
 
 
 class _Taker:
@@ -28,8 +38,8 @@ class _Taker:
 
     def __init__(self) -> None:
         self.events = Events()
-        self.sites: dict[Site, int] = {}
-        self.by_list: dict[int, int] = {}
+        self.sites: dict[Site, _SiteNumber] = {}
+        self.by_list: dict[int, _SiteNumber] = {}
         self.lists: list[Any] = []
         """Keeps the lists whose ids are in `by_list`."""
         self.categories: dict[int, Category] = {}
@@ -38,12 +48,19 @@ class _Taker:
         """Return the number of a stack."""
         if frames is None:
             return -1
+        if type(frames) is _SiteNumber:
+            return frames
         number = self.by_list.get(id(frames))
         if number is None:
-            number = self.sites.setdefault(site_of(frames), len(self.sites))
+            number = self._number(frames)
             self.by_list[id(frames)] = number
             self.lists.append(frames)
         return number
+
+    def _number(self, frames: Sequence[Any]) -> _SiteNumber:
+        if len(self.sites) > _MOST_SITES:
+            raise ValueError(f"it has more than {_MOST_SITES:,} different stacks")
+        return self.sites.setdefault(site_of(frames), _SiteNumber(len(self.sites)))
 
     def take(self, event: dict[str, Any]) -> None:
         """Append an event."""
@@ -53,7 +70,7 @@ class _Taker:
             self.categories[len(self.events)] = category
         self.events.add(action, place, event["size"], event.get("stream", 0), self.site(event.get("frames")))
 
-    def taker(self, keys: tuple[str, ...], value: Callable[[bytes], Any]) -> Callable[[Values], None] | None:
+    def taker(self, keys: tuple[str, ...], value: Callable[[bytes], Any]) -> Callable[[Values], int] | None:
         """Return a function that appends an event with these keys, and decodes frequent values once."""
         if not {"action", "addr", "size", "stream"} <= set(keys) or "category" in keys:
             return None
@@ -66,7 +83,7 @@ class _Taker:
         add_action, add_address, add_size = events.actions.append, events.addresses.append, events.sizes.append
         add_stream, add_site = events.streams.append, events.sites.append
 
-        def take(values: Values) -> None:
+        def take(values: Values) -> int:
             token = values[at_action]
             action = actions.get(token)
             if action is None:
@@ -82,12 +99,16 @@ class _Taker:
             add_stream(stream)
             if at_frames is None:
                 add_site(-1)
-                return
+                return -1
             token = values[at_frames]
             site = sites.get(token)
             if site is None:
-                site = sites[token] = self.site(value(token))
+                frames = value(token)
+                site = self.site(frames) if len(token) <= _REFERENCE else self._number(frames)
+                if len(sites) < _MOST_KEPT and len(token) < _LONG:
+                    sites[token] = site
             add_site(site)
+            return site
 
         return take
 

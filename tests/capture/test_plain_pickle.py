@@ -230,6 +230,36 @@ def test_events_written_in_any_protocol_are_the_same(tmp_path, protocol):
     assert lines == [event["frames"][0]["line"] if "frames" in event else None for event in events]
 
 
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_events_with_texts_pairs_and_stacks_of_their_own_are_read_in_bounds(tmp_path, monkeypatch, protocol):
+    """As PyTorch from 2.7 on writes them: each event has a text of its own, and its stack may stand in it."""
+    frames = [{"filename": f"m{n}.py", "line": n, "name": "f"} for n in range(100)]
+    events, blocks = [], []
+    for n in range(4000):
+        stack = [frames[n % 100], frames[n * 7 % 100]]
+        own = {"compile_context": "".join(("N", "/A")), "pool_id": (0 * n, 0), "frames": stack}
+        if n % 50 == 0:
+            own["compile_context"] = f"{n % 3}/0"
+        events += [
+            {"action": action, "addr": 2**46 + 512 * n, "size": 512, "stream": 0} | own
+            for action in ("alloc", "free_requested", "free_completed")
+        ]
+        if n % 10 == 0:
+            address = 2**46 + 512 * n
+            blocks.append({"address": address, "size": 512, "requested_size": 512, "state": "active_allocated"})
+            blocks[-1]["frames"] = stack  # written before, in an event
+    segment = {"device": 0, "address": 2**46, "total_size": 2**21, "stream": 0, "blocks": blocks}
+    file = tmp_path / "snapshot.pickle"
+    file.write_bytes(pickle.dumps({"device_traces": [events], "segments": [segment]}, protocol))
+    monkeypatch.setattr(plain_pickle, "_MOST_OBJECTS", 4000)  # of the frames and blocks alone
+    monkeypatch.setattr(plain_pickle, "_MOST_PLAIN", file.stat().st_size // 3)
+    (recording,) = read_recordings(file)
+    lines = [recording.sites[site].frame.line for site in recording.events.sites]
+    assert lines == [event["frames"][0]["line"] for event in events]
+    found = [recording.sites[block.site].frame.line for block in recording.segments[0].blocks]
+    assert found == [block["frames"][0]["line"] for block in blocks]
+
+
 JSON = {
     "nested": b"[" * 100_000,
     "text": b'"abc"',

@@ -1,13 +1,19 @@
 """A recording beside the simulated step of its program: the programs behind the histories are known."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from memlint.capture.recording import read_recordings
 from memlint.commands.explain.comparing import comparison_of
+from memlint.commands.explain.recordings import RecordingOptions, explain_recordings
 from memlint.explain.recordings.evidence import Evidence
+from memlint.explain.recordings.text import render_markdown, render_text
+from memlint.memory.devices import device_named
+from memlint.report.text_style import TextStyle
 from memlint.tracing.recorder import trace_program
+from tests.explain.recorded_program import MIB, RecordedProgram
 from tests.oracles.recordings import DIRECTORY, RECORDINGS, environment
 
 
@@ -32,3 +38,28 @@ def test_another_program_shows_what_each_has_alone():
     alone = sum(each.nbytes for each in comparison.only_recorded)
     assert alone == comparison.recorded - comparison.paired > 0
     assert sum(each.nbytes for each in comparison.only_simulated) == comparison.simulated - comparison.paired
+
+
+def test_a_failure_comes_with_changes_that_were_simulated_on_the_program(tmp_path):
+    """The step needs more than there was; with the changes it keeps below the memory that PyTorch could have."""
+    program = RecordedProgram()
+    program.alloc(60 * MIB, 1)
+    program.alloc(40 * MIB, 2)
+    program.fail(900 * MIB, 3, free=740 * MIB)
+    file = tmp_path / "snapshot.pickle"
+    file.write_bytes(pickle.dumps(program.snapshot()))
+    target = Path(__file__).parents[2] / "fixtures" / "models" / "mlp.py"
+    document = explain_recordings([file], RecordingOptions(against=str(target)))
+    (explanation,) = document.explanations
+    plan = explanation.against.plan
+    room = explanation.failure.reserved + explanation.failure.free
+    assert plan.limit == room + device_named("a100-80gb").context_nbytes
+    assert plan.met
+    assert plan.changes[-1].peak.device.high <= plan.limit
+    assert all(change.peak_change < 0 for change in plan.changes)
+    text = render_text(document, TextStyle())
+    assert "changes that bring the simulated step below" in text
+    assert plan.changes[0].text in text
+    markdown = render_markdown(document)
+    assert f"### Beside {target}" in markdown.replace("\\", "")
+    assert f"1. {plan.changes[0].text}" in markdown.replace("\\", "")

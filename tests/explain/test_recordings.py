@@ -281,7 +281,7 @@ def test_json_and_markdown_are_the_same_explanation():
     assert explanation["cause"] == "too much alive"
     assert explanation["failure"]["request"] == 5308694528
     markdown = invoked(OOM, "--output-format", "markdown").output
-    assert markdown.startswith("## ")
+    assert markdown.splitlines()[0].endswith("oom-expandable.pickle.gz, device 1: too much alive")
     assert "### When it failed: 78.3 GiB" in markdown
 
 
@@ -336,6 +336,9 @@ def test_the_page_marks_the_moment_of_the_failure(tmp_path):
     text = page.read_text(encoding="utf-8")
     assert "too much alive: 78.3 GiB were in use" in text
     assert text.count('class="failure"') == 1
+    assert ">oom-expandable ran out of memory</h1>" in text
+    assert "made before the steps" not in text
+    assert 'class="by-line" name="w0-maps" checked' in text
     timeline = report_of_recordings([OOM], RecordingOptions()).workloads[0].timeline
     live = list(accumulate(timeline.nbytes[e] if e >= 0 else -timeline.nbytes[~e] for e in timeline.events))
     assert [live[position] for position in timeline.failures] == [explained(OOM).failure.requested]
@@ -397,6 +400,34 @@ def test_gradients_that_live_through_the_next_forward_are_found(tmp_path):
 @pytest.mark.parametrize(("operator", "code"), [("_log_softmax", "MEM106"), ("_softmax", "MEM103")])
 def test_operators_whose_results_hold_the_peak_are_found(tmp_path, operator, code):
     assert code in codes(of_program(trained(operator=operator), tmp_path))
+
+
+def evaluated(num_batches=3, *, with_graph):
+    """Batches of a forward of eight layers, whose results are kept until its end or only until the next."""
+    program = RecordedProgram()
+    program.alloc(64 * MIB, 1)
+    for _ in range(num_batches):
+        layers = []
+        for layer, operator in enumerate(("linear", "gelu", "linear", "native_layer_norm", "mm", "add", "mul", "relu")):
+            layers.append(program.alloc(16 * MIB, 10 + layer, native(operator)))
+            if not with_graph and len(layers) > 1:
+                program.free(layers.pop(0))
+        for each in layers:
+            program.free(each)
+    return program
+
+
+def test_an_evaluation_that_keeps_a_graph_is_found(tmp_path):
+    (finding,) = of_program(evaluated(with_graph=True), tmp_path).findings
+    assert (finding.code, finding.nbytes) == ("MEM404", 128 * MIB)
+    assert codes(of_program(evaluated(with_graph=False), tmp_path)) == []
+    assert "MEM404" not in codes(of_program(trained(), tmp_path))
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_no_public_snapshot_is_taken_for_an_evaluation_that_keeps_a_graph(name):
+    """None of them evaluates batch after batch with gradients on."""
+    assert "MEM404" not in codes(explained(SNAPSHOTS[name]))
 
 
 def test_what_each_step_leaves_behind_is_a_finding_with_its_line(tmp_path):

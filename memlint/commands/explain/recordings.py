@@ -10,6 +10,7 @@ from memlint.capture.recorded import Recording
 from memlint.capture.recording import is_recording, read_recordings
 from memlint.commands.capture import capture
 from memlint.commands.explain.comparing import comparison_of
+from memlint.commands.explain.planning import plan_within
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
 from memlint.explain.recordings.model import Explanation, Explanations
@@ -59,6 +60,10 @@ def explain_recordings(
             gpu = options.gpus[0] if options.gpus else None
             simulated = capture(options.against, {"gpu": gpu}, on_wait=on_wait)
             comparison = comparison_of(evidence, simulated.trace, options.against)
+            if explanation.failure is not None:
+                room = explanation.failure.reserved + explanation.failure.free
+                plan = plan_within(room, options.against, gpu, on_wait)
+                comparison = comparison.model_copy(update={"plan": plan})
             explanation = explanation.model_copy(update={"against": comparison})
         explanations.append(explanation)
     return Explanations(tool=f"memlint {__version__}", explanations=explanations)

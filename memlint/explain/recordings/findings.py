@@ -4,6 +4,8 @@ A recording has stacks, sizes and lifetimes, and no tensors: each finding here i
 which. `memlint rule CODE` shows what to change.
 """
 
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -11,6 +13,7 @@ from typing import Final, NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.capture.lifetimes import BEFORE
+from memlint.capture.recorded import ALLOC
 from memlint.explain.recordings.evidence import Evidence
 from memlint.memory.records import Category, Phase
 
@@ -20,6 +23,11 @@ _SHARE: Final = 0.1
 """Share of the peak from which on one cause is worth a finding."""
 _MOST_ACTIVATIONS: Final = 0.5
 """Share of the peak from which on activations are what to save."""
+_SHARE_OF_GRAPH: Final = 0.25
+"""Share of the peak that an evaluation's graph holds at least: below, outputs and caches hold as much."""
+_LEAST_GRAPHS: Final = 2
+_CASTS: Final = frozenset({"_to_copy", "to"})
+"""Operators whose results autocast keeps until it ends."""
 _SITES_OF_GRAPH: Final = 4
 """Places that leave something in each step from which on it is a graph: a tensor alone is made at one."""
 
@@ -36,7 +44,8 @@ class RecordedFinding(NamedTuple):
 
 def findings_of(evidence: Evidence) -> list[RecordedFinding]:
     """Return the findings, most bytes first."""
-    found = chain(_activations(evidence), _gradients(evidence), _by_operator(evidence), _growing(evidence))
+    rules = _activations, _gradients, _by_operator, _growing, _evaluation
+    found = chain.from_iterable(rule(evidence) for rule in rules)
     return sorted(found, key=lambda each: -each.nbytes)
 
 
@@ -127,3 +136,52 @@ def _growing(evidence: Evidence) -> Iterator[RecordedFinding]:
         grows.nbytes,
         f"each step leaves {format_nbytes(grows.per_step)} behind: {kept}, {format_nbytes(grows.nbytes)} so far",
     )
+
+
+def _evaluation(evidence: Evidence) -> Iterator[RecordedFinding]:
+    """MEM404: again and again, what a forward made at many places is freed at once, and no backward ran."""
+    graphs = [graph for graph in _freed_together(evidence) if _is_graph(evidence, graph)]
+    if len(graphs) < _LEAST_GRAPHS:
+        return
+    alive = evidence.alive
+    largest = max(graphs, key=lambda graph: sum(alive.nbytes[number] for number in graph))
+    nbytes = sum(alive.nbytes[number] for number in largest)
+    yield RecordedFinding(
+        "MEM404",
+        alive.sites[max(largest, key=alive.nbytes.__getitem__)],
+        nbytes,
+        f"{len(graphs)} times, {format_nbytes(nbytes)} at most that a forward made were kept to its end and freed at "
+        "once, without a backward: a graph that nothing needs",
+    )
+
+
+def _freed_together(evidence: Evidence) -> Iterator[list[int]]:
+    """Yield the allocations of the forward that die with no allocation in between, before a failure."""
+    alive, events = evidence.alive, evidence.recording.events
+    end = len(events) if evidence.failure is None else evidence.failure.position
+    dead = array("i", [-1]) * end
+    for number in range(alive.num_before, len(alive)):
+        if alive.died[number] < end and evidence.kinds.phase(number) is Phase.FORWARD:
+            dead[alive.died[number]] = number
+    together: list[int] = []
+    for action, number in zip(events.actions, dead, strict=False):
+        if action == ALLOC and together:
+            yield together
+            together = []
+        elif number >= 0:
+            together.append(number)
+    if together:
+        yield together
+
+
+def _is_graph(evidence: Evidence, numbers: list[int]) -> bool:
+    """Return True for much of the peak, of many operators and lines, that no backward used."""
+    alive, recording, backward = evidence.alive, evidence.recording, evidence.kinds.backward
+    sites = [recording.site(alive.sites[number]) for number in numbers]
+    made = [(number, site) for number, site in zip(numbers, sites, strict=True) if site and site.op not in _CASTS]
+    nbytes = sum(alive.nbytes[number] for number, _ in made)
+    ops, lines = {site.op for _, site in made}, {site.frame for _, site in made}
+    if nbytes < _SHARE_OF_GRAPH * evidence.course.nbytes_at_peak or min(len(ops), len(lines)) < _SITES_OF_GRAPH:
+        return False
+    first, last = min(alive.born[number] for number in numbers), max(alive.died[number] for number in numbers)
+    return bisect_left(backward, first) == bisect_left(backward, last)

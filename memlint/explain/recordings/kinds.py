@@ -6,6 +6,7 @@ A recording knows bytes and stacks, not tensors. Nearly every category here is a
 from array import array
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +31,8 @@ class Kinds:
     """Positions in Phase: when it was made."""
     tells_phases: bool
     """True if the recording tells the phases."""
+    backward: Sequence[int]
+    """Positions of the allocations of the backward in the events."""
 
     def category(self, number: int) -> Category:
         """Return the category of an allocation."""
@@ -58,7 +61,7 @@ def kinds(recording: Recording, alive: Lifetimes, steps: Steps, failure: int | N
         categories[number] = _CATEGORIES.index(teller.category(number))
     if tells:
         _by_size(alive, steps, categories)
-    return Kinds(categories, phases, tells)
+    return Kinds(categories, phases, tells, teller.backward)
 
 
 def _phases(sites: tuple[Site, ...]) -> list[Phase]:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from memlint.explain.recordings.verdict import Cause
 from memlint.memory.records import Category, Phase
-from memlint.report.model import Located, Record
+from memlint.report.model import Located, Plan, Record
 
 
 class Line(Located):
@@ -126,6 +126,9 @@ class Comparison(Record):
     """Their bytes."""
     only_recorded: list[OnOneSide]
     only_simulated: list[OnOneSide]
+    plan: Plan | None = None
+    """Changes of the program that bring its step into the memory there was when the recorded one failed; each was
+    simulated on the program. Left out without a failure, and where memlint check finds no plan."""
 
 
 class Explanation(Record):

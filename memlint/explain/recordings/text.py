@@ -18,6 +18,7 @@ from memlint.explain.recordings.model import (
     Settings,
 )
 from memlint.report.escaping import inert, one_line
+from memlint.report.model import Plan
 from memlint.report.phrases import place_text
 from memlint.report.text_style import TextStyle, cut, table
 
@@ -149,13 +150,17 @@ def _settings(rows: Sequence[Settings], style: TextStyle) -> Iterator[str]:
             _shown(row.name),
             "" if row.reserved is None else f"{format_nbytes(row.reserved)} reserved",
             _outcome(row),
-            _shown("; ".join(filter(None, ("exact" if row.is_exact else "", row.note)))),
+            _shown(_note(row)),
         )
         for row in rows
     ]
     yield from (
         cut(f"    {row}", style.width) if style.is_terminal else f"    {row}" for row in table(shown, ["left"] * 4)
     )
+
+
+def _note(row: Settings) -> str:
+    return "; ".join(filter(None, ("exact" if row.is_exact else "", row.note)))
 
 
 def _against(both: Comparison, style: TextStyle) -> Iterator[str]:
@@ -172,6 +177,17 @@ def _against(both: Comparison, style: TextStyle) -> Iterator[str]:
             ]
             yield from (f"      {row}" for row in table(rows, ("right", "right", *["left"] * 3)))
             yield from style.rest(len(sides) - len(rows))
+    if both.plan is not None:
+        yield from (f"    {line}" for line in _plan(both.plan))
+
+
+def _plan(plan: Plan) -> Iterator[str]:
+    outcome = "" if plan.met else ", which none that was found meets"
+    yield f"changes that bring the simulated step below {format_nbytes(plan.limit)} of the device{outcome}:"
+    if not plan.changes:
+        yield "  none is needed: the step alone fits" if plan.met else "  none was found"
+    for number, change in enumerate(plan.changes, 1):
+        yield f"  {number}. {_shown(change.text)}: {format_nbytes(change.peak[plan.measure].estimate)}"
 
 
 def _category(side: OnOneSide) -> str:
@@ -196,8 +212,8 @@ def render_markdown(document: Explanations) -> str:
 
 def _markdown(each: Explanation) -> Iterator[str]:
     device = f", device {each.device}" if each.device else ""
-    yield f"## {_escaped(each.source)}{device}: {_escaped(each.verdict)}"
-    yield ""
+    cause = "" if each.cause == "none" else f": {each.cause}"
+    yield from (f"## {_escaped(each.source)}{device}{cause}", "", _escaped(each.verdict), "")
     if each.next_step:
         yield from (_escaped(each.next_step), "")
     yield f"Most at once: {_peaks(each)}."
@@ -220,12 +236,29 @@ def _markdown(each: Explanation) -> Iterator[str]:
     if each.other_settings:
         yield from ("", "### The same requests under other settings", "")
         settings = [
-            (row.name, "" if row.reserved is None else format_nbytes(row.reserved), _outcome(row), row.note)
+            (row.name, "" if row.reserved is None else format_nbytes(row.reserved), _outcome(row), _note(row))
             for row in each.other_settings
         ]
         yield from _table(("settings", "reserved", "outcome", "note"), settings)
+    if each.against is not None:
+        yield from _markdown_against(each.against)
     if each.notes:
         yield from ("", *(f"- {_escaped(note)}" for note in each.notes))
+
+
+def _markdown_against(both: Comparison) -> Iterator[str]:
+    yield from ("", f"### Beside {_escaped(both.target)}", "")
+    yield f"{format_nbytes(both.recorded)} recorded, {format_nbytes(both.simulated)} simulated, of which both have "
+    yield f"{format_nbytes(both.paired)} in {format_count(both.num_pairs, 'allocation')}."
+    rows = [
+        (title, format_nbytes(side.nbytes), str(side.num), side.place, side.label)
+        for title, sides in (("recorded", both.only_recorded), ("simulated", both.only_simulated))
+        for side in sides[:_FEW]
+    ]
+    yield from ("", *_table(("only", "bytes", "number", "line", "what"), rows))
+    if both.plan is not None:
+        heading, *changes = _plan(both.plan)
+        yield from ("", f"{heading[:1].upper()}{heading[1:]}", "", *(_escaped(line.strip()) for line in changes))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

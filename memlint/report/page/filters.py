@@ -26,6 +26,10 @@ def headline(workload: Workload) -> str:
     """Return the Workload's name and its peak; the badges beside it name the limits and the verdicts."""
     if workload.estimate is None:
         return workload.name
+    if workload.origin == "recording":
+        if workload.timeline is not None and workload.timeline.failures:
+            return f"{workload.name} ran out of memory"
+        return f"{workload.name} held {format_nbytes(workload.estimate.peak.requested.estimate)}"
     return f"{workload.name} needs {format_nbytes(workload.estimate.peak[workload.measure].estimate)}"
 
 

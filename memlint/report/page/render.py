@@ -75,7 +75,10 @@ def render_page(report: Report) -> str:
     ]
     style = "\n".join([_asset("page.css"), *(rules(treemap) for view in views for treemap in view.maps)])
     script = "\n".join(['(() => {\n"use strict";', *(_asset(f"{name}.js") for name in _SCRIPTS), "})();"])
-    return _template().render(
+    # Of a recording it is not known what lives since before the first step.
+    other = "other" if all(each.origin == "recording" for each in report.workloads) else spaced("other")
+    script = script.replace(spaced("other"), other)
+    page = _template().render(
         report=report,
         views=views,
         loose=findings.of_source,
@@ -84,11 +87,14 @@ def render_page(report: Report) -> str:
         script=Markup(script),
         data=_embedded([_in_columns(view.workload.timeline) if view.workload.timeline else None for view in views]),
     )
+    return page.replace(spaced("other"), other)
 
 
 def _view(number: int, workload: Workload, findings: list[Finding]) -> _View:
     estimate, own = workload.estimate, f"w{number}"
     maps = [] if estimate is None else [by_module(estimate, f"{own}-modules"), by_line(estimate, f"{own}-lines")]
+    if workload.origin == "recording":  # it knows no modules
+        maps = maps[1:]
     return _View(number, own, workload, findings, picture(workload), maps)
 
 
