@@ -24,6 +24,8 @@ from tabulate import tabulate
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run as a command
+    sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
 _VIT = "https://github.com/pytorch/ao/blob/03cf0ade/torchao/prototype/low_bit_optim/README.md"
 _DASHBOARD = "https://github.com/pytorch/pytorch/issues/93794"
 

@@ -137,6 +137,7 @@ def test_a_graph_break_is_named_with_its_line() -> None:
     )
     assert broken.frame is not None
     assert (broken.frame.path, broken.frame.function) == (__file__, "parted")
+    assert parted.graph_breaks == (broken.frame,)
 
 
 _MAKERS = {name: getattr(torch, name) for name in ("tensor", "as_tensor", "asarray")}
