@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if not __package__:  # run as a command
     sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
 _VIT = "https://github.com/pytorch/ao/commits/main/torchao/prototype/low_bit_optim/README.md"
-"""The history of that page: one version has 12.23 GB for ViT-H, commit 03cf0adec63f has 12.94, and 9.82 for eager ViT-g.
-"""
+"""The history of that page: one version has 12.23 GB for ViT-H; commit 03cf0ade has 12.94, and 9.82 for eager ViT-g."""
 _DASHBOARD = "https://github.com/pytorch/pytorch/issues/93794"
 
 
