@@ -22,13 +22,16 @@ import click
 import torch
 from tabulate import tabulate
 
+ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run as a command
+    sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
+
 from tests.oracles.programs import OPTIMIZERS, PROGRAMS
 
 if TYPE_CHECKING:
     from memlint.memory.estimate import Interval
     from tests.oracles.programs import TrainingProgram
 
-ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("mlp", "gpt2", "gpt2-dropout", "bert", "llama", "vit", "mixer", "convnext", "lstm")
 
 
@@ -86,6 +89,7 @@ def main(names: tuple[str, ...], is_real: bool) -> None:
         difference = f"{100 * (compiled.estimate / measured - 1):+.2f} %"
         eager = predicted(name, compiles=False).estimate
         rows.append((name, eager, compiled.estimate, compiled.high, measured, difference))
+        print(*rows[-1], flush=True)
     print(f"torch {torch.__version__}")
     heads = ["model", "eager", "compiled", "at most", "really", "difference"]
     print(tabulate(rows, heads, tablefmt="github", intfmt=","))

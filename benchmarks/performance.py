@@ -74,6 +74,7 @@ NAMED = (
     Benchmark("precision", "what the source rules say about published code, to be read"),
     Benchmark("programs", "how far random training programs are from real runs on the CPU"),
     Benchmark("published", "how far estimates are from training runs that others published"),
+    Benchmark("published_compiled", "how far compiled steps are from figures of GPUs that others published"),
     Benchmark("published_libraries", "how far estimates are from what libraries for GPUs published"),
     Benchmark("serving", "how far plans of serving engines are from what the engines logged"),
     Benchmark("index", "how long the index of a project takes, and whether answers are those without it", ("PROJECT",)),

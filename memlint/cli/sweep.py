@@ -12,6 +12,7 @@ from memlint.cli.options import (
     MODES,
     SECONDS,
     cache_option,
+    compile_option,
     context_option,
     format_option,
     step_options,
@@ -49,6 +50,7 @@ _RANKS = click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64
 @click.option("--num-beams", metavar="SIZES", help="With --mode generate: beams.")
 @cache_option()
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
+@compile_option()
 @_STRATEGY
 @_RANKS
 @click.option("--mode", type=click.Choice(MODES), help="What a step is.")
@@ -106,6 +108,7 @@ def sweep(
 @_GPUS
 @torch_option()
 @context_option()
+@compile_option()
 @_STRATEGY
 @_RANKS
 @step_options()

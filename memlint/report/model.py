@@ -480,11 +480,20 @@ class OnGpu(Record):
     """How the model is spread over ranks; left out where that was not asked for."""
     world_size: Annotated[NonNegativeInt, Field(exclude_if=lambda size: size == 1)] = 1
     """Ranks; left out with one. The batch is that of each."""
+    compiled: Annotated[bool | None, Field(exclude_if=lambda compiled: compiled is None)] = None
+    """True if code was compiled, False if code that the program compiles ran eagerly; left out where there is none."""
     is_partial: bool = False
     """True if it was stopped before it was complete."""
     error: str | None = None
     """Why there is nothing."""
     hint: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its dtype, and if it is compiled or eager where there are both."""
+        if self.compiled is None:
+            return self.dtype
+        return f"{self.dtype}, {'compiled' if self.compiled else 'eager'}"
 
 
 class Sweep(OnGpu):
@@ -492,8 +501,6 @@ class Sweep(OnGpu):
 
     dimensions: dict[str, NonNegativeInt] = {}
     """The dimensions that the Workload declares, with their sizes."""
-    compiled: Annotated[bool | None, Field(exclude_if=lambda compiled: compiled is None)] = None
-    """True if code was compiled, False if code that the program compiles ran eagerly; left out where there is none."""
     rows: Several[SweepRow] = []
     """The results by batch size."""
     largest: SweepRow | None = None
@@ -504,13 +511,6 @@ class Sweep(OnGpu):
     """Batch sizes that were run."""
     note: str | None = None
     """Why nothing could be computed from other sizes."""
-
-    @property
-    def title(self) -> str:
-        """Its dtype, and if it is compiled or eager where there are both."""
-        if self.compiled is None:
-            return self.dtype
-        return f"{self.dtype}, {'compiled' if self.compiled else 'eager'}"
 
 
 class Budget(Record):

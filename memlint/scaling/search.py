@@ -8,6 +8,8 @@ _PATIENCE = 3
 """Guesses after which the range should have halved. Values may be anything: otherwise the range is bisected."""
 
 
+_COARSE = 64
+"""The share of a number that is not searched further where its value is costly."""
 _NARROW = 8
 """A range narrower than this share of its end is searched without curves, which rounded values would bend."""
 
@@ -20,13 +22,21 @@ class Largest(NamedTuple):
 
 
 def largest_within(
-    limit: int, value: Callable[[int], int | None], low: int, high: int | None, most: int, *, neighbours: int = 0
+    limit: int,
+    value: Callable[[int], int | None],
+    low: int,
+    high: int | None,
+    most: int,
+    *,
+    neighbours: int = 0,
+    is_costly: bool = False,
 ) -> Largest:
     """Search between `low`, which is within the limit, and `high`, which is not; None: up to `most`, unless one is not.
 
     `value` is None for an impossible number. If values do not always grow, the result is still within the limit and the
     next number is not. The `neighbours` numbers below the result, but at most an eighth of it, are within the limit as
-    well; otherwise the result is one below the first that is not.
+    well; otherwise the result is one below the first that is not. If a value `is_costly`, the next number is not looked
+    at once another, by a sixty-fourth larger, is known not to be within the limit.
     """
     known: dict[int, int] = {}
 
@@ -42,7 +52,7 @@ def largest_within(
         within(high)  # points for the guesses
     looks = 0
     width = None if high is None else high - low
-    while low < most and (high is None or high - low > 1):
+    while low < most and (high is None or high - low > max(1, low // _COARSE if is_costly else 1)):
         guess = _guess(limit, known, low, high)
         if high is None:
             guess = min(guess, most)
@@ -56,7 +66,7 @@ def largest_within(
         if high is not None and (width is None or 2 * (high - low) <= width):
             looks, width = 0, high - low
     lower = _below_exceptions(within, low, neighbours)
-    return Largest(lower, is_limit=high is not None or lower < low)
+    return Largest(lower, is_limit=(high is not None and high - low == 1) or lower < low)
 
 
 def _below_exceptions(within: Callable[[int], bool], low: int, neighbours: int) -> int:

@@ -205,4 +205,5 @@ class _Search:
 
 
 def _described(workload: Workload, **others: Any) -> Fit:
-    return Fit.model_validate({**subject(workload), "batch": workload.batch, **others})
+    compiled = workload.compile != "off" if lazy_imports.Compilation.is_requested else None
+    return Fit.model_validate({**subject(workload), "batch": workload.batch, "compiled": compiled, **others})

@@ -121,6 +121,7 @@ def captures(draw):
         reads_allocator=draw(st.booleans()),
         seeded=draw(st.frozensets(text, max_size=3)),
         without_overload=draw(st.frozensets(text, max_size=3)),
+        graph_breaks=tuple(draw(st.lists(places, max_size=2))),
     )
     workload = Workload(
         name=draw(text),

@@ -139,6 +139,7 @@ def test_a_graph_break_is_named_with_its_line() -> None:
     )
     assert broken.frame is not None
     assert (broken.frame.path, broken.frame.function) == (__file__, "parted")
+    assert parted.graph_breaks == (broken.frame,)
 
 
 _MAKES_TENSORS = """

@@ -77,3 +77,16 @@ def test_all_neighbours_below_the_largest_are_within_too() -> None:
     assert largest_within(100, value, 1, None, MOST) == (100, True)
     assert largest_within(100, value, 1, None, MOST, neighbours=32) == (92, True)
     assert largest_within(100, value, 1, None, MOST, neighbours=2) == (100, True)
+
+
+@given(st.integers(0, 2**34), st.integers(1, 2**28), st.integers(1, 2**37))
+def test_of_costly_values_one_within_and_the_first_that_is_not_within_a_sixty_fourth(
+    base: int, slope: int, limit: int
+) -> None:
+    def value(number: int) -> int:
+        return base + slope * (number // 5)
+
+    found = largest_within(limit, value, 1, None, MOST, is_costly=True)
+    if 0 < found.number < MOST:
+        assert value(found.number) <= limit
+        assert value(found.number + (1 if found.is_limit else found.number // 64)) > limit

@@ -44,7 +44,7 @@ def title(entry: Any) -> str:
     step = {"train": "train step", "generate": "generation"}.get(entry.mode, "inference")
     optimizer = f", {entry.optimizer}" if entry.optimizer else ""
     ranks = f", {on_ranks(entry)}" if entry.world_size > 1 else ""
-    return f"{entry.name} on {gpu}: {step}, {entry.dtype}{optimizer}{ranks}"
+    return f"{entry.name} on {gpu}: {step}, {entry.title}{optimizer}{ranks}"
 
 
 def section(
@@ -96,7 +96,7 @@ def _by_ranks(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> I
             more = "" if sweep.is_limit else " or more"
             device = format_nbytes(most.device.estimate) if most.device else ""
             cells = (f"{most.batch}{more}", f"{most.batch * sweep.world_size}", device)
-        rows.append((f"{sweep.name}{sizes}", sweep.gpu, sweep.dtype, on_ranks(sweep), *cells))
+        rows.append((f"{sweep.name}{sizes}", sweep.gpu, sweep.title, on_ranks(sweep), *cells))
     alignment = ("left", "left", "left", "left", "right", "right", "right")
     yield from section("Ranks", rows, alignment, (), paint, markdown=markdown)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, run_within
 
@@ -72,11 +72,13 @@ class WithoutBreaks(Change):
         run_within(program, with_settings)
 
 
-def _set(program: Any, setting: str) -> None:
+def _set(program: Any, setting: Literal["off", "on"]) -> None:
     workload = declared(program).workload
     from memlint.accelerator import lazy_imports
+    from memlint.cuda.simulated import simulated
 
     is_on = setting == "on"
     if workload.compile == setting or (is_on and lazy_imports.is_left_out()) or workload.mode == "generate":
         raise NotApplicableError
     program.workload = replace(workload, compile=setting)
+    simulated().compiles = is_on  # the simulation has begun as the unchanged program asks
