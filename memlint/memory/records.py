@@ -30,6 +30,10 @@ class Phase(StrEnum):
     """The rest of a generation: each call of the model gives one more token."""
 
 
+FORWARDS = frozenset((Phase.FORWARD, Phase.PREFILL, Phase.DECODE))
+"""Phases in which a step calls its model."""
+
+
 class Category(StrEnum):
     """Purpose of a Buffer. `ACTIVATION` means saved for backward."""
 
