@@ -64,14 +64,15 @@ def main(only: str) -> None:
         trace, predicted = estimated(row)
         low, best, high = (nbytes / GIB for nbytes in predicted.allocated)
         error = (best - row["published"]) / row["published"]
-        inside.append(low <= row["published"] <= high)
+        if not row["differs"]:
+            inside.append(low <= row["published"] <= high)
         of = f"{best:.2f} ({low:.2f} to {high:.2f})"
         table.append([row["name"], row["published"], of, f"{error:+.1%}", predicted.module, row["differs"]])
         print(f"{row['name']}: {highest_by_part(trace)}", flush=True)
     headers = ["pipeline", "published, GiB", "allocated", "error", "peak in", "differs"]
     print(tabulate(table, headers, tablefmt="github", disable_numparse=True))
     measured = f"{sum(inside)} of {len(inside)}"
-    verdict("published peaks of diffusion pipelines are within the interval", measured, held=all(inside))
+    verdict("published peaks whose set-up is stated are within the interval", measured, held=all(inside))
 
 
 if __name__ == "__main__":
