@@ -75,6 +75,14 @@ def test_of_several_generations_the_last_is_described(tmp_path: Path) -> None:
     assert workload.estimate.generation.new_tokens == 4
 
 
+def test_a_second_text_without_a_cache_is_a_generation_of_its_own(tmp_path: Path) -> None:
+    again = WITHOUT_CACHE.replace("range(6)", "range(4)")
+    workload, _ = workload_of(
+        tmp_path, f"    tokens = tokens[:, :1]\n{WITHOUT_CACHE}    tokens = tokens[:, :1]\n{again}"
+    )
+    assert workload.estimate.generation.new_tokens == 4
+
+
 def test_batches_of_different_lengths_are_no_generation(tmp_path: Path) -> None:
     loop = """
     with torch.no_grad():
