@@ -425,7 +425,8 @@ def _attribute_name(module: torch.nn.Module) -> str:
     path = ""
     for frame in _callers():
         owner = variables_of(frame).get("self")
-        parts = {**getattr(owner, "__dict__", {}), **getattr(owner, "_modules", {})}
+        children = dict(owner.named_children()) if isinstance(owner, torch.nn.Module) else {}
+        parts = {**getattr(owner, "__dict__", {}), **children}
         name = next((name for name, part in parts.items() if part is module and not name.startswith("_")), "")
         if name:
             path = f"{name}.{path}" if path else name
