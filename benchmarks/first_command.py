@@ -1,6 +1,6 @@
 """The first command on strangers' projects: `memlint check FILE`, and `memlint run SCRIPT` with its README's arguments.
 
-    python benchmarks/first_command.py CHECKOUTS [--memlint COMMAND] [--only TEXT] [-o FOLDER]
+    python benchmarks/first_command.py CHECKOUTS [--list FILE] [--memlint COMMAND] [--only TEXT] [-o FOLDER]
 
 CHECKOUTS has a folder `owner+name` for each repository of `first_command.tsv`. Each command is typed in a copy of its
 folder, with nothing declared and no option added; what it says goes to FOLDER, one file a line of the list. Prints the
@@ -9,6 +9,8 @@ headline of each. Whether an answer is that which a person would mean is for a r
 The list was written down, with what a person would mean by each command, before any of them was typed: repositories
 of language models from scratch, diffusion, detection, segmentation, graphs, reinforcement learning, time series, audio,
 point clouds, robots and research code with hydra, none of them among the fixtures or in `first_answer.txt`.
+
+`inference_scripts.tsv` is a list of scripts that only generate; what they got stands in `inference_scripts.md`.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ _LONGEST = 400
 
 @click.command()
 @click.argument("checkouts", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--list", "listed", default=_LIST, type=click.Path(exists=True, path_type=Path), help="Another list.")
 @click.option("--memlint", "program", default="memlint", help="The command to type in place of memlint.")
 @click.option("--only", default="", help="Only lines of the list with this text.")
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Keep what is said here.")
-def main(checkouts: Path, program: str, only: str, output: Path | None) -> None:
-    with _LIST.open() as file:
+def main(checkouts: Path, listed: Path, program: str, only: str, output: Path | None) -> None:
+    with listed.open() as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if only in " ".join(row.values())]
     for number, row in enumerate(rows):
         folder = checkouts / row["repository"].replace("/", "+")

@@ -22,10 +22,11 @@ from memlint.cuda.session import virtual_device
 from memlint.generation.pieces import BEGIN, Pieces
 from memlint.generation.rounds import Birth, Rounds
 from memlint.generation.shown import shown
+from memlint.memory.decoding import last_generation
 from memlint.memory.records import Doubt, Trace, Whole
-from memlint.scaling.polynomials import NUM_SIZES, Grid
+from memlint.scaling.polynomials import NUM_SIZES
 from memlint.scaling.recorded_calls import recorded
-from memlint.scaling.scaled import Lives, NotScalableError, Scaled
+from memlint.scaling.scaled import Lives, NotScalableError
 from memlint.targets.workload import BATCH, InputSpec, Workload
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.workload_errors import workload_errors
@@ -85,24 +86,9 @@ class Extension:
             if len(first) != needed:
                 raise NotExtendableError(f"it ends after {len(first)} tokens")
             for period in periods:
-                with suppress(NotScalableError):
-                    return self._learned(first, period)
+                with suppress(NotScalableError), virtual_device(self.workload.device):
+                    return Pieces.learned(first, period)
         raise NotExtendableError("the first tokens are not decoded alike")
-
-    def _learned(self, first: Rounds, period: int) -> Pieces:
-        """Learn from rounds that are alike after a period. Raises NotScalableError where they are not."""
-        numbers = range(BEGIN, BEGIN + NUM_SIZES * period)
-        if any(first.origins(number) != first.origins(BEGIN + (number - BEGIN) % period) for number in numbers):
-            raise NotScalableError("they find other storages open")
-        with virtual_device(self.workload.device):
-            return Pieces(
-                first,
-                tuple(
-                    Scaled.of(Grid((points,)), [first.sample(number, number) for number in points])
-                    for start in range(BEGIN, BEGIN + period)
-                    for points in [range(start, start + NUM_SIZES * period, period)]
-                ),
-            )
 
     def _last(self, count: int) -> Rounds:
         """Trace the last `count` rounds, which begin with a longer prompt."""
@@ -137,6 +123,40 @@ class Extension:
                 raise NotExtendableError("the last tokens are decoded otherwise than the first ones")
             if not pieces.predicts(last.sample(own, before + own)):
                 raise NotExtendableError("the last tokens take other memory than the first ones lead to")
+
+
+def extended(trace: Trace, num_rounds: int) -> Trace:
+    """Give the first rounds of a Trace's last generation the events of all, up to the last token.
+
+    As many rounds as were traced beyond those that are learned from are held against them. Raises NotExtendableError.
+    """
+    rounds = last_generation(trace)
+    first = Rounds.of(replace(trace, rounds=rounds), ())
+    try:
+        pieces = _pieces_of(first)
+        assembly = _Assembly(pieces)
+        for number in range(BEGIN, num_rounds):
+            assembly.add(number, pieces.at(number), pieces.origins(number))
+        return replace(shown(pieces, num_rounds), whole=assembly.whole())
+    except NotScalableError as error:
+        raise NotExtendableError(str(error)) from error
+
+
+def _pieces_of(first: Rounds) -> Pieces:
+    """Learn from rounds that are alike, and that lead to the others; the last one may be cut short."""
+    for period in _PERIODS:
+        learned = BEGIN + NUM_SIZES * period
+        further = range(learned, len(first) - 1)
+        if len(further) < period:
+            break
+        with suppress(NotScalableError):
+            pieces = Pieces.learned(first, period)
+            if all(
+                first.origins(each) == pieces.origins(each) and pieces.predicts(first.sample(each, each))
+                for each in further
+            ):
+                return pieces
+    raise NotExtendableError("the first tokens are not decoded alike")
 
 
 def _assembled(pieces: Pieces, last: Rounds, num_rounds: int) -> Whole:

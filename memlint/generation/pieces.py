@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from memlint.scaling.scaled import Lives, Sample, Scaled, lives_of
+from memlint.scaling.polynomials import NUM_SIZES, Grid
+from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 
 if TYPE_CHECKING:
     from memlint.generation.rounds import Birth, Rounds
@@ -21,6 +22,21 @@ class Pieces:
     first: Rounds
     growths: tuple[Scaled, ...]
     """One for each round of a period."""
+
+    @classmethod
+    def learned(cls, first: Rounds, period: int) -> Self:
+        """Learn from rounds that are alike after a period. Raises NotScalableError where they are not."""
+        numbers = range(BEGIN, BEGIN + NUM_SIZES * period)
+        if any(first.origins(number) != first.origins(BEGIN + (number - BEGIN) % period) for number in numbers):
+            raise NotScalableError("they find other storages open")
+        return cls(
+            first,
+            tuple(
+                Scaled.of(Grid((points,)), [first.sample(number, number) for number in points])
+                for start in range(BEGIN, BEGIN + period)
+                for points in [range(start, start + NUM_SIZES * period, period)]
+            ),
+        )
 
     @property
     def period(self) -> int:

@@ -40,7 +40,7 @@ class Rounds:
     @classmethod
     def of(cls, trace: Trace, calls: Sequence[RecordedCall]) -> Rounds:
         """Cut the only generation of a trace."""
-        start = trace.nodes[trace.step_nodes[0]].event
+        start = trace.nodes[trace.step_nodes[0]].event if trace.step_nodes else trace.rounds[0].start
         bounds = (*(each.start for each in trace.rounds), len(trace.events))
         births: dict[int, Birth] = {}
         edges = [0, start, *bounds]

@@ -25,6 +25,7 @@ from memlint.report.phrases import (
     spaced,
     step_text,
     tensor_text,
+    tokens_text,
 )
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _verdict_note(workload: Workload) -> VerdictNote:
     peak = workload.estimate.peak[workload.measure]
     where = workload.verdict.limit_name if workload.verdict else workload.gpu or ""
     optimizer = workload.optimizer if workload.mode == "train" else ""
-    step = step_text(workload.mode, workload.batch, workload.dtype, optimizer)
+    step = step_text(workload.mode, workload.batch, workload.dtype, optimizer, tokens_text(workload.estimate))
     categories = sorted(workload.estimate.categories.items(), key=lambda item: -item[1])
     held = listed(*(f"{format_nbytes(nbytes)} {spaced(name)}" for name, nbytes in categories if nbytes))
     rows = [f"**{workload.name}**: {step}", f"- {workload.measure}: {_interval(bounds(peak), peak.estimate)}"]

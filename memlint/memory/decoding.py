@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from memlint.memory.records import Category, Phase, Trace
+from memlint.memory.records import Category, Phase, Round, Trace
 
 
 class Kept(NamedTuple):
@@ -29,9 +29,13 @@ def kept_tokens(trace: Trace) -> Kept | None:
     """Return the caches of the last generation; None where nothing was generated."""
     if not trace.rounds:
         return None
+    return Kept(tuple(_nbytes_at(trace, [each.end for each in last_generation(trace)])))
+
+
+def last_generation(trace: Trace) -> tuple[Round, ...]:
+    """Return the rounds of the last generation of a Trace that has one."""
     phases = [trace.nodes[each.node].phase if each.node < len(trace.nodes) else None for each in trace.rounds]
-    last = max((number for number, phase in enumerate(phases) if phase is Phase.PREFILL), default=0)
-    return Kept(tuple(_nbytes_at(trace, [each.end for each in trace.rounds[last:]])))
+    return trace.rounds[max((number for number, phase in enumerate(phases) if phase is Phase.PREFILL), default=0) :]
 
 
 def _nbytes_at(trace: Trace, positions: list[int]) -> list[int]:

@@ -32,6 +32,10 @@ class Phase(StrEnum):
     """In older Reports: `PREFILL` and `DECODE` together."""
 
 
+FORWARDS = frozenset((Phase.FORWARD, Phase.PREFILL, Phase.DECODE))
+"""Phases in which a step calls its model."""
+
+
 class Category(StrEnum):
     """Purpose of a Buffer. `ACTIVATION` means saved for backward."""
 

@@ -233,6 +233,8 @@ class Estimate(PeakMoment):
     """Why the peak of `device` is an interval; left out where it is none."""
     phase_peaks: dict[Phase, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
+    model_peaks: Annotated[dict[str, NonNegativeInt], Field(exclude_if=lambda peaks: not peaks)] = {}
+    """Highest requested bytes while each model of a script runs, where it calls several and trains none."""
     least: NonNegativeInt | None = None
     """Highest requested bytes if every tensor died right after its last use; parameters and the like stay."""
     categories: dict[Category, NonNegativeInt]

@@ -9,6 +9,7 @@ from memlint.base.units import Measure, Outcome, format_count, format_nbytes
 from memlint.lint.severity import Severity
 from memlint.report.model import (
     Change,
+    Estimate,
     FittingGpu,
     Generation,
     Interval,
@@ -181,6 +182,15 @@ def cache_text(generation: Generation) -> str:
     )
     tokens = format_count(generation.new_tokens, "token")
     return f"kv cache after {tokens}: {format_nbytes(generation.cache_nbytes)}, {per_token}{copies}"
+
+
+def tokens_text(estimate: Estimate | None) -> str:
+    """`prompt 900, 32 new tokens`; empty where nothing is generated, or nothing is known of it."""
+    generation = estimate.generation if estimate is not None else None
+    if generation is None or not generation.new_tokens:
+        return ""
+    prompt = f"prompt {generation.prompt:,}" if generation.prompt else ""
+    return listed(prompt, format_count(generation.new_tokens, "new token"))
 
 
 def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: str | None) -> str:

@@ -50,6 +50,7 @@ from memlint.report.phrases import (
     step_text,
     stream_text,
     tensor_text,
+    tokens_text,
     torch_text,
     traffic_text,
     way,
@@ -114,7 +115,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
         return
     yield _headline(workload, estimate, paint)
     optimizer = workload.optimizer if workload.mode == "train" else ""
-    others = optimizer, torch_text(workload), ranks_text(workload.ranks)
+    others = optimizer, tokens_text(estimate), torch_text(workload), ranks_text(workload.ranks)
     step = step_text(workload.mode, workload.batch, workload.dtype, *others)
     if step:
         yield paint(f"  {step}", dim=True)
@@ -317,6 +318,9 @@ def _peak(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
     phases = [f"{name} {format_nbytes(nbytes)}" for name, nbytes in estimate.phase_peaks.items() if name != "other"]
     if len(phases) > 1:
         yield paint(f"  highest by phase: {', '.join(phases)}", dim=True)
+    models = [f"{name} {format_nbytes(nbytes)}" for name, nbytes in estimate.model_peaks.items()]
+    if models:
+        yield paint(f"  highest by model: {', '.join(models)}", dim=True)
 
 
 def _categories(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

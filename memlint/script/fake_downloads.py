@@ -82,7 +82,11 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
             if not is_users(sys._getframe(1).f_code.co_filename):
                 raise
             url = _address(next(iter((*args, *kwargs.values())), ""))
-            if not (is_of_weights(_path(url)) or fake):
+            is_weights = is_of_weights(_path(url))
+            if is_weights and gives is _opened:
+                note(error, f"downloads the weights {url}", "download them once before")
+                raise  # which are read from here, and checked
+            if not (is_weights or fake):
                 note(error, f"downloads {url}", _HINT)
                 raise
         note_fake_data(f"{url} {_NOT_DOWNLOADED}")

@@ -41,6 +41,8 @@ class OwnGenerations:
         """By the id of the module: its last calls, of which each goes on with the one before."""
         self._leader: int | None = None
         """The module that the running generation calls for each token; None without one."""
+        self._has_cache = False
+        """True if it reads single tokens."""
         self._members: set[int] = set()
         """All modules of its loop."""
 
@@ -78,10 +80,12 @@ class OwnGenerations:
             del last[:-1]
         if not self.is_open:
             if (grows and len(last) == 2) or (is_one and before != tokens):
+                self._has_cache = is_one
                 self._open(key, last)
         elif key == self._leader:
-            if not (grows or is_one):
+            if not (is_one if self._has_cache else grows):
                 self.close()
+                last.clear()
         elif key not in self._members and rounds is not None and rounds.number >= _ROUNDS_TO_MEET_ALL:
             self.close()
         else:

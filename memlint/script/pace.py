@@ -63,11 +63,17 @@ class Pace:
     """The seconds that a script has left, and the loops that were seen to run."""
 
     def __init__(
-        self, seconds: float, script: Script, end: Callable[[Ending], None], num_modules: Callable[[str], int]
+        self,
+        seconds: float,
+        script: Script,
+        end: Callable[[Ending], None],
+        num_modules: Callable[[str], int],
+        extends: Callable[[int], bool] = lambda _num_tokens: False,
     ) -> None:
         """Expect the script, which `end` ends, to be over `seconds` from now on.
 
-        `num_modules` gives the number of modules of a class in the models that were called.
+        `num_modules` gives the number of modules of a class in the models that were called; `extends` is True if all
+        the tokens of the running generation follow from those that there are.
         """
         self.limit = seconds
         self._num_modules = num_modules
@@ -76,6 +82,9 @@ class Pace:
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._next, self._left = _EVERY, 0
         self._generation = _Seen(0, 0.0, 0, 0.0)
+        self._extends = extends
+        self.num_tokens = 0
+        """The tokens of the generation in which the script was ended as they do."""
 
     def kernel(self, number: int) -> None:
         """A kernel begins: the script's number `number`, within the call of a model."""
@@ -121,6 +130,11 @@ class Pace:
             return
         seconds = (now - seen.began) / done * (longest - length)
         if seconds > _MARGIN * self._seconds_left():
+            num_tokens = longest - seen.first + 1
+            if self._extends(num_tokens):
+                self.num_tokens = num_tokens
+                text = f"{done + 1} of {num_tokens:,} tokens were generated, from which the others follow"
+                self._end(Ending(text, goes_on=True))
             self._end_early(f"{longest - length:,} more tokens are to be generated", seconds, "let it generate fewer")
 
     def _seconds_left(self) -> float:

@@ -26,7 +26,7 @@ def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
     """Make `from_pretrained` of pipelines build those that are known by their name."""
     load = vars(module.DiffusionPipeline)["from_pretrained"].__func__
 
-    def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
         source = str(pretrained_model_name_or_path)
         try:
             return load(cls, source, **kwargs)
@@ -39,15 +39,16 @@ def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
         diffusers = importlib.import_module("diffusers")
         kind = getattr(diffusers, known[0]) if cls is module.DiffusionPipeline else cls
         own = {name: kwargs[name] for name in _OWN if name in kwargs}
-        return kind(**{name: _part(source, name, *where, kwargs) for name, where in known[1].items()}, **own)
+        return kind(**{name: _part(source, name, where, kwargs) for name, where in known[1].items()}, **own)
 
     replacing.put(module.DiffusionPipeline, "from_pretrained", classmethod(from_pretrained))
 
 
-def _part(source: str, name: str, library: str, kind: str, options: Mapping[str, Any]) -> Any:
-    """Load a part, unless it was given."""
+def _part(source: str, name: str, where: tuple[str, str], options: Mapping[str, Any]) -> Any:
+    """Load a part, a class `where[1]` of the library `where[0]`, unless it was given."""
     if name in options:
         return options[name]
+    library, kind = where
     inside = {"diffusers", "transformers"}
     owner: Any = importlib.import_module(library if library in inside else f"diffusers.pipelines.{library}")
     made = getattr(owner, kind)

@@ -12,7 +12,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -296,7 +296,7 @@ class ScriptRecorder(Recorder):
         """Remember the names of a model and of its parts, and return True, if it is called for the first time."""
         if any(root() is module for root in self._roots.values()):
             return False
-        name = _variable_name(module)
+        name = _variable_name(module) or (not self.made and _attribute_name(module)) or type(module).__name__
         while name in self._roots:
             name += "_"
         self._roots[name] = weakref.ref(module)
@@ -408,12 +408,37 @@ def _is_ours(frame: FrameType | None) -> bool:
 
 
 def _variable_name(module: torch.nn.Module) -> str:
-    """Return the closest caller's variable name of a model; its class if no variable names it."""
-    frame: FrameType | None = sys._getframe(4)
-    while frame is not None:
+    """Return the closest caller's variable name of a model; empty if no variable names it."""
+    for frame in _callers():
         for variables in (variables_of(frame), frame.f_globals):
             for name, value in list(variables.items()):
                 if value is module and name not in _NO_NAMES and not name.startswith("_"):
                     return name
+    return ""
+
+
+def _attribute_name(module: torch.nn.Module) -> str:
+    """Return the name that the closest caller's object has for a part of it: `unet`, or `vae.decoder` of its own part.
+
+    Empty if it has none.
+    """
+    path = ""
+    for frame in _callers():
+        owner = variables_of(frame).get("self")
+        children = dict(owner.named_children()) if isinstance(owner, torch.nn.Module) else {}
+        parts = {**getattr(owner, "__dict__", {}), **children}
+        name = next((name for name, part in parts.items() if part is module and not name.startswith("_")), "")
+        if name:
+            path = f"{name}.{path}" if path else name
+            if not isinstance(owner, torch.nn.Module):
+                break
+            module = owner
+    return path
+
+
+def _callers() -> Iterator[FrameType]:
+    """Yield the frames that have led to the call of a model."""
+    frame: FrameType | None = sys._getframe(5)
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return type(module).__name__

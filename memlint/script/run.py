@@ -16,6 +16,7 @@ from memlint.base.patching import patched
 from memlint.base.units import Compile
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.generation.extension import NotExtendableError, extended
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption, Trace, computes_on_gpu
@@ -63,6 +64,8 @@ class ScriptRun:
     """The precision of that call, as a Workload's dtype; empty without one."""
     optimizer: str
     """Class of the optimizer that leads; empty without one."""
+    num_tokens: int
+    """Tokens of a generation of which only the first were traced; 0 without one."""
     num_evaluations: int
     num_remembered: int
     """Evaluation calls, and how many of them were answered from memory."""
@@ -139,7 +142,7 @@ def run_script(
             ledger.freeze()
             recorder.roles.note_gradients()
             recorder.note_uncalled()
-            trace = recorder.finish(device).trace
+            trace = _with_all_tokens(recorder, recorder.finish(device).trace)
             happened = _happened(recorder, trace, own_step)
             return ScriptRun(
                 script=script,
@@ -152,6 +155,7 @@ def run_script(
                 batch=_batch(recorder),
                 precision=recorder.precision or recorder.inference[1],
                 optimizer=recorder.optimizer,
+                num_tokens=recorder.pace.num_tokens,
                 num_evaluations=recorder.evaluations.num_calls,
                 num_remembered=recorder.evaluations.num_remembered,
                 writes=writes.records(),
@@ -197,7 +201,7 @@ def run_script(
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
-        recorder.pace = Pace(time_limit, script, end, recorder.num_modules)
+        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
@@ -243,6 +247,25 @@ def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) 
     if recorder.construction.roots():
         return "built"
     return "computed" if is_on_gpu else "nothing"
+
+
+def _with_all_tokens(recorder: ScriptRecorder, trace: Trace) -> Trace:
+    """Return the Trace with the events of a whole generation, if the script was ended in one whose tokens follow."""
+    if not recorder.pace.num_tokens:
+        return trace
+    recorder.has_generated = True
+    return extended(trace, recorder.pace.num_tokens)
+
+
+def _is_extendable(recorder: ScriptRecorder, device: Device, num_tokens: int) -> bool:
+    """Return True if the events of a generation follow from the tokens that there are, in a script without steps."""
+    if recorder.step >= 0:
+        return False
+    try:
+        extended(recorder.finish(device).trace, num_tokens)
+    except NotExtendableError:
+        return False
+    return True
 
 
 def _batch(recorder: ScriptRecorder) -> int | None:

@@ -152,6 +152,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         context=request.settings.context or 0,
         allocator=_allocator(script),
         origin="script",
+        dimensions={"new_tokens": run.num_tokens} if run.num_tokens else {},
     )
 
 

@@ -1,5 +1,6 @@
 """A long generation from its first and last rounds, against a trace of every token."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from memlint.accelerator import lazy_imports
 from memlint.capture.capture import Capture
 from memlint.capture.codec import decode, encode
 from memlint.capture.looks import estimate_of
-from memlint.generation.extension import Extension, NotExtendableError
+from memlint.generation.extension import Extension, NotExtendableError, extended
 from memlint.generation.traces import trace_of
 from memlint.libraries import installation
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -99,3 +100,22 @@ def test_a_capture_keeps_all_storages_of_a_long_generation():
     assert estimate_of(read) == estimate_of(capture)
     whole = capture.trace.whole
     assert estimate_of(capture).reserved == peaks(whole.sizes, whole.events, whole.doubts, own.device).reserved
+
+
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_the_events_of_a_generation_that_was_stopped_follow_from_its_first_tokens(num_beams):
+    own = workload("llama", 40, num_beams=num_beams)
+    first = trace_program(completed_program(own), own.device, num_steps=1, most_rounds=14).trace
+    short = extended(replace(first, step_nodes=()), 40)
+    trace, sizes, events = every_token(own)
+    until = trace.rounds[-1].end
+    assert list(short.whole.events)[:until] == events[:until]
+    assert list(short.whole.sizes)[: max(events[:until]) + 1] == sizes[: max(events[:until]) + 1]
+    assert kept_tokens(short).nbytes == kept_tokens(trace).nbytes
+
+
+def test_a_generation_that_was_stopped_too_soon_is_not_extended():
+    own = workload("llama", 40)
+    first = trace_program(completed_program(own), own.device, num_steps=1, most_rounds=7).trace
+    with pytest.raises(NotExtendableError):
+        extended(first, 40)

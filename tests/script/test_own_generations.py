@@ -75,6 +75,14 @@ def test_of_several_generations_the_last_is_described(tmp_path: Path) -> None:
     assert workload.estimate.generation.new_tokens == 4
 
 
+def test_a_second_text_without_a_cache_is_a_generation_of_its_own(tmp_path: Path) -> None:
+    again = WITHOUT_CACHE.replace("range(6)", "range(4)")
+    workload, _ = workload_of(
+        tmp_path, f"    tokens = tokens[:, :1]\n{WITHOUT_CACHE}    tokens = tokens[:, :1]\n{again}"
+    )
+    assert workload.estimate.generation.new_tokens == 4
+
+
 def test_batches_of_different_lengths_are_no_generation(tmp_path: Path) -> None:
     loop = """
     with torch.no_grad():
@@ -96,3 +104,55 @@ def test_what_is_called_after_a_generation_is_no_part_of_it(tmp_path: Path) -> N
     workload, _ = workload_of(tmp_path, WITH_CACHE + decoder)
     assert workload.estimate.phase == "evaluation"
     assert workload.estimate.phase_peaks["evaluation"] > workload.estimate.phase_peaks["decode"]
+
+
+def test_each_model_of_a_pipeline_has_its_peak(tmp_path: Path) -> None:
+    pipeline = """
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.upsample = nn.Linear(64, 4096)
+
+        def decode(self, x):
+            return self.upsample(x)
+
+    class Pipeline:
+        def __init__(self):
+            self.encoder, self.vae = nn.Linear(64, 64).cuda(), Decoder().cuda()
+
+        @torch.no_grad()
+        def __call__(self, x):
+            return self.vae.decode(self.encoder(x))
+
+    Pipeline()(torch.zeros(4096, 64, device="cuda"))
+    """
+    workload, text = workload_of(tmp_path, pipeline)
+    assert set(workload.estimate.model_peaks) == {"encoder", "vae"}
+    assert workload.estimate.model_peaks["vae"] == workload.estimate.peak.requested.estimate
+    assert workload.estimate.model_peaks["vae"] - workload.estimate.model_peaks["encoder"] > 4096 * 4000 * 4
+    assert "highest by model: encoder" in text
+
+
+def test_a_script_that_fails_before_it_generates_gets_a_generation_of_memlints_own(tmp_path: Path) -> None:
+    text = """
+    class Writer(Decoder):
+        def __init__(self):
+            super().__init__()
+            self.further = nn.Linear(64, 64)
+
+        @torch.no_grad()
+        def generate(self, tokens, max_new_tokens):
+            for _ in range(max_new_tokens):
+                tokens = torch.cat([tokens, self(tokens)[:, -1].argmax(-1, keepdim=True)], 1)
+            return tokens
+
+    writer = Writer().cuda().eval()
+    open("prompt.unknown").close()
+    writer.generate(tokens, 16)
+    """
+    checked = run_text(tmp_path, MODEL + text)
+    (workload,) = checked.report.workloads
+    assert (workload.script.happened, workload.mode) == ("built", "generate")
+    assert set(workload.estimate.phase_peaks) >= {"prefill", "decode"}
+    assert workload.estimate.generation.new_tokens == 128
+    assert any("prompt 512, new_tokens 128" in each.text for each in workload.assumptions)

@@ -414,3 +414,25 @@ def test_the_parts_of_stable_diffusion_are_made(tmp_path):
     )
     assert ran.stdout.split() == ["0.012", "49408", "123060480", "83653863", "859520964", "83653863"]
     assert f"{tmp_path}/p/train.py:11 wants the config of 'me/other', unet, which is not on this machine" in ran.error
+
+
+@needs("diffusers", "transformers")
+@pytest.mark.slow
+def test_the_pipeline_of_stable_diffusion_is_made_of_its_parts(tmp_path):
+    text = """
+        import torch
+        from diffusers import DiffusionPipeline
+        pipe = DiffusionPipeline.from_pretrained("stable-diffusion-v1-5/stable-diffusion-v1-5", torch_dtype=torch.float16)
+        parts = (pipe.text_encoder, pipe.unet, pipe.vae, pipe.safety_checker)
+        print(type(pipe).__name__, *(sum(p.numel() for p in part.parameters()) for part in parts))
+        print({p.dtype for part in parts for p in part.parameters()}, pipe.tokenizer.model_max_length)
+        print(pipe.to("cuda")("a squirrel", num_inference_steps=4, output_type="pt").images.shape)
+    """
+    ran = run(tmp_path / "p", text, fake=True)
+    assert ran.error is None, ran.stderr
+    # as the repository's files and the pages of its parts say
+    assert ran.stdout.splitlines() == [
+        "StableDiffusionPipeline 123060480 859520964 83653863 303981588",
+        "{torch.float16} 77",
+        "torch.Size([1, 3, 512, 512])",
+    ]

@@ -27,6 +27,7 @@ from memlint.whatif.plan import Planner
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""
+_OF_INFERENCE = (Phase.EVALUATION, Phase.PREFILL, Phase.DECODE)
 _AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
 _NOT_BY_LINE = tuple(map(Category, report.NOT_BY_LINE))
 
@@ -164,6 +165,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
         **moment_of(peak),
         doubtful=[report.Doubtful(**each._asdict(), why=_WHY[each.cause](analysis.device)) for each in peak.doubtful],
         phase_peaks=dict(peak.phase_peaks),
+        model_peaks=_model_peaks(analysis),
         least=least_peak(analysis.trace),
         categories=dict(peak.categories),
         at_peak=[
@@ -190,6 +192,18 @@ def _estimate(analysis: Analysis) -> report.Estimate:
             for frame, group in _groups([b for b in peak.at_peak if b.category not in _NOT_BY_LINE], lambda b: b.frame)
         ],
     )
+
+
+def _model_peaks(analysis: Analysis) -> dict[str, int]:
+    """Return the peak of each model that a script calls without training; empty for one model."""
+    if analysis.capture.script is None or analysis.trace.num_steps:
+        return {}
+    nodes, highest = analysis.trace.nodes, dict[str, int]()
+    for index, nbytes in zip(analysis.timeline.event_nodes, live(analysis.timeline), strict=True):
+        if index >= 0 and nodes[index].phase in _OF_INFERENCE and (path := nodes[index].module):
+            model = path.partition(".")[0]
+            highest[model] = max(highest.get(model, 0), nbytes)
+    return highest if len(highest) > 1 else {}
 
 
 def _generation(analysis: Analysis) -> report.Generation | None:

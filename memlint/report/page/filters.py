@@ -16,7 +16,16 @@ from memlint.report.model import (
     Verdict,
     Workload,
 )
-from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, outcome_text, ranks_text, step_text, torch_text
+from memlint.report.phrases import (
+    BUDGET_OUTCOMES,
+    MEASURES,
+    listed,
+    outcome_text,
+    ranks_text,
+    step_text,
+    tokens_text,
+    torch_text,
+)
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
 """Outcomes as classes of the style sheet."""
@@ -61,7 +70,7 @@ def summary(report: Report) -> str:
 def step(workload: Workload) -> str:
     """Describe the simulated step."""
     optimizer = workload.optimizer if workload.mode == "train" else ""
-    others = torch_text(workload), ranks_text(workload.ranks)
+    others = tokens_text(workload.estimate), torch_text(workload), ranks_text(workload.ranks)
     return step_text(workload.mode, workload.batch, workload.dtype, optimizer, workload.gpu, *others)
 
 

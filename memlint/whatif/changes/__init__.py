@@ -15,6 +15,7 @@ from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoG
 from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
 from memlint.whatif.changes.gradient_sync import ReduceInEveryBackward
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
+from memlint.whatif.changes.only_the_output import OnlyTheOutput
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
 from memlint.whatif.changes.reset_gradients import ResetGradientsWithGraph
 from memlint.whatif.changes.reshard_root import ReshardRoot
@@ -58,6 +59,7 @@ CHANGES: tuple[type[Change], ...] = (
     NoGrad,
     NoGradInEvaluation,
     WithoutGraph,
+    OnlyTheOutput,
     WithoutDropout,
     ResetGradientsWithGraph,
     DropReference,

@@ -6,7 +6,7 @@ from math import prod
 from memlint.base.ownership import is_users
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Node, Phase
+from memlint.memory.records import FORWARDS, Node
 from memlint.memory.timeline import Timeline, merge, resize, without
 from memlint_rules.support.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
@@ -208,7 +208,7 @@ def _num_repeats(node: Node) -> int:
 def _is_for_flash_attention(flow: Flow, node: Node) -> bool:
     """Return True if only FlashAttention reads the copy, as keys or values."""
     copy = node.outputs[0].buffer
-    readers = [reader for reader in flow.readers(copy, node.index) if reader.phase is Phase.FORWARD]
+    readers = [reader for reader in flow.readers(copy, node.index) if reader.phase in FORWARDS]
     return bool(readers) and all(
         reader.op == "aten._scaled_dot_product_flash_attention.default"
         and reader.inputs[0].buffer != copy
@@ -233,7 +233,7 @@ def _is_broadcast_only(flow: Flow, node: Node) -> bool:
     shape = (1,) * (len(copied.shape) - len(source.shape)) + source.shape
     if any(n not in (1, m) for n, m in zip(shape, copied.shape, strict=True)):
         return False
-    readers = [reader for reader in flow.readers(copied.buffer, node.index) if reader.phase is Phase.FORWARD]
+    readers = [reader for reader in flow.readers(copied.buffer, node.index) if reader.phase in FORWARDS]
     return bool(readers) and all(
         reader.op in _BROADCASTS
         and len(reader.inputs) == 2

@@ -2,7 +2,7 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Category, Node, Phase
+from memlint.memory.records import FORWARDS, Category, Node
 from memlint.memory.timeline import resize
 from memlint_rules.support.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
@@ -81,7 +81,7 @@ class IneffectiveInplace(TraceRule):
 def _scales_in_place(flow: Flow, drawn: Node) -> bool:
     """Return True if the noise is divided by the probability and then multiplied into another tensor."""
     noise = drawn.outputs[0].buffer
-    ops = [reader for reader in flow.readers(noise, drawn.index) if reader.phase is Phase.FORWARD]
+    ops = [reader for reader in flow.readers(noise, drawn.index) if reader.phase in FORWARDS]
     return [reader.op for reader in ops] == ["aten.div_.Tensor", "aten.mul_.Tensor"] and (
         ops[1].outputs[0].buffer != noise and numel(ops[1].outputs[0]) == numel(drawn.outputs[0])
     )

@@ -3,7 +3,7 @@ from math import prod
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.estimate import replay
-from memlint.memory.records import Category, Node, Phase, Trace
+from memlint.memory.records import FORWARDS, Category, Node, Trace
 from memlint.memory.timeline import Timeline, end_at, resize
 from memlint_rules.support.flow import MIN_NBYTES, grouped, most_alive, numel, peak_change
 
@@ -110,7 +110,7 @@ def _rows(trace: Trace) -> list[list[Node]]:
     """Return series of concatenations that each extend the result of the previous one, in order."""
     ends: dict[int, list[Node]] = {}
     for node in trace.nodes:
-        if node.op != _CAT or node.phase is not Phase.FORWARD or not node.inputs:
+        if node.op != _CAT or node.phase not in FORWARDS or not node.inputs:
             continue
         row = ends.pop(node.inputs[0].buffer, None)
         grown = row is not None and row[-1].frame == node.frame and _grows(row[-1], node)

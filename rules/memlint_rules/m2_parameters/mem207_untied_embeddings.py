@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Buffer, Category, Node, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Category, Node, Trace
 from memlint.memory.timeline import end_at, live, without
 from memlint_rules.support.flow import PRODUCTS, most_alive
 from memlint_rules.support.parameters import belonging, temporaries_of
@@ -80,7 +80,7 @@ class UntiedEmbeddings(TraceRule):
         looked_up = {
             g.buffer
             for node in trace.nodes
-            if node.op in _LOOKUPS and node.phase is Phase.FORWARD
+            if node.op in _LOOKUPS and node.phase in FORWARDS
             for g in node.inputs
             if g.buffer in tables
         }
@@ -129,7 +129,7 @@ def _heads(trace: Trace, tables: dict[int, Buffer], looked_up: set[int]) -> Iter
     """Yield the weights with one row per word that products use transposed, at their last use in forward."""
     heads: dict[int, _Head] = {}
     for node in trace.nodes:
-        if node.op in PRODUCTS and node.phase is Phase.FORWARD:
+        if node.op in PRODUCTS and node.phase in FORWARDS:
             weight = node.inputs[-1]
             table = tables.get(weight.buffer)
             if table is not None and table.id not in looked_up and weight.shape == table.shape[::-1]:

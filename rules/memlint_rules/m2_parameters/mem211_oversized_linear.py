@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Buffer, Category, Node, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Category, Node, Trace
 from memlint.memory.timeline import resize
 from memlint_rules.support.flow import most_alive, peak_change
 from memlint_rules.support.parameters import belonging, temporaries_of
@@ -91,7 +91,7 @@ class _Oversized(NamedTuple):
 
 
 def _oversized(trace: Trace, node: Node, parameters: int) -> _Oversized | None:
-    if node.op not in _PRODUCTS or node.phase is not Phase.FORWARD:
+    if node.op not in _PRODUCTS or node.phase not in FORWARDS:
         return None
     features, weight = node.inputs[-2:]
     if features.buffer < 0 or weight.buffer < 0:

@@ -2,7 +2,7 @@ from collections import defaultdict
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Buffer, Category, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Category, Phase, Trace
 from memlint.memory.timeline import without
 from memlint_rules.support.flow import HALF, most_alive, peak_change
 
@@ -83,7 +83,7 @@ def _casts(trace: Trace) -> dict[tuple[str, int], list[Buffer]]:
     trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}
     casts: defaultdict[tuple[str, int], list[Buffer]] = defaultdict(list)
     for node in trace.nodes:
-        if node.op != "aten._to_copy.default" or node.phase is not Phase.FORWARD or node.inputs[0].buffer < 0:
+        if node.op != "aten._to_copy.default" or node.phase not in FORWARDS or node.inputs[0].buffer < 0:
             continue
         parameter, made = trace.buffers[node.inputs[0].buffer], node.outputs[0]
         is_trained = parameter.category is Category.PARAMETER and parameter.name in trained

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Frame, Geometry, Node, Phase, Trace
+from memlint.memory.records import FORWARDS, Frame, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import resize
 from memlint_rules.support.flow import HALF, Flow, most_alive, numel, peak_change
 
@@ -98,9 +98,7 @@ return self.norm(x.float()).to(x.dtype).relu()""",
         trace = context.trace
         norms = _BATCH_NORMS if _is_autocast(trace) else _NORMS
         cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=HALF)}
-        cast_norms = [
-            n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast
-        ]
+        cast_norms = [n for n in trace.nodes if n.op in norms and n.phase in FORWARDS and n.inputs[0].buffer in cast]
         if not cast_norms or not context.device.is_cuda:
             return
         flow, timeline = Flow.of(trace), context.timeline
@@ -137,11 +135,11 @@ def _without_casts(flow: Flow, norm: Node) -> dict[int, int]:
     if cast is None or not _is_cast(cast, to=_SINGLE, of=HALF):
         return {}
     made = norm.outputs[0]
-    after = [node for node in flow.readers(made.buffer, norm.index) if node.phase is Phase.FORWARD]
+    after = [node for node in flow.readers(made.buffer, norm.index) if node.phase in FORWARDS]
     if not after or not all(_is_cast(node, to=HALF, of=_SINGLE) for node in after):
         return {}
     readers = list(flow.readers(source.buffer, cast.index))
-    if any(node.phase is Phase.FORWARD and node is not norm for node in readers):
+    if any(node.phase in FORWARDS and node is not norm for node in readers):
         return {}
     uncast, whole = buffers[cast.inputs[0].buffer], buffers[source.buffer]
     outlives = uncast.died is None or (whole.died is not None and uncast.died >= whole.died)

@@ -2,7 +2,7 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Buffer, Category, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Category, Phase, Trace
 from memlint.memory.timeline import resize
 from memlint_rules.support.flow import Flow, grouped, made, most_alive, peak_change
 
@@ -141,7 +141,7 @@ def _masks(trace: Trace) -> set[int]:
     constants: set[int] = set()
     computed: set[int] = set()
     for node in trace.nodes:
-        if node.phase not in {Phase.FORWARD, Phase.OTHER}:
+        if node.phase not in {*FORWARDS, Phase.OTHER}:
             continue
         op = node.op.removeprefix("aten.")
         written = made(node)

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Geometry, Node, Phase
+from memlint.memory.records import FORWARDS, Geometry, Node
 from memlint.memory.timeline import without
 from memlint_rules.support.flow import PRODUCTS, Flow, grouped, most_alive, numel, peak_change
 
@@ -130,7 +130,7 @@ def _uses(flow: Flow, scatter: Node) -> list[_Use]:
     while stack:
         source, index, buffers = stack.pop()
         for reader in flow.readers(source.buffer, index):
-            if reader.phase is not Phase.FORWARD:
+            if reader.phase not in FORWARDS:
                 continue
             if reader.op == "aten._to_copy.default":
                 cast = reader.outputs[0]
@@ -158,7 +158,7 @@ def _is_summed(flow: Flow, product: Node, buffer: int, num_classes: int) -> bool
     classes = [
         d for d, (n, s) in enumerate(zip(vectors.shape, vectors.stride, strict=True)) if (n, s) == (num_classes, 1)
     ]
-    readers = [node for node in flow.readers(made.buffer, product.index) if node.phase is Phase.FORWARD]
+    readers = [node for node in flow.readers(made.buffer, product.index) if node.phase in FORWARDS]
     return bool(readers) and all(
         node.op in _SUMS and any(_is_reduced(node.outputs[0].shape, vectors.shape, dimension) for dimension in classes)
         for node in readers

@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Buffer, Category, Frame, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Category, Frame, Phase, Trace
 from memlint.memory.timeline import without
 from memlint_rules.support.flow import most_alive, peak_change
 
@@ -109,7 +109,7 @@ def _products(trace: Trace, pruned: dict[int, int]) -> tuple[list[int], Frame | 
         if node.op != "aten.mul.Tensor" or node.step < 0:
             continue
         read = {geometry.buffer for geometry in node.inputs}
-        if node.phase is Phase.FORWARD and any({weight, mask} <= read for weight, mask in pruned.items()):
+        if node.phase in FORWARDS and any({weight, mask} <= read for weight, mask in pruned.items()):
             products += [trace.buffers[geometry.buffer] for geometry in node.outputs]
         elif node.phase is Phase.BACKWARD and not masks.isdisjoint(read):
             products += [trace.buffers[buffer] for buffer in read - masks if buffer >= 0]

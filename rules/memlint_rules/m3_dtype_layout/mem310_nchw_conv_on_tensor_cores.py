@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
-from memlint.memory.records import Geometry, Node, Phase
+from memlint.memory.records import FORWARDS, Geometry, Node
 from memlint.whatif.changes import ChannelsLast
 from memlint_rules.support.flow import HALF
 
@@ -66,7 +66,7 @@ class NchwConvOnTensorCores(TraceRule):
         convolutions = [
             node
             for node in context.trace.nodes
-            if node.step == last_step and node.phase is Phase.FORWARD and _is_nchw_on_tensor_cores(node)
+            if node.step == last_step and node.phase in FORWARDS and _is_nchw_on_tensor_cores(node)
         ]
         if not convolutions:
             return

@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Geometry, Node, Phase
+from memlint.memory.records import FORWARDS, Geometry, Node, Phase
 from memlint.memory.timeline import without
 from memlint_rules.support.flow import Flow, most_alive, numel, peak_change
 
@@ -66,7 +66,7 @@ class Model(nn.Module):
         trace = context.trace
         if not context.device.is_cuda:
             return
-        norms = [node for node in trace.nodes if node.op == _NORM and node.phase is Phase.FORWARD]
+        norms = [node for node in trace.nodes if node.op == _NORM and node.phase in FORWARDS]
         if not norms:
             return
         flow, timeline = Flow.of(trace), context.timeline

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
-from memlint.memory.records import Buffer, Category, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Category, Trace
 from memlint.memory.timeline import resize
 from memlint_rules.support.flow import PRODUCTS, peak_change
 
@@ -58,7 +58,7 @@ class QuantizeForInference(TraceRule):
     )
 
     def check(self, context: Context) -> Findings:
-        if context.workload.mode != "inference":
+        if context.workload.mode == "train":
             return
         weights = {buffer.id: buffer for buffer in _weights(context.trace)}
         nbytes = sum(buffer.nbytes for buffer in context.estimate.at_peak if buffer.id in weights)
@@ -82,7 +82,7 @@ class QuantizeForInference(TraceRule):
 def _weights(trace: Trace) -> Iterator[Buffer]:
     """Yield matrices that are floating-point parameters and the right factor of a product."""
     for node in trace.nodes:
-        if node.op in PRODUCTS and node.phase is Phase.FORWARD and node.inputs[-1].buffer >= 0:
+        if node.op in PRODUCTS and node.phase in FORWARDS and node.inputs[-1].buffer >= 0:
             weight = trace.buffers[node.inputs[-1].buffer]
             if weight.category is Category.PARAMETER and weight.dtype in _ITEMSIZES and len(weight.shape) == 2:
                 yield weight

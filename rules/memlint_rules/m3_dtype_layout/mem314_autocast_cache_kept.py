@@ -89,7 +89,7 @@ def _is_cast_without_backward(context: Context, buffer: Buffer) -> bool:
     if buffer.dtype not in HALF or buffer.node < 0:
         return False
     node = nodes[buffer.node]
-    is_inference = node.phase is Phase.EVALUATION or context.workload.mode == "inference"
+    is_inference = node.phase is Phase.EVALUATION or context.workload.mode != "train"
     if not is_inference or node.op != "aten._to_copy.default" or node.inputs[0].buffer < 0:
         return False
     source = buffers[node.inputs[0].buffer]

@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
-from memlint.memory.records import Phase
+from memlint.memory.records import Frame, Phase
 from memlint.source.text import source_at
 from memlint.whatif.changes import WithoutGraph
 from memlint_rules.m4_training_loop.mem404_eval_without_no_grad import EvalWithoutNoGrad
@@ -63,7 +63,10 @@ def encoder():
     )
 
     def check(self, context: Context) -> Findings:
-        if any(node.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for node in context.trace.nodes):
+        nodes = context.trace.nodes
+        if any(node.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for node in nodes):
+            return
+        if context.workload.mode == "generate" and any(_is_of_generate(node.frame) for node in nodes):
             return
         peak = context.estimate.requested.estimate
         dead = dead_at_peak(context)
@@ -83,6 +86,11 @@ def encoder():
             fix="Run it under `with torch.inference_mode():`, or `torch.no_grad()` if what it computes takes part in a "
             "later backward.",
         )
+
+
+def _is_of_generate(frame: Frame | None) -> bool:
+    """Return True of a line of `generate` of transformers, which runs under `torch.no_grad`."""
+    return frame is not None and frame.path.endswith("transformers/generation/utils.py")
 
 
 def _is_reported_for_loop(context: Context) -> bool:

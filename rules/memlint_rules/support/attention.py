@@ -3,7 +3,7 @@
 from math import prod
 from typing import NamedTuple
 
-from memlint.memory.records import Category, Node, Phase, Trace
+from memlint.memory.records import FORWARDS, Category, Node, Phase, Trace
 from memlint_rules.support.flow import POINTWISE, PRODUCTS, Flow, grouped, made, numel
 
 MIN_LENGTH = 32
@@ -94,7 +94,7 @@ def _downstream(flow: Flow, softmax: Node, size: int) -> tuple[list[Node], list[
         node = waiting.pop()
         for buffer in made(node):
             for reader in flow.readers(buffer, node.index):
-                if reader.phase is not Phase.FORWARD or reader.index in elementwise:
+                if reader.phase not in FORWARDS or reader.index in elementwise:
                     continue
                 if reader.op in PRODUCTS:
                     products[reader.index] = reader
@@ -107,7 +107,7 @@ def _downstream(flow: Flow, softmax: Node, size: int) -> tuple[list[Node], list[
 def _is_used_elsewhere(flow: Flow, node: Node, own: set[int]) -> bool:
     """Return True if a forward kernel outside the attention reads the output of `node`, and its result is used."""
     return any(
-        reader.index not in own and reader.phase is Phase.FORWARD and flow.is_read(reader)
+        reader.index not in own and reader.phase in FORWARDS and flow.is_read(reader)
         for buffer in made(node)
         for reader in flow.readers(buffer, node.index)
     )

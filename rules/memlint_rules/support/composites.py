@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from memlint.memory.records import Category, Geometry, Node, Phase
+from memlint.memory.records import FORWARDS, Category, Geometry, Node
 from memlint_rules.support.flow import Flow, made, numel
 
 MUL, ADD, SUB, DIV = (f"aten.{op}.Tensor" for op in ("mul", "add", "sub", "div"))
@@ -204,7 +204,7 @@ def _is_closed(flow: Flow, composite: Composite) -> bool:
     """Return True if no forward kernel outside reads an intermediate result."""
     own = {node.index for node in composite.nodes}
     return all(
-        reader.index in own or reader.phase is not Phase.FORWARD
+        reader.index in own or reader.phase not in FORWARDS
         for node in composite.nodes
         if node is not composite.exit
         for buffer in made(node)

@@ -10,7 +10,7 @@ from math import prod
 from typing import ClassVar
 
 from memlint.base.grouping import grouped as grouped  # noqa: PLC0414 -- rules take it from here
-from memlint.memory.records import Buffer, Frame, Geometry, Node, Phase, Trace
+from memlint.memory.records import FORWARDS, Buffer, Frame, Geometry, Node, Phase, Trace
 from memlint.memory.timeline import Timeline, live, without
 
 MIN_NBYTES = 2**20
@@ -60,7 +60,7 @@ class Flow:
 
     def forward(self, *ops: str) -> Iterator[Node]:
         """Yield the Nodes of forward that run one of these kernels, in order."""
-        return (node for node in self.trace.nodes if node.op in ops and node.phase is Phase.FORWARD)
+        return (node for node in self.trace.nodes if node.op in ops and node.phase in FORWARDS)
 
     def forwards_before(self, node: Node) -> int:
         """Return how many forwards had their backward before this Node: under accumulation a step has several."""
@@ -88,7 +88,7 @@ class Flow:
 
     def only_reader(self, node: Node) -> Node | None:
         """Return the one forward kernel that reads the first result of `node`; None if there are several, or none."""
-        readers = [r for r in self.readers(node.outputs[0].buffer, node.index) if r.phase is Phase.FORWARD]
+        readers = [r for r in self.readers(node.outputs[0].buffer, node.index) if r.phase in FORWARDS]
         return readers[0] if len(readers) == 1 else None
 
     def made_at(self, buffer: Buffer) -> Frame | None:
