@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from memlint.commands.check.command import check
+from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.memory.devices import DEFAULT_DEVICE, device_named
 from memlint.report.model import Plan
