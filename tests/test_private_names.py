@@ -82,7 +82,8 @@ def uses(text: str) -> Iterator[str]:
 
 
 def _is_private_path(name: str) -> bool:
-    return re.fullmatch(r"torch(\.\w+)*\._[A-Za-z][\w.]*", name) is not None
+    # PyTorch has neither for years: programs that still ask for it are served.
+    return re.fullmatch(r"torch(\.\w+)*\._(?!six\b|utils\._accumulate\b)[A-Za-z][\w.]*", name) is not None
 
 
 def _is_known(node: ast.Attribute, own: set[str]) -> bool:
