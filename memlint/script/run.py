@@ -5,6 +5,7 @@ import os
 import runpy
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from memlint.accelerator.private import graph_task
 from memlint.base.patching import patched
 from memlint.base.units import Compile
 from memlint.cuda.session import virtual_device
@@ -29,6 +31,7 @@ from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
 from memlint.script.own_step import OwnStep, take_own_step
 from memlint.script.pace import Pace
+from memlint.script.passing_over import PassingOver
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
@@ -39,6 +42,8 @@ from memlint.targets.built import Built
 from memlint.targets.script import Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
 
+_SHARE = 1 / 3
+"""Share of the time limit for lines after one that failed."""
 _exit = os._exit
 """The original `os._exit`; scripts may replace it."""
 
@@ -74,7 +79,7 @@ class ScriptRun:
     lacks_data: bool
     """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
     looked_for: tuple[Assumption, ...]
-    """Files that it looked for in vain, beside data that was made."""
+    """Files that it looked for in vain, beside data that was made, and lines that were passed over as they failed."""
     confinement: Confinement
     """Names what the kernel kept it from."""
     reruns: Reruns
@@ -126,7 +131,7 @@ def run_script(
             return ScriptRun(
                 script=script,
                 trace=trace,
-                ending=ending,
+                ending=passing_over.before(ending),
                 num_steps=0 if happened == "built" else recorder.num_steps,
                 happened=happened,
                 own_step=own_step,
@@ -141,7 +146,7 @@ def run_script(
                 programs=writes.programs(),
                 has_fake_data=bool(fake_data),
                 lacks_data=_lacks_data(recorder, ending, writes),
-                looked_for=() if missing is None else missing.looked_for(),
+                looked_for=(*(() if missing is None else missing.looked_for()), *passing_over.notes),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
                 built=partial(recorder.construction.built, ending, happened),
@@ -176,20 +181,25 @@ def run_script(
 
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
+        passing_over = PassingOver(
+            may_begin=lambda error: _may_go_on(error) and _is_early(recorder, writes),
+            is_enough=lambda: recorder.has_called,
+            construction=recorder.construction,
+            seconds=_SHARE * time_limit,
+        )
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
-        recorder.pace = Pace(time_limit, script, end, recorder.num_modules)
+        recorder.pace, recorder.keep = Pace(time_limit, script, end, recorder.num_modules), keep_in_copy
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
-        recorder.keep = keep_in_copy
         ways_out = exits(end, reason_to_end, recorder.postponing)
         if become_rank(script):
             writes.apart()
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            end(children.joined(_executed(script, end.undisturbed, recorder.construction)))
+            end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over)))
     raise AssertionError("the end of a script ends the process")
 
 
@@ -227,7 +237,28 @@ def _take_steps(recorder: ScriptRecorder, num: int) -> None:
     recorder.script = recorder.script.model_copy(update={"steps": num})
 
 
-def _executed(script: Script, undisturbed: Callable[[], None], construction: Construction) -> Ending:
+def _may_go_on(error: BaseException) -> bool:
+    """Return True unless the script was told to end, has refused its arguments, or cannot be read at all."""
+    if isinstance(error, SystemExit):
+        frames = (frame for frame, _line in traceback.walk_tb(error.__traceback__))
+        return bool(error.code) and not any(frame.f_globals.get("__name__") == "argparse" for frame in frames)
+    return not isinstance(error, KeyboardInterrupt | SyntaxError | MemoryError)
+
+
+def _is_early(recorder: ScriptRecorder, writes: Writes) -> bool:
+    """Return True if no model was called, on whatever device, and made-up data would bring the script no further."""
+    if _lacks_data(recorder, Ending("it failed", is_failure=True), writes) or graph_task() != -1:
+        return False
+    is_called = recorder.has_called or recorder.has_called_on_host or recorder.rounds is not None
+    return not (is_called or recorder.num_steps or recorder.progress()[1] or recorder.open_calls)
+
+
+def _executed(
+    script: Script,
+    undisturbed: Callable[[], None],
+    construction: Construction,
+    passing_over: PassingOver,
+) -> Ending:
     """Why the script ended by itself; `undisturbed` is called before what it raised is looked at."""
     try:
         if script.module:
@@ -235,10 +266,11 @@ def _executed(script: Script, undisturbed: Callable[[], None], construction: Con
         else:
             variables = runpy.run_path(script.path, run_name="__main__")
     except:  # noqa: E722 -- a script may take away the names of exceptions
-        undisturbed()
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        construction.note_end(error)
+        passing_over.after(error)
+        undisturbed()
+        construction.note_end(error, passing_over.namespaces, passing_over.continued)
         return ending_of(error)
-    construction.note_end(None, variables)
+    construction.note_end(None, [variables])
     return Ending("the script ran to its end")

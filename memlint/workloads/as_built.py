@@ -118,9 +118,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         )
     if not is_part and model.inputs:
         is_trial = bool(asked.trainer)
-        workload = with_inputs(
-            workload, model.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial
-        )
+        workload = with_inputs(workload, model.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(
         workload,
         recorded=kind.arguments,
