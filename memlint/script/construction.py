@@ -13,7 +13,7 @@ import os
 import reprlib
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -105,7 +105,7 @@ class Construction:
         self._autocast: Setting | None = None
         self._scaler = False
         self._unfinished: set[int] = set()
-        """Ids of objects whose constructor was running when the script ended."""
+        """Ids of modules whose constructor, or the function that made them, did not get to its end."""
         self.values: list[Value] = []
         """Plain values in the script's variables, once it is over."""
         self._is_over = False
@@ -215,10 +215,31 @@ class Construction:
 
     # --- when the script is over
 
-    def note_end(self, error: BaseException | None, namespace: Mapping[str, Any] | None = None) -> None:
+    def mark(self) -> int:
+        """Return the number of modules that were made so far."""
+        return len(self._made)
+
+    def leave(self, frames: Sequence[FrameType], since: int) -> None:
+        """Note that these frames were left for good: modules that they made after the mark `since` do not count."""
+        self._unfinished |= {id(_first_argument(each)) for each in frames if each.f_code.co_name == _CONSTRUCTS}
+        values = [id(value) for frame in frames for value in variables_of(frame).values()]
+        made = {id(module) for each in self._made[since:] if (module := each()) is not None}
+        self._unfinished |= made.intersection(values)
+
+    def spoil(self, modules: Iterable[nn.Module]) -> None:
+        """Note modules that would have been changed by something that failed: they do not count."""
+        self._unfinished |= set(map(id, modules))
+
+    def note_end(
+        self,
+        error: BaseException | None,
+        namespaces: Iterable[Mapping[str, Any]] = (),
+        continued: Collection[FrameType] = (),
+    ) -> None:
         """Note the variables of a script while they exist: those of the frames that `error` has left, or the running.
 
-        `namespace` holds the global variables of a script that ran to its end. Only the first call counts.
+        `namespaces` are the global variables of a script that ran to its end, or those of functions that were
+        `continued` after the error. Only the first call counts.
         """
         if self._is_over:
             return
@@ -236,10 +257,8 @@ class Construction:
                 frames.append(running)
                 running = running.f_back
         constructors = (each for each in frames if each.f_code.co_name == _CONSTRUCTS)
-        self._unfinished = {id(_first_argument(each)) for each in constructors}
-        self.values = values_in(
-            (each for each in frames if is_users(each.f_code.co_filename)), [namespace] if namespace else ()
-        )
+        self._unfinished |= {id(_first_argument(each)) for each in constructors if each not in continued}
+        self.values = values_in((each for each in frames if is_users(each.f_code.co_filename)), namespaces)
         if self._held is not None or error is not None:
             self._held = [*(self._held or ()), *self._modules()]
 
@@ -345,7 +364,7 @@ class Construction:
 
     def built(self, ending: Ending, happened: Happened) -> Built:
         """Return the record of everything built by a script that reached this point by itself."""
-        roots = self.roots()[:_MOST_MODELS]
+        roots = (self.finished_roots() or self.roots())[:_MOST_MODELS]
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         kinds = [type(unwrapped(root)) for root in roots]
         models = tuple(

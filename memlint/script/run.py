@@ -5,6 +5,7 @@ import os
 import runpy
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from memlint.accelerator.private import graph_task
 from memlint.base.patching import patched
 from memlint.base.units import Compile
 from memlint.cuda.session import virtual_device
@@ -30,6 +32,7 @@ from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
 from memlint.script.own_step import OwnStep, take_own_step
 from memlint.script.pace import Pace
+from memlint.script.passing_over import PassingOver
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
@@ -43,6 +46,8 @@ from memlint.workloads.older_versions.learning import amendment_of
 
 _MOST_AMENDMENTS = 12
 """Changes for packages of other versions, each of which takes one more run."""
+_SHARE = 1 / 3
+"""Share of the time limit for lines after one that failed."""
 _exit = os._exit
 """The original `os._exit`; scripts may replace it."""
 
@@ -82,7 +87,7 @@ class ScriptRun:
     amendment: Amendment | None
     """A change with which it may come further, if a package of another version ended it before its first step."""
     looked_for: tuple[Assumption, ...]
-    """Files that it looked for in vain, beside data that was made."""
+    """Files that it looked for in vain, beside data that was made, and lines that were passed over as they failed."""
     confinement: Confinement
     """Names what the kernel kept it from."""
     reruns: Reruns
@@ -147,7 +152,7 @@ def run_script(
             return ScriptRun(
                 script=script,
                 trace=trace,
-                ending=ending,
+                ending=passing_over.before(ending),
                 num_steps=0 if happened == "built" else recorder.num_steps,
                 happened=happened,
                 own_step=own_step,
@@ -164,7 +169,7 @@ def run_script(
                 has_fake_data=bool(fake_data),
                 lacks_data=_lacks_data(recorder, ending, writes),
                 amendment=_amendment(recorder, ending),
-                looked_for=() if missing is None else missing.looked_for(),
+                looked_for=(*(() if missing is None else missing.looked_for()), *passing_over.notes),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
                 built=partial(recorder.construction.built, ending, happened),
@@ -199,6 +204,12 @@ def run_script(
 
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
+        passing_over = PassingOver(
+            may_begin=lambda error: _may_go_on(error, recorder) and _is_early(recorder, writes),
+            is_enough=lambda: recorder.has_called,
+            construction=recorder.construction,
+            seconds=_SHARE * time_limit,
+        )
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
         recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))
@@ -212,7 +223,7 @@ def run_script(
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            end(children.joined(_executed(script, end.undisturbed, recorder.construction)))
+            end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over)))
     raise AssertionError("the end of a script ends the process")
 
 
@@ -281,7 +292,30 @@ def _take_steps(recorder: ScriptRecorder, num: int) -> None:
     recorder.script = recorder.script.model_copy(update={"steps": num})
 
 
-def _executed(script: Script, undisturbed: Callable[[], None], construction: Construction) -> Ending:
+def _may_go_on(error: BaseException, recorder: ScriptRecorder) -> bool:
+    """Return True unless the script was told to end, has refused its arguments, cannot be read, or is to be amended."""
+    if _amendment(recorder, Ending("it failed", amendment=amendment_of(error))) is not None:
+        return False
+    if isinstance(error, SystemExit):
+        frames = (frame for frame, _line in traceback.walk_tb(error.__traceback__))
+        return bool(error.code) and not any(frame.f_globals.get("__name__") == "argparse" for frame in frames)
+    return not isinstance(error, KeyboardInterrupt | SyntaxError | MemoryError)
+
+
+def _is_early(recorder: ScriptRecorder, writes: Writes) -> bool:
+    """Return True if no model was called, on whatever device, and made-up data would bring the script no further."""
+    if _lacks_data(recorder, Ending("it failed", is_failure=True), writes) or graph_task() != -1:
+        return False
+    is_called = recorder.has_called or recorder.has_called_on_host or recorder.rounds is not None
+    return not (is_called or recorder.num_steps or recorder.progress()[1] or recorder.open_calls)
+
+
+def _executed(
+    script: Script,
+    undisturbed: Callable[[], None],
+    construction: Construction,
+    passing_over: PassingOver,
+) -> Ending:
     """Why the script ended by itself; `undisturbed` is called before what it raised is looked at."""
     try:
         if script.module:
@@ -289,10 +323,11 @@ def _executed(script: Script, undisturbed: Callable[[], None], construction: Con
         else:
             variables = runpy.run_path(script.path, run_name="__main__")
     except:  # noqa: E722 -- a script may take away the names of exceptions
-        undisturbed()
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        construction.note_end(error)
+        passing_over.after(error)
+        undisturbed()
+        construction.note_end(error, passing_over.namespaces, passing_over.continued)
         return replace(ending_of(error), amendment=amendment_of(error))
-    construction.note_end(None, variables)
+    construction.note_end(None, [variables])
     return Ending("the script ran to its end")

@@ -146,6 +146,13 @@ class ModelSizes:
         return (steps, variables) if steps is not None and variables is not None else None
 
     @property
+    def decoded_series(self) -> tuple[int, int] | None:
+        """Steps and variables of a decoder's series: known steps, and those to be forecast."""
+        known, forecast = self._first_int(("label_len",), 0), self._first_int(("pred_len",))
+        variables = self._first_int(("dec_in", "enc_in", "c_in", "n_vars"))
+        return None if known is None or forecast is None or variables is None else (known + forecast, variables)
+
+    @property
     def num_classes(self) -> int | None:
         """Number of classes of a classifier."""
         return self._first_int(_CLASSES)

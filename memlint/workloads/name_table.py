@@ -62,8 +62,10 @@ OF_GRAPHS = frozenset(("edge_index", *_OF_ADJACENCIES.split()))
 IMAGES_AND_SERIES = (
     Row("pixel_values image images img imgs pixels picture pictures rgb", ("*@image",), when="!long"),
     Row("low_res lowres lq hint cond_image", ("*@image",), when="!long"),
+    Row("x_dec dec_inp", (BATCH, "*@decoded_series")),
+    Row("*mark_dec* *dec_mark* *y_mark*", (BATCH, "@decoded_length", "@marks")),
     Row("x x_enc x_dec batch_x dec_inp z past_values", (BATCH, "*@series")),
-    Row("*mark*", (BATCH, "@series_length", 4)),  # hour, day, weekday, month
+    Row("*mark*", (BATCH, "@series_length", "@marks")),
     Row("x mix mixture waveform waveforms audio wav", (BATCH, "*@stated_sound")),
     Row("x noise sample x_t xt z_t", ("*@image",), when="convolution times"),
 )

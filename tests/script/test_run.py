@@ -543,9 +543,11 @@ def test_a_script_that_has_its_data_runs_with_it_alone(tmp_path: Path) -> None:
 
 
 def test_fake_data_can_be_forbidden(tmp_path: Path) -> None:
-    workload = workload_of(run_text(tmp_path, _TRAINS_ON_A_FILE, fake_data=False))
-    assert workload.error is not None
-    assert "rows.npy, which is not there: put it there, or add --fake-data" in workload.error.hint
+    script = workload_of(run_text(tmp_path, _TRAINS_ON_A_FILE, fake_data=False)).script
+    assert script is not None
+    assert (script.steps, script.happened, script.own[0]) == (0, "built", "inputs")
+    assert script.stop is not None
+    assert "rows.npy, which is not there: put it there, or add --fake-data" in script.stop.hint
 
 
 def test_an_error_that_may_come_from_made_up_data_says_so(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 _OF_CLASSES = re.compile(r"class|label")
 """Pattern in the path of a table of classes."""
+_OF_TIME = re.compile(r"tempor|timef|time_?feat|mark")
+"""Pattern in the path of a layer that takes the time of a step of a series."""
 _CONSTANTS: Mapping[object, int | float | bool] = {
     int: 1,
     float: 1.0,
@@ -54,6 +56,9 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         "@image": lambda: _image(conv, sizes),
         "@series": lambda: sizes.series,
         "@series_length": lambda: sizes.series and sizes.series[0],
+        "@decoded_series": lambda: sizes.decoded_series,
+        "@decoded_length": lambda: sizes.decoded_series and sizes.decoded_series[0],
+        "@marks": lambda: _marks(model),
         "@text": lambda: (length, BATCH) if embedding is not None and _is_sequence_first(model) else (BATCH, length),
         "@vocabulary": lambda: TRAINING_STEPS if embedding is None else embedding.num_embeddings,
         "@length": lambda: length,
@@ -82,6 +87,12 @@ def _image(conv: Any, sizes: ModelSizes) -> tuple[int | str, ...]:
     if conv is None:
         return spatial_input("", 3, 2, sizes).shape
     return spatial_input("", conv.in_channels or 3, len(conv.kernel_size), sizes).shape
+
+
+def _marks(model: nn.Module) -> int:
+    """The numbers that say a step's time: what a layer of times takes, else hour, day, weekday and month."""
+    layers = (each for path, each in entry_layers(model) if isinstance(each, nn.Linear) and _OF_TIME.search(path))
+    return next((layer.in_features for layer in layers), 4)
 
 
 def _sound(conv: Any, sizes: ModelSizes) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ _LONGEST = 160
 """Maximum number of characters of a displayed call."""
 _SHOWN = (Where.NOTEBOOK, Where.DOCUMENT)
 """Kinds of places whose calls show how a model is built, and maybe how it is trained."""
+_AS_IT_IS = object()
 _SIZES = ("image_size", "image_height", "image_width", "length", "num_points", "segment_size")
 
 
@@ -89,9 +90,8 @@ class Recipes:
         """Yield ways to call `function`, the likeliest first: as scripts do, without arguments, as other files do."""
         recipes = list(self._from_sites(maker, function))
         yield from (recipe for recipe in recipes if recipe.trains)
-        yield Recipe(
-            maker, {k: False for k, p in parameters(function).items() if "pretrained" in k and p.default is True}
-        )
+        loaded = ((name, _without_weights(name, each, each.default)) for name, each in parameters(function).items())
+        yield Recipe(maker, {name: value for name, value in loaded if value is not _AS_IT_IS})
         yield from (recipe for recipe in recipes if not recipe.trains)
 
     def _from_sites(self, maker: str, function: Callable[..., Any]) -> Iterator[Recipe]:
@@ -202,9 +202,11 @@ class Recipes:
         """Return the arguments that the recipe's code passes to the model, or else those that other code passes."""
         sites = [site for site in self._sites if site.function == recipe.maker]
         alike = {} if recipe.site is None else recipe.site.arguments
-        for site in sorted(sites, key=lambda site: (site is not recipe.site, site.arguments != alike)):
-            if (call := shown_call(site, self._project)) is not None:
-                return replace(call, builds_so=site.arguments == alike)
+        for site in sorted(
+            sites, key=lambda site: (site.where is Where.TEST, site is not recipe.site, site.arguments != alike)
+        ):
+            if (call := shown_call(site, self._project)) is not None:  # the sizes of tests are small on purpose
+                return replace(call, builds_so=site.arguments == alike and site.where is not Where.TEST)
         return None
 
     def _loop(self, recipe: Recipe) -> Mapping[str, LoopSetting]:
@@ -236,9 +238,11 @@ def _as_name(text: str) -> str:
 
 
 def _built_by(recipe: Recipe) -> str:
-    """Return the part of a headline that names a config."""
-    is_config = recipe.site is not None and recipe.site.where is Where.CONFIG
-    return f"as {os.path.relpath(recipe.site.path)} builds it" if is_config and recipe.site is not None else ""
+    """Return the part of a headline that names a config, or a test, which is seldom what is trained."""
+    if recipe.site is None or recipe.site.where not in (Where.CONFIG, Where.TEST):
+        return ""
+    path = os.path.relpath(recipe.site.path)
+    return f"as {path} builds it" if recipe.site.where is Where.CONFIG else f"as the test {path} builds it"
 
 
 def _completed_arguments(
@@ -259,8 +263,9 @@ def _completed_arguments(
         if key in taken or takes_others or not site.path.endswith((".yaml", ".yml", ".json")):
             arguments[key] = value
     for name, parameter in taken.items():
-        if "pretrained" in name and arguments.get(name, parameter.default) is True:
-            arguments[name] = False  # weights change no size
+        without = _without_weights(name, parameter, arguments.get(name, parameter.default))
+        if without is not _AS_IT_IS:
+            arguments[name] = without
         if name in arguments or parameter.default is not parameter.empty:
             continue
         called = site.unseen.get(name) or site.unseen.get(str(names.index(name)), "")
@@ -269,6 +274,14 @@ def _completed_arguments(
             return None, {}
         arguments[name] = assumed[name] = value
     return arguments, assumed
+
+
+def _without_weights(name: str, parameter: inspect.Parameter, value: object) -> object:
+    """Return what to give in place of a value that has a model load weights, which change no size."""
+    if "pretrained" in name and value is True:
+        return False
+    is_text = name.endswith("weights") and isinstance(value, str)
+    return None if is_text and (parameter.default is None or isinstance(parameter.default, str)) else _AS_IT_IS
 
 
 def typed_call(maker: str, arguments: Mapping[str, object]) -> str:

@@ -1,0 +1,177 @@
+"""Lines after one that failed: what they build counts, and nothing is built from a value that nobody knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memlint.commands.exit_status import exit_status
+from memlint.report.phrases import script_text
+from tests.script.running import run_text
+from tests.script.test_own_step import happened, requested, workload_of
+
+HEAD = """
+    import argparse, json, os
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    class Rows(Dataset):
+        def __init__(self, path, num):
+            self.rows = json.loads(ROWS)["rows"] * num
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, index):
+            return torch.full((256,), self.rows[index])
+
+    class Net(nn.Module):
+        def __init__(self, width, classes=10):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+            self.head = nn.Linear(width, classes)
+
+        def forward(self, x):
+            return self.head(self.layers(x))
+"""
+TRAINS = """
+    def load(args):
+        data = Rows("rows.json", 512)
+        print(f"{len(data)} rows")
+        return data, len(data.rows)
+
+    def main(args):
+        data, num_rows = load(args)
+        print(num_rows)
+        loader = DataLoader(data, batch_size=args.batch, shuffle=True)
+        model = Net(args.width).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        scaler = torch.amp.GradScaler("cuda")
+        for epoch in range(2):
+            for x in loader:
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = model(x.cuda()).mean()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+            torch.save(model.state_dict(), "model.pt")
+
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch", type=int, default=48)
+        parser.add_argument("--width", type=int, default=512)
+        main(parser.parse_args())
+"""
+THERE, ABSENT = """    ROWS = '{"rows": [1.0]}'\n""", """    ROWS = '{"lines": [1.0]}'\n"""
+
+
+def test_a_script_whose_data_set_fails_gets_the_step_that_it_takes_with_its_data(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = workload_of(run_text(tmp_path / "whole", THERE + HEAD + TRAINS))
+    assert happened(whole) == "trained"
+    checked = run_text(tmp_path, ABSENT + HEAD + TRAINS)
+    workload = workload_of(checked)
+    assert (workload.error, exit_status(checked.report), happened(workload)) == (None, 0, "built")
+    assert (workload.batch, workload.dtype, workload.optimizer) == (48, whole.dtype, "Adam")
+    assert requested(workload) == pytest.approx(requested(whole), rel=0.01)
+    assert workload.script is not None
+    assert workload.script.stop is not None
+    assert "KeyError: 'rows'" in workload.script.stop.message
+    assert not workload.script.writes
+    passed = [each for each in workload.assumptions if "passed over" in each.text]
+    assert [each.text.split("`")[1] for each in passed] == ["data, num_rows = load(args)"]
+
+
+def test_a_size_that_the_failed_line_should_have_given_leaves_no_figure(tmp_path: Path) -> None:
+    text = TRAINS.replace("Net(args.width)", "Net(args.width, num_rows)")
+    workload = workload_of(run_text(tmp_path, ABSENT + HEAD + text))
+    assert workload.error is not None
+    assert "KeyError: 'rows'" in workload.error.message
+    assert workload.estimate is None
+
+
+def test_half_of_a_model_is_none(tmp_path: Path) -> None:
+    text = """
+    class Loaded(Net):
+        def __init__(self):
+            super().__init__(4096)
+            self.words = Rows("words.json", 8)
+            self.table = nn.Embedding(len(self.words), 4096)
+
+    model = Loaded().cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    """
+    workload = workload_of(run_text(tmp_path, ABSENT + HEAD + text))
+    assert workload.error is not None
+    assert workload.estimate is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "model.head = nn.Linear(4096, len(Rows('classes.json', 4)))",
+        "model.add_module('head', nn.Linear(4096, len(Rows('classes.json', 4))))",
+        "model = nn.Sequential(model, nn.Linear(10, len(Rows('classes.json', 4))))",
+    ],
+)
+def test_a_model_that_a_failed_line_would_have_changed_is_none(tmp_path: Path, lines: str) -> None:
+    text = f"""
+    def build():
+        model = Net(4096)
+        {lines}
+        return model
+
+    model = build().cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    """
+    workload = workload_of(run_text(tmp_path, ABSENT + HEAD + text))
+    assert workload.estimate is None
+
+
+def test_an_object_that_holds_the_training_goes_on_within_its_constructor(tmp_path: Path) -> None:
+    text = """
+    class Trainer:
+        def __init__(self, width):
+            self.data = Rows("rows.json", 8)
+            if len(self.data) < 2:
+                raise ValueError("too few rows")
+            self.loader = DataLoader(self.data, batch_size=12, shuffle=True)
+            self.model = Net(width).cuda()
+
+        def fit(self):
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            for x in self.loader:
+                self.model(x.cuda()).mean().backward()
+                self.optimizer.step()
+
+    Trainer(512).fit()
+    """
+    workload = workload_of(run_text(tmp_path, ABSENT + HEAD + text))
+    assert (workload.error, happened(workload)) == (None, "built")
+    assert (workload.batch, workload.optimizer) == (12, "SGD")
+
+
+def test_a_step_that_the_script_takes_after_a_failed_line_says_so(tmp_path: Path) -> None:
+    text = """
+    key = os.environ["KEY_OF_A_SERVICE"]
+    model = Net(512).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.randn(8, 256, device="cuda")).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    workload = workload_of(run_text(tmp_path, THERE + HEAD + text))
+    assert (workload.error, happened(workload), workload.batch) == (None, "trained", 8)
+    assert workload.script is not None
+    did = script_text(workload.script)
+    assert "2 steps were taken, after memlint passed over `key = os.environ['KEY_OF_A_SERVICE']`" in did
+
+
+def test_arguments_that_a_script_refuses_are_an_error_as_ever(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, THERE + HEAD + TRAINS, "--size", "4"))
+    assert workload.error is not None
+    assert "--size" in workload.error.hint
