@@ -82,8 +82,8 @@ def uses(text: str) -> Iterator[str]:
 
 
 def _is_private_path(name: str) -> bool:
-    # PyTorch has neither for years: programs that still ask for it are served.
-    return re.fullmatch(r"torch(\.\w+)*\._(?!six\b|utils\._accumulate\b)[A-Za-z][\w.]*", name) is not None
+    is_gone = re.match(r"torch\._(six\b|utils\._accumulate\b)", name)  # programs that still ask for it are served
+    return not is_gone and re.fullmatch(r"torch(\.\w+)*\._[A-Za-z][\w.]*", name) is not None
 
 
 def _is_known(node: ast.Attribute, own: set[str]) -> bool:

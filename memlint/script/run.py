@@ -212,11 +212,11 @@ def run_script(
         )
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
-        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))
+        recorder.keep, is_extendable = keep_in_copy, partial(_is_extendable, recorder, device)
+        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, is_extendable)
         recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
-        recorder.keep = keep_in_copy
         ways_out = exits(end, recipient.reason_to_end, recorder.postponing)
         if become_rank(script):
             writes.apart()
