@@ -212,9 +212,8 @@ def run_script(
         )
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
-        recorder.keep, is_extendable = keep_in_copy, partial(_is_extendable, recorder, device)
-        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, is_extendable)
-        recorder.reruns.take_steps = partial(_take_steps, recorder)
+        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))
+        recorder.keep, recorder.reruns.take_steps = keep_in_copy, partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
         ways_out = exits(end, recipient.reason_to_end, recorder.postponing)
