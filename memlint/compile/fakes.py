@@ -10,12 +10,11 @@ from memlint.accelerator.device import DEVICE, NAME, real_device_of
 from memlint.accelerator.private import FakeTensor, compiled, originals
 from memlint.accelerator.private.compilation import (
     CONVOLUTION_FORMAT,
-    NORMALIZE,
     RUN_NODE,
     compile_metrics,
     device_of_fake,
     is_functional,
-    normalize_device,
+    placing_fakes,
     run_node,
 )
 from memlint.base.patching import Patch
@@ -60,8 +59,8 @@ def patches(running: Simulated) -> list[Patch]:
     """Patches while a program that compiles runs: owner, name, replacement."""
     shown = placement.CUDA if running.cuda else placement.CPU
 
-    def normalized(device: torch.device) -> torch.device:
-        return DEVICE if device.type in (NAME, shown.type) else normalize_device(device)
+    def on_device(device: torch.device) -> torch.device | None:
+        return DEVICE if device.type in (NAME, shown.type) else None
 
     def device_shown_of_fake(fake: Any) -> torch.device:
         if fake.fake_mode.in_kernel_invocation:
@@ -87,7 +86,7 @@ def patches(running: Simulated) -> list[Patch]:
         (torch.Tensor, "__repr__", text),
         (compile_metrics, RUN_NODE, _run_node),
         (compiled, CONVOLUTION_FORMAT, _convolution_format),
-        (FakeTensor, NORMALIZE, staticmethod(normalized)),
+        placing_fakes(on_device),
         (FakeTensor, "device", property(device_shown_of_fake)),
         (torch.Tensor, "device", property(device_shown)),
         *((module, "is_host", is_host) for module in (autocast, composites, engine, placement)),

@@ -32,21 +32,24 @@ def not_compiled(error: BaseException) -> Assumption:
     cause = own[0]
     while isinstance(inner := getattr(cause, "inner_exception", None), BaseException):
         cause = inner
-    first = _reason(cause)
+    first = _reason(text_of(cause))
     reason = f"{type(cause).__name__}: {first}" if first else type(cause).__name__
     places = [place for link in links for place in _places(link)]
     return Assumption(not_compiled_text(reason), places[-1] if places else None)
 
 
-def graph_break(error: BaseException, stack: traceback.StackSummary) -> Assumption:
-    """Return the assumption that compiled code ends in the user's last line of `stack`, and begins anew after it."""
+def graph_break(text: str, stack: traceback.StackSummary) -> Assumption:
+    """Return the assumption that compiled code ends in the user's last line of `stack`, and begins anew after it.
+
+    `text` is TorchDynamo's of the exception.
+    """
     frames = [Frame(each.filename, each.lineno or 0, each.name) for each in stack if is_users(each.filename)]
-    return Assumption(_BREAK.format(_reason(error)), frames[-1] if frames else None)
+    return Assumption(_BREAK.format(_reason(text)), frames[-1] if frames else None)
 
 
-def _reason(error: BaseException) -> str:
-    """Return the first line of an exception, and the explanation that TorchDynamo adds."""
-    lines = text_of(error).strip().splitlines() or [""]
+def _reason(text: str) -> str:
+    """Return the first line of an exception's text, and the explanation that TorchDynamo adds."""
+    lines = text.strip().splitlines() or [""]
     explanations = [line.strip().removeprefix(_EXPLAINS) for line in lines if line.strip().startswith(_EXPLAINS)]
     return ": ".join([lines[0], *explanations[:1]])
 

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -109,7 +110,8 @@ def _load(cls: Any, key: str, path: str, *args: Any, **options: Any) -> Any:
 
     Of a kernel made of a template, such as flex attention, only the place of the file is needed, to time it.
     """
-    if options.get("set_sys_modules") is False:
+    text = Path(path).read_text(encoding="utf-8")
+    if "@triton_heuristics.template(" in text and "AsyncCompile()" not in text:
         template: Any = ModuleType(key)
         template.__file__, template.key = path, key
         return template

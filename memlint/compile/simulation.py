@@ -42,6 +42,7 @@ from memlint.accelerator.private.compilation import (
     skip_package,
     worker_properties,
 )
+from memlint.base.frames import text_of
 from memlint.base.patching import Patch, patched
 from memlint.compile import autotuning, fakes, graphs, kernels, origins, pools
 from memlint.compile.facade import Facade
@@ -138,13 +139,8 @@ class Compilation:
             self._check_time()
             return lower_node(lowering, node)
 
-        def note_break(translator: Any, options: Any, reason: str = "", exc: Any = None, **others: Any) -> None:
-            if exc is not None and not exc.logged and (stack := getattr(exc, "real_stack", None)):
-                _note_break(graph_break(exc, stack))
-            log_break(translator, options, reason, exc, **others)
-
         return [
-            (Translator, LOG_BREAK, note_break),
+            (Translator, LOG_BREAK, _log_break),
             (convert_frame, COMPILE_FRAME, compile_frame),
             (compilation, COMPILE_GRAPH, compile_graph),
             (compilation, COMPILE_INNER, compile_inner),
@@ -218,6 +214,17 @@ def _or_eager(compiled: Callable[..., Any], eager: Callable[..., Any]) -> Callab
         return eager(*args, **kwargs)
 
     return run
+
+
+def _log_break(translator: Any, options: Any, reason: str = "", **others: Any) -> None:
+    """Stand in for `log_graph_break`, which takes the stack until torch 2.10, and the exception since then."""
+    exc, stack = others.get("exc"), others.get("user_stack")
+    if exc is not None and not exc.logged:
+        stack = getattr(exc, "real_stack", None)
+    if stack:
+        text = reason.partition(":\n\n")[2] if exc is None else text_of(exc)
+        _note_break(graph_break(text, stack))
+    log_break(translator, options, reason=reason, **others)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:

@@ -152,5 +152,5 @@ def test_where_code_is_compiled_eager_sizes_stand_beside_it(workload: Workload) 
 
 
 def _around_last(traced: Traced) -> list[Sweep]:
-    *_, last = _around(traced)
+    *_, last = _around(traced, None)
     return last

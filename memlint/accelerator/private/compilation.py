@@ -1,6 +1,6 @@
 """PyTorch's private names for the simulation of TorchDynamo, AOTAutograd and Inductor; see `private/__init__.py`.
 
-The import loads all three, some seconds' work. The names were checked with torch 2.13.
+The import loads all three, some seconds' work. The names were checked with torch 2.10 to 2.13.
 """
 
 from collections.abc import Callable
@@ -79,12 +79,28 @@ EMPTY_ON_HOST = "_empty_strided_cpu"
 
 # --- Fakes
 
-NORMALIZE = "_normalize_fake_device"
-"""Name of the function of `FakeTensor` that gives the device of a new fake."""
-normalize_device: Callable[[torch.device], torch.device] = FakeTensor._normalize_fake_device
-"""The function of that name."""
-device_of_fake: Callable[[Any], torch.device] = attrgetter("_fake_device")
-"""The device of a fake in C++."""
+if hasattr(FakeTensor, "_normalize_fake_device"):
+    device_of_fake: Callable[[Any], torch.device] = attrgetter("_fake_device")
+    """The device of a fake in C++."""
+    _normalize = FakeTensor._normalize_fake_device
+
+    def placing_fakes(instead: Callable[[torch.device], torch.device | None]) -> tuple[Any, str, Any]:
+        """Patch (owner, name, replacement) that puts new fakes on the device that `instead` gives, if any."""
+        return FakeTensor, "_normalize_fake_device", staticmethod(lambda device: instead(device) or _normalize(device))
+
+else:  # until torch 2.11
+    device_of_fake = attrgetter("fake_device")
+    _new = FakeTensor.__new__
+
+    def placing_fakes(instead: Callable[[torch.device], torch.device | None]) -> tuple[Any, str, Any]:
+        """As above."""
+
+        def new(kind: Any, mode: Any, elem: Any, device: Any, *rest: Any, **options: Any) -> Any:
+            return _new(kind, mode, elem, instead(torch.device(device)) or device, *rest, **options)
+
+        return FakeTensor, "__new__", staticmethod(new)
+
+
 forget_fakes: Callable[[], None] = FakeTensorMode.cache_clear
 """Forgets the results of operators on fakes, which are remembered by the device in Python."""
 CONVOLUTION_FORMAT = "_conv_determine_backend_memory_format"
