@@ -6,9 +6,10 @@ CHECKOUTS has a folder `owner+name` for each repository of `first_command.tsv`. 
 folder, with nothing declared and no option added; what it says goes to FOLDER, one file a line of the list. Prints the
 headline of each. Whether an answer is that which a person would mean is for a reader to judge: `first_command.md`.
 
-The list was written down, with what a person would mean by each command, before any of them was typed: repositories
-of language models from scratch, diffusion, detection, segmentation, graphs, reinforcement learning, time series, audio,
-point clouds, robots and research code with hydra, none of them among the fixtures or in `first_answer.txt`.
+The lists were written down, with what a person would mean by each command, before any of them was typed: repositories
+of language models from scratch, fine-tuning, diffusion, detection, segmentation, graphs, reinforcement learning, time
+series, audio, point clouds, robots and research code with hydra, none of them among the fixtures, in
+`first_answer.txt` or in an earlier list. The last column of the list has the answer on the first reading.
 
 `inference_scripts.tsv` is a list of scripts that only generate; what they got stands in `inference_scripts.md`.
 """

@@ -334,6 +334,8 @@ class LeadingScripts:
         if match is None:
             return None
         base = (command.script.parent / match[1]).resolve()
+        if base.is_file():  # hydra before 1.0 took the path of a config
+            base = base.parent
         groups = (path.relative_to(base).parts for path in self._configs if path.is_relative_to(base))
         for *group, name in groups:
             key = "/".join(group)
