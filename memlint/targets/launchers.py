@@ -135,15 +135,23 @@ def _script_in(words: Sequence[str]) -> tuple[Launch | None, list[str]]:
     return None, []
 
 
+def _started(words: Sequence[str]) -> tuple[Launch | None, list[str]]:
+    """Return what a launcher starts, and its options; argparse takes a `--` right behind the script for its own."""
+    launch, options = _script_in(words)
+    if launch is not None and launch.arguments[:1] == ("--",):
+        launch = replace(launch, arguments=launch.arguments[1:])
+    return launch, options
+
+
 def _accelerate(words: list[str]) -> Launch | None:
     if words[:1] != ["launch"]:
         return None
-    launch, options = _script_in(words[1:])
+    launch, options = _started(words[1:])
     return None if launch is None else replace(launch, accelerate=tuple(options))
 
 
 def _torchrun(words: list[str]) -> Launch | None:
-    launch, options = _script_in(words)
+    launch, options = _started(words)
     return None if launch is None else replace(launch, ranks=_processes(options, "nproc-per-node", "nnodes"))
 
 
@@ -164,7 +172,7 @@ def _local_rank_option(path: str) -> str:
 
 
 def _deepspeed(words: list[str]) -> Launch | None:
-    launch, options = _script_in(words)
+    launch, options = _started(words)
     if launch is None:
         return None
     ranks = _processes(options, "num-gpus", "num-nodes")

@@ -29,6 +29,9 @@ class _Settings(argparse.Namespace):
     def __getitem__(self, name: str) -> object:
         return vars(self)[name]
 
+    def __setitem__(self, name: str, value: object) -> None:
+        vars(self)[name] = value
+
     def keys(self) -> Iterator[str]:
         return iter(vars(self))
 

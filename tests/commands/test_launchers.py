@@ -26,6 +26,7 @@ def launched(line):
         ("python -m package.train --lr 1", ("-m package.train", "--lr 1", None, {})),
         ("torchrun --nproc-per-node 8 train.py -m x", ("train.py", "-m x", 8, {})),
         ("torchrun --standalone --nnodes=2 --nproc_per_node=4 -m package.train a", ("-m package.train", "a", 8, {})),
+        ("torchrun --nproc_per_node=8 -m scripts.train -- --depth=12", ("-m scripts.train", "--depth=12", 8, {})),
         ("torchrun --nnodes 1:4 --nproc_per_node gpu train.py", ("train.py", "", 4, {})),
         ("python -m torch.distributed.run --nproc_per_node 2 train.py", ("train.py", "", 2, {})),
         ("python -m torch.distributed.launch --nproc_per_node 2 t.py -a", ("t.py", "--local-rank=0 -a", 2, {})),

@@ -146,11 +146,18 @@ def test_a_placeholder_for_a_config_is_one_that_the_document_names_or_that_names
     assert leading(tmp_path) == ["train.py -c configs/a.yml --data your data"]
 
 
-def test_hydra_is_told_the_group_whose_config_names_the_class(tmp_path):
-    train = f"import hydra\n\n@hydra.main(config_path='conf', config_name='main')\ndef main(c):\n    c.fit()\n{MAIN}"
+@pytest.mark.parametrize("config", ["conf", "conf/main.yaml"])
+def test_hydra_is_told_the_group_whose_config_names_the_class(tmp_path, config):
+    train = (
+        f"import hydra\n\n@hydra.main(config_path='{config}', config_name='main')\ndef main(c):\n    c.fit()\n{MAIN}"
+    )
     project(tmp_path, model=MODEL, train=train.replace("c.fit()", "build(c).fit(c)"))
     project(
-        tmp_path, **{"conf/main.yaml": "defaults: [model: other]\n", "conf/model/net.yaml": "_target_: model.Net\n"}
+        tmp_path,
+        **{
+            "conf/main.yaml": "defaults: [model: other]\nnet: {_target_: model.Net}\n",
+            "conf/model/net.yaml": "_target_: model.Net\n",
+        },
     )
     assert leading(tmp_path) == ["train.py model=net"]
 

@@ -1031,7 +1031,8 @@ def test_a_setting_that_the_project_does_not_have_is_said_and_no_class_of_memlin
     from memlint.workloads.objects_from_text import object_of
 
     settings = object_of(Settings("args", {"width": 8}, "train.py", 1), {}, [])
-    assert settings.width == 8
+    settings["heads"] = 2
+    assert (settings.width, settings.heads) == (8, 2)
     assert not hasattr(settings, "depth")
     with pytest.raises(AttributeError, match="no setting 'depth' was found in the project"):
         settings.depth  # noqa: B018
