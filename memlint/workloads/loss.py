@@ -75,6 +75,12 @@ def own_loss(output: object) -> torch.Tensor | None:
     return output if isinstance(output, torch.Tensor) and _is_loss(output) else None
 
 
+def kept_loss(model: nn.Module) -> torch.Tensor | None:
+    """Find the loss that a model has kept in an attribute, `self.last_loss = ...`; None without one."""
+    kept = (value for name, value in vars(model).items() if "loss" in name.lower())
+    return next((value for value in kept if _is_loss(value)), None)
+
+
 def mean_of(output: object) -> torch.Tensor:
     """Return the sum of the means of all outputs that need a gradient: the cheapest scalar that reaches all of them."""
     if dataclasses.is_dataclass(output) and not isinstance(output, Mapping):

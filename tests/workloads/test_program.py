@@ -40,6 +40,34 @@ def test_a_train_step_changes_the_parameters_and_drops_the_gradients(write):
     assert [a.text for a in made.assumptions][-1] == "the loss is the mean of the model's outputs"
 
 
+def test_a_loss_that_the_model_keeps_is_that_of_the_step(write):
+    keeps = """
+    def forward(self, x, targets=None):
+        y = self.layer(x)
+        self.last_loss = None if targets is None else nn.functional.cross_entropy(y, targets)
+        return y
+"""
+    made = program(
+        write(
+            NET.replace(
+                """
+    def forward(self, x):
+        return self.layer(x)
+""",
+                keeps,
+            )
+        ),
+        optimizer="sgd",
+    )
+    before = made.model.layer.weight.clone()
+    made.step()
+    assert not any("loss" in each.text for each in made.assumptions)
+    made.inputs["targets"].fill_(1)
+    kept, step = made.model.last_loss, torch.sum(before - made.model.layer.weight, 1)
+    assert kept is not None
+    assert step[0] == pytest.approx(-step[1].item(), abs=1e-6)  # a cross entropy moves the classes apart
+
+
 def test_the_assumption_on_the_loss_is_said_once(write):
     made = program(write(NET))
     made.step()

@@ -19,7 +19,7 @@ from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
 from memlint.workloads.construction.generating import generate
 from memlint.workloads.construction.optimizers import OptimizerFactory
-from memlint.workloads.loss import NamedLoss, mean_of, own_loss
+from memlint.workloads.loss import NamedLoss, kept_loss, mean_of, own_loss
 from memlint.workloads.tensors import positional_and_named
 from memlint.workloads.user_errors import reported
 
@@ -237,6 +237,9 @@ class Program:
 
     def _loss(self, output: Any) -> torch.Tensor:
         """Compute the declared loss, or the model's own loss, or the mean of the outputs."""
+        is_own = isinstance(self.loss, NamedLoss | None)
+        if is_own and own_loss(output) is None and (kept := kept_loss(self.model)) is not None:
+            return kept
         if self.loss is not None and (not isinstance(self.loss, NamedLoss) or self.loss.fits(output)):
             loss = self.loss(output, self.inputs)
             if not isinstance(loss, torch.Tensor) or loss.dim() != 0:

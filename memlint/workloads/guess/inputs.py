@@ -42,7 +42,7 @@ from memlint.workloads.huggingface.configs import is_model
 from memlint.workloads.huggingface.containing_models import containing_models, inputs_of_part
 from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
-from memlint.workloads.loss import own_loss
+from memlint.workloads.loss import kept_loss, own_loss
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import LABELS
 from memlint.workloads.user_errors import describe, of_environment, what_to_do
@@ -398,7 +398,8 @@ def _with_labels(stage: TrialModel, trial: Trial) -> Specs | None:
     for name in (name for name in parameters(stage.model.forward) if name in names):
         for label in _labels(name, trial):
             attempt = stage.attempt((*trial.specs, label), grad=True)
-            if attempt.error is None and own_loss(attempt.output) is not None:
+            losses = own_loss(attempt.output), kept_loss(stage.model)
+            if attempt.error is None and any(each is not None for each in losses):
                 return attempt.specs
     return None
 
