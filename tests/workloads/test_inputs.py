@@ -109,10 +109,9 @@ class Net(nn.Module):
             ["x [batch, 3] float32", "labels [batch] int64 below 7"],
         ),
         (
-            "self.l = nn.Linear(3, 7)"
-            " | y = self.l(x); self.last_loss = None if targets is None else F.cross_entropy(y, targets); return y",
-            "self, x, targets=None",
-            ["x [batch, 3] float32", "targets [batch] int64 below 7"],
+            "self.l = nn.Linear(3, 7) | y = self.l(x); self.loss = label is not None and F.cross_entropy(y, label); return y",
+            "self, x, label=None",
+            ["x [batch, 3] float32", "label [batch] int64 below 7"],
         ),
         (
             "self.l = nn.Linear(3, 7) | y = self.l(x); return y if targets is None else (y, F.mse_loss(y, targets))",
