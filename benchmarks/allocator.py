@@ -87,7 +87,7 @@ class Release:
             f"-Wl,--version-script={versions}",
         )  # fmt: skip
         shutil.copy(driver, self.folder / "libnvidia-ml.so.1")
-        self._build(*flags, SOURCES / "requests.cpp", "-o", own, f"-L{lib.parent}", "-lc10_cuda", "-lc10", driver)
+        self._build(*flags, SOURCES / "calls.cpp", "-o", own, f"-L{lib.parent}", "-lc10_cuda", "-lc10", driver)
         self.command = [str(own)]
         self.environment = {**os.environ, "LD_LIBRARY_PATH": f"{self.folder}:{lib.parent}"}
 

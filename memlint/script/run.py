@@ -50,6 +50,8 @@ _SHARE = 1 / 3
 """Share of the time limit for lines after one that failed."""
 _exit = os._exit
 """The original `os._exit`; scripts may replace it."""
+_NameError = NameError
+"""What is raised where a script has taken away the names of `builtins`, until they are put back; it is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +326,10 @@ def _executed(
     except:  # noqa: E722 -- a script may take away the names of exceptions
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        passing_over.after(error)
+        try:  # noqa: SIM105 -- `suppress` needs such names itself
+            passing_over.after(error)
+        except _NameError:
+            pass
         undisturbed()
         construction.note_end(error, passing_over.namespaces, passing_over.continued)
         return replace(ending_of(error), amendment=amendment_of(error))

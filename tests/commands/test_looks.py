@@ -45,9 +45,9 @@ def starts(tmp_path, monkeypatch) -> list[str]:
     started = []
     start = Session._start
 
-    def counted(session):
+    def counted(session, *arguments, **named):
         started.append(session.request.target)
-        start(session)
+        start(session, *arguments, **named)
 
     monkeypatch.setattr(Session, "_start", counted)
     return started

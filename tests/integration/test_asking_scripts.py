@@ -99,7 +99,7 @@ def parameters(workload: dict[str, Any]) -> int:
 
 def test_a_script_that_ends_for_want_of_data_says_size_batch_and_optimizer(project):
     workload = checked(project)
-    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --data '<your data>' builds it"
+    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --data data builds it"
     assert (workload["target"], workload["batch"], workload["optimizer"]) == ("model.py::Net", 16, "sgd-momentum")
     assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
     assert any(each.startswith("built as train.py:14 does: Net(configs=Namespace(width=64") for each in texts(workload))

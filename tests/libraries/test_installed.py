@@ -168,7 +168,7 @@ def test_a_library_that_is_not_known_names_what_is_used_of_it(tmp_path, name):
     if find_spec(name.partition(".")[0]):
         pytest.skip("it is installed")
     ran = isolated.run(tmp_path / "p", f"import {name} as library\nprint(library.Fused)\nlibrary.Fused(1)\n")
-    assert f"{name}.Fused of " in (ran.error or ""), ran.stderr
+    assert f"{name}.Fused is used, and " in (ran.error or ""), ran.stderr
     assert "Fused" in ran.stdout
 
 

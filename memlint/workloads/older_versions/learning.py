@@ -83,7 +83,8 @@ def _module_raising(error: BaseException) -> str:
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     name = str(error.name or "")
-    if "." not in name or not is_installed_package(name) or not _is_of_user(error):
+    is_of_python = name.partition(".")[0] in sys.stdlib_module_names
+    if "." not in name or is_of_python or not is_installed_package(name) or not _is_of_user(error):
         return None
     return Amendment("module", name)
 
