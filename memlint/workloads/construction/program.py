@@ -237,8 +237,8 @@ class Program:
 
     def _loss(self, output: Any) -> torch.Tensor:
         """Compute the declared loss, or the model's own loss, or the mean of the outputs."""
-        is_own = isinstance(self.loss, NamedLoss | None)
-        if is_own and own_loss(output) is None and (kept := kept_loss(self.model)) is not None:
+        kept = None if self.model is None else kept_loss(self.model)
+        if kept is not None and own_loss(output) is None and isinstance(self.loss, NamedLoss | None):
             return kept
         if self.loss is not None and (not isinstance(self.loss, NamedLoss) or self.loss.fits(output)):
             loss = self.loss(output, self.inputs)
