@@ -3,6 +3,7 @@
 import ast
 import dis
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ def _explicit(target: Target, text: str, root: Path, overrides: Mapping[str, Any
     assumed = _ASSUMED - overrides.keys()
     plain = Workload(name, text, str(target.path or ""), target.qualname, arguments=target.arguments, assumed=assumed)
     if target.path is None or target.is_config or target.arguments or "." in target.qualname:
-        return plain
+        return _with_dtype_of_config(plain, target, overrides)
     module = load_file(target.path, root)
     value = getattr(module, target.qualname, None)
     if isinstance(value, nn.Module) or not callable(value):
@@ -169,6 +170,22 @@ def _explicit(target: Target, text: str, root: Path, overrides: Mapping[str, Any
                     build_object(value, replace(workload, **overrides))
                     return workload
     return plain
+
+
+def _with_dtype_of_config(workload: Workload, target: Target, overrides: Mapping[str, Any]) -> Workload:
+    """Take the dtype that a Hugging Face config states, in which its weights are loaded where nothing is trained."""
+    is_config = target.is_config or target.qualname.endswith("Config")
+    if not is_config or "dtype" in overrides or overrides.get("mode", "train") == "train":
+        return workload
+    values = target.arguments
+    if target.path is not None:
+        with suppress(OSError, ValueError):  # whoever builds the model reports the reason
+            values = json.loads(target.path.read_bytes())
+    stated = values.get("dtype", values.get("torch_dtype")) if isinstance(values, Mapping) else None
+    if stated not in ("bfloat16", "float16", "float32"):
+        return workload
+    found = Assumption(f"dtype {stated}: the config's, in which its weights are loaded", None)
+    return replace(workload, dtype=stated, assumed=workload.assumed - {"dtype"}, found=(*workload.found, found))
 
 
 def _refuse_script(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ from memlint.session.target import Target
 from memlint.targets.known_configs import KNOWN_CONFIGS
 from memlint.targets.target import is_known_model, parse_target
 from memlint.workloads import torchvision_schemas
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.huggingface.configs import with_arguments
 
 transformers = pytest.importorskip("transformers")
@@ -33,6 +34,23 @@ def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
 def test_what_is_neither_a_file_nor_a_known_model_does_not_exist(text):
     with pytest.raises(TargetError, match="does not exist"):
         resolve(text, {})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "dtype"),
+    [
+        ({"mode": "inference"}, "bfloat16"),
+        ({"mode": "generate"}, "bfloat16"),
+        ({"mode": "generate", "dtype": "float32"}, "float32"),
+        ({}, "float32"),  # what is trained has its weights in the precision that the user names
+    ],
+)
+def test_without_training_the_weights_have_the_dtype_of_the_config(tmp_path, overrides, dtype):
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "torch_dtype": "bfloat16"}')
+    for text in ("meta-llama/Llama-3.2-1B-Instruct", str(tmp_path / "config.json")):
+        (workload,) = find_workloads(text, tmp_path, overrides=overrides).workloads
+        assert workload.dtype == dtype
+        assert any("the config's" in each.text for each in workload.found) == (dtype == "bfloat16")
 
 
 def test_a_known_model_is_traced_by_its_name():
