@@ -90,7 +90,7 @@ def models_in(root: Path, most: int) -> list[tuple[Path, list[str]]]:
 
 
 def answer(place: Path, file: str, *options: str) -> str:
-    """What `memlint check` says of a file of a checkout: its verdict, what it assumes, or why there is none."""
+    """Return the answer of `memlint check` for a file of a checkout: verdict and assumptions, or why there is none."""
     done = subprocess.run(
         [*MEMLINT, "check", file, "--quick", "--timeout", "60", *options], check=False, cwd=place, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=ENVIRONMENT,

@@ -38,7 +38,7 @@ _LIST: Final = rb"\]" + _PUT + rb"\((?:h.|j.{4})*e"
 _LIST_OR_VALUE: Final = rb"(" + _LIST + rb"|" + _VALUE[1:]
 _LIST_OR_TOKEN: Final = re.compile(_LIST_OR_VALUE, re.DOTALL)
 _CONSTANT: Final = re.compile(rb"(?:\x8c(?P<nbytes>.)|K(?P<first>.)K(?P<second>.)\x86" + _PUT + rb")", re.DOTALL)
-"""What PyTorch writes anew for each event, and is the same for many: a text, of which this is the start, or a pair."""
+"""Opcodes of values that PyTorch writes anew for each event though many have the same: a text's start, or a pair."""
 
 Values: TypeAlias = tuple[bytes, ...]
 """The values of an event as they stand in the pickle, which `Reader.value` decodes."""

@@ -74,7 +74,7 @@ class OwnStep:
     failure: str = ""
     """Why there was no step; empty if there was one."""
     hint: str = ""
-    """What to install for one, if that was the reason."""
+    """The command that installs one, if that was the reason."""
 
 
 def take_own_step(

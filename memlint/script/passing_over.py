@@ -101,7 +101,7 @@ class _Place(NamedTuple):
 
     failed: ast.stmt
     rest: tuple[_Body, ...]
-    """What is left of each block around the line, the innermost first."""
+    """The rest of each block around the line, the innermost first."""
     loops: tuple[bool, ...]
     """For each of these, True if it is the body of a loop."""
 

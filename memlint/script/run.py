@@ -51,7 +51,7 @@ _SHARE = 1 / 3
 _exit = os._exit
 """The original `os._exit`; scripts may replace it."""
 _NameError = NameError
-"""What is raised where a script has taken away the names of `builtins`, until they are put back; it is one of them."""
+"""The exception where a script has taken away the names of `builtins`, until they are put back; it is one of them."""
 
 
 @dataclass(frozen=True, slots=True)

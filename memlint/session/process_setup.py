@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSetup:
-    """What code of the user meets in its process, whichever command it runs for; `arm` sets it."""
+    """The surroundings of the user's code in its process, whichever command it runs for; `arm` sets them."""
 
     root: Path
     """The project: its packages are found as if it were installed."""

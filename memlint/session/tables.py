@@ -151,7 +151,7 @@ def _with_other_dtype(workload: Workload, root: Path) -> Workload | None:
 
 
 def _text_of(workload: Workload | None) -> str:
-    """What tells Workloads from one another, but for what was assumed of them, which a table does not say."""
+    """Return a text that differs between Workloads, but for what was assumed of them, which a table does not say."""
     return "" if workload is None else repr(replace(workload, assumed=frozenset()))
 
 

@@ -38,7 +38,7 @@ _PLACEHOLDER = re.compile(
 
 
 _IS_TEMPLATE = re.compile(r"\$|[<>\[\]]|\.\.\.")
-"""What no path has that anyone types: `/path/to/data` is one."""
+"""Characters of a placeholder, such as `<folder>` or `$DATA`, which no real path has."""
 _REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
 """Words of what stands for any number of options."""
 _OF_PLACE = re.compile(

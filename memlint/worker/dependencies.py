@@ -127,7 +127,7 @@ class Watch:
 
     @property
     def reads(self) -> Reads:
-        """What was read so far, for the process that this one is a copy of."""
+        """The files read so far, for the process that this one is a copy of."""
         return Reads(frozenset(self._read), frozenset(self._made), frozenset(self._variables), frozenset(_modules()))
 
     def add(self, reads: Reads) -> None:

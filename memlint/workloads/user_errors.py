@@ -28,7 +28,7 @@ _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\
 _PIP = re.compile(
     r"pip install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
 )
-"""What an ImportError says is missing."""
+"""Phrases in which an ImportError names the missing package."""
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")

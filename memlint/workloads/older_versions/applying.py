@@ -30,7 +30,7 @@ T = TypeVar("T")
 _made: set[Amendment] = set()
 """Changes that were made in this process."""
 _texts: dict[str, None] = {}
-"""What was changed in this process."""
+"""Changes made in this process, as texts."""
 
 
 def amend(amendment: Amendment) -> None:

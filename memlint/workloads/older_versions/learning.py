@@ -1,4 +1,4 @@
-"""What to change about a program's surroundings after an error of an installed package that is another version."""
+"""Learn from an error of an installed package of another version which change lets the program go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an installed package has what a program imports from where it was before."""
+"""Places where installed packages now have the names that a program imports from their former places."""
 
 from __future__ import annotations
 

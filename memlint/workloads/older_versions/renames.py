@@ -44,7 +44,7 @@ before are both an identity where nothing else was asked for.
 
 
 class Argument(NamedTuple):
-    """What becomes of an argument that is no longer taken."""
+    """The present form of an argument that is no longer taken."""
 
     name: str = ""
     """The argument that stands for it; empty if none does, and it is left out."""
