@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,10 +76,26 @@ def own_loss(output: object) -> torch.Tensor | None:
     return output if isinstance(output, torch.Tensor) and _is_loss(output) else None
 
 
-def kept_loss(model: nn.Module) -> torch.Tensor | None:
-    """Find the loss that a model has kept in an attribute, `self.last_loss = ...`; None without one."""
-    kept = (value for name, value in vars(model).items() if "loss" in name.lower())
-    return next((value for value in kept if _is_loss(value)), None)
+def kept_loss(model: nn.Module, output: object) -> torch.Tensor | None:
+    """Find the loss that a model has kept in an attribute, `self.last_loss = ...`; None without one.
+
+    It is computed from the output: what balances experts, or commits to a codebook, is no more than a part of a loss.
+    """
+    kept = [value for name, value in vars(model).items() if "loss" in name.lower() and _is_loss(value)]
+    outputs = {leaf.grad_fn for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)} - {None}
+    return next((value for value in kept if not outputs.isdisjoint(_computed_from(value))), None)
+
+
+def _computed_from(tensor: torch.Tensor) -> set[Any]:
+    """Return the functions of autograd that a tensor goes back to."""
+    seen: set[Any] = set()
+    waiting = [tensor.grad_fn]
+    while waiting:
+        function = waiting.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            waiting += [each for each, _number in function.next_functions]
+    return seen
 
 
 def mean_of(output: object) -> torch.Tensor:

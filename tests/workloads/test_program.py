@@ -69,6 +69,28 @@ def test_a_loss_that_the_model_keeps_is_that_of_the_step(write):
     )  # a cross entropy moves two classes apart, a mean moves them alike
 
 
+def test_a_part_of_a_loss_that_the_model_keeps_is_not_the_loss(write):
+    keeps = """
+    def forward(self, x):
+        self.aux_loss = self.layer(x).pow(2).mean()
+        return self.layer(x)
+"""
+    made = program(
+        write(
+            NET.replace(
+                """
+    def forward(self, x):
+        return self.layer(x)
+""",
+                keeps,
+            )
+        ),
+        optimizer="sgd",
+    )
+    made.step()
+    assert [each.text for each in made.assumptions][-1] == "the loss is the mean of the model's outputs"
+
+
 def test_the_assumption_on_the_loss_is_said_once(write):
     made = program(write(NET))
     made.step()

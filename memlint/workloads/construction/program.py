@@ -237,7 +237,7 @@ class Program:
 
     def _loss(self, output: Any) -> torch.Tensor:
         """Compute the declared loss, or the model's own loss, or the mean of the outputs."""
-        kept = None if self.model is None else kept_loss(self.model)
+        kept = None if self.model is None else kept_loss(self.model, output)
         if kept is not None and own_loss(output) is None and isinstance(self.loss, NamedLoss | None):
             return kept
         if self.loss is not None and (not isinstance(self.loss, NamedLoss) or self.loss.fits(output)):

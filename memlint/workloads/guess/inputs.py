@@ -398,7 +398,7 @@ def _with_labels(stage: TrialModel, trial: Trial) -> Specs | None:
     for name in (name for name in parameters(stage.model.forward) if name in names):
         for label in _labels(name, trial):
             attempt = stage.attempt((*trial.specs, label), grad=True)
-            losses = own_loss(attempt.output), kept_loss(stage.model)
+            losses = own_loss(attempt.output), kept_loss(stage.model, attempt.output)
             if attempt.error is None and any(each is not None for each in losses):
                 return attempt.specs
     return None
