@@ -233,7 +233,8 @@ def _of_script(
         return None
     defaults = with_settings_of(defaults, asked)
     is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
-    recipes = Recipes(path, root, [kind.qualname for _model, kind in found] if is_open else [])
+    factories = makers(ast.parse(path.read_bytes()), [kind.qualname for _model, kind in found])
+    recipes = Recipes(path, root, [*(kind.qualname for _model, kind in found), *factories] if is_open else [], asked.built.sizes)
     candidates: dict[type, _Candidate] = {}
     with simulated_device(defaults.device) as place:
         for model, kind in found:
@@ -243,12 +244,15 @@ def _of_script(
             workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:
                 function = attrgetter(kind.qualname)(module)
-                built, workload = _repeated(function, workload, recipes)
+                of_it = [maker for maker, name in factories.items() if name == kind.qualname and hasattr(module, maker)]
+                functions = {kind.qualname: function, **{maker: getattr(module, maker) for maker in of_it}}
+                built, workload = _repeated(functions, workload, recipes)
             except (AttributeError, WorkloadError, TargetError):
                 continue
             if workload.inputs is not None and not takes_inputs(built, workload, place):
                 workload = replace(workload, inputs=None)
-            candidates[type(built)] = _candidate(kind.qualname, built, workload, is_trained=True, elsewhere=True)
+            name = workload.qualname or kind.qualname
+            candidates[type(built)] = _candidate(name, built, workload, is_trained=True, elsewhere=True)
     classes = {each.__name__: each for each in candidates}
     chosen = _chosen(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
     return chosen if chosen.workloads else None
@@ -259,17 +263,23 @@ def _of(workload: Workload) -> frozenset[str]:
     return frozenset({"batch", "dtype"} | ({"optimizer"} if workload.mode == "train" else set()))
 
 
-def _repeated(function: Callable[..., Any], workload: Workload, recipes: Recipes) -> tuple[nn.Module, Workload]:
-    """Build as a script has, or if its arguments are unknown as the project's text says. Raises WorkloadError."""
+def _repeated(
+    functions: Mapping[str, Callable[..., Any]], workload: Workload, recipes: Recipes
+) -> tuple[nn.Module, Workload]:
+    """Build as a script has, or if its arguments are unknown as the project's text says. Raises WorkloadError.
+
+    `functions` are the class and, by their names, the functions of its file that make it.
+    """
     if workload.recorded is not None:
-        return build_object(function, workload).model, workload
+        return build_object(next(iter(functions.values())), workload).model, workload
     failure: WorkloadError | TargetError | None = None
-    for recipe in recipes.of(workload.name, function):
-        changed = recipes.applied(workload, recipe)
-        try:
-            return build_object(function, changed).model, changed
-        except (WorkloadError, TargetError) as error:
-            failure = failure or error
+    for name, function in functions.items():
+        for recipe in recipes.of(name, function):
+            changed = replace(recipes.applied(workload, recipe), qualname=name)
+            try:
+                return build_object(function, changed).model, changed
+            except (WorkloadError, TargetError) as error:
+                failure = failure or error
     raise failure or WorkloadError(f"nothing says how to build {workload.name}")
 
 
