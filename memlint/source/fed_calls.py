@@ -157,6 +157,8 @@ def _short(value: ast.expr) -> str:
     """Return the last name of an expression: `images` for `batch["images"][:, 0].to(device)`; empty without one."""
     while True:
         match value:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "F" | "np")), args=[inner, *_]):
+                value = inner
             case ast.Call(func=ast.Attribute(value=inner)) | ast.Starred(value=inner):
                 value = inner
             case ast.Subscript(value=inner, slice=key):
@@ -181,9 +183,11 @@ def _composed(scope: Scope, names: Collection[str]) -> FedCall | None:
         if is_one and any(_method(each, names) for each in ast.walk(node)) and not _without_grad(node, scope):
             assert isinstance(node, ast.Assign | ast.Return | ast.Expr), "it is one"
             targets = _bound(node)
-            if isinstance(node, ast.Return) or any(called(each).endswith("backward") for each in ast.walk(node)):
-                statements.append(node)
-            elif targets & needed:
+            if (
+                isinstance(node, ast.Return)
+                or any(called(each).endswith("backward") for each in ast.walk(node))
+                or targets & needed
+            ):
                 statements.append(node)
     if not statements or any(unpacks(each) for node in statements for each in ast.walk(node) if _method(each, names)):
         return None

@@ -32,6 +32,7 @@ from memlint.targets.workload import Workload
 from memlint.workloads import placeholders
 from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_settings_of
 from memlint.workloads.construction.construct import build_object, build_program, complete, simulated_device
+from memlint.workloads.construction.training_step import has_methods
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, sized
@@ -234,7 +235,9 @@ def _of_script(
     defaults = with_settings_of(defaults, asked)
     is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
     factories = makers(ast.parse(path.read_bytes()), [kind.qualname for _model, kind in found])
-    recipes = Recipes(path, root, [*(kind.qualname for _model, kind in found), *factories] if is_open else [], asked.built.sizes)
+    recipes = Recipes(
+        path, root, [*(kind.qualname for _model, kind in found), *factories] if is_open else [], asked.built.sizes
+    )
     candidates: dict[type, _Candidate] = {}
     with simulated_device(defaults.device) as place:
         for model, kind in found:
@@ -311,6 +314,11 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             built = _first_built(module, name, makers_of_it, recipes, defaults, failures, absent)
             if built is not None:
                 candidates[kind] = built
+        for name in (each for each in used if any(map(recipes.is_trained, (each, *factories.get(each, ()))))):
+            built = _first_built(module, name, factories.get(name, ()), recipes, defaults, {}, absent)
+            fed = None if built is None else built.workload.fed
+            if built is not None and fed is not None and fed.code and has_methods(used[name], fed):
+                candidates[used[name]] = built
         defined = (name for name in functions if callable(getattr(module, name, None)))
         called = (r for name in defined for r in recipes.of(name, getattr(module, name)) if r.trains)
         for recipe in () if candidates else (*called, *map(Recipe, _makers(module, tree))):
@@ -327,7 +335,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
                 before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
                 reason = f"{before.reason}; with guessed sizes, {error.message}"
                 failures[recipe.maker] = before._replace(reason=reason, hint=before.hint or error.hint)
-    for name in used:
+    for name in (each for each in used if used[each] not in candidates):
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}

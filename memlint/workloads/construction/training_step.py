@@ -38,12 +38,17 @@ def calls_training_step(model: nn.Module) -> bool:
 def calls_methods(model: nn.Module, fed: FedCall) -> bool:
     """Make `model(...)` call the methods that its training loop calls, if it has all of them; return True if so."""
     kind = type(model)
-    if not fed.code or not all(callable(getattr(kind, name, None)) for name in fed.methods):
+    if not fed.code or not has_methods(kind, fed):
         return False
     namespace: dict[str, Any] = {}
-    exec(compile(fed.code, f"<the loop at {fed.path}:{fed.line}>", "exec"), namespace)  # noqa: S102 -- the user's code
+    exec(compile(fed.code, f"<the loop at {fed.path}:{fed.line}>", "exec"), namespace)
     kind.forward = namespace["forward"]
     return True
+
+
+def has_methods(kind: type, fed: FedCall) -> bool:
+    """Return True if the class has all methods that a loop calls."""
+    return all(callable(getattr(kind, name, None)) for name in fed.methods)
 
 
 def own_optimizer(model: nn.Module) -> Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None:

@@ -36,7 +36,9 @@ def fed_inputs(model: nn.Module, fed: FedCall) -> Mapping[str, FedInput] | None:
     """Return what the training loop feeds by parameter of `forward`; None if the call must be another model's."""
     known = parameters(model.forward)
     names = list(known)
-    feeding = {names[int(key)] if key.isdigit() and int(key) < len(names) else key: each for key, each in fed.inputs.items()}
+    feeding = {
+        names[int(key)] if key.isdigit() and int(key) < len(names) else key: each for key, each in fed.inputs.items()
+    }
     required = {name for name, each in known.items() if each.default is each.empty}
     if feeding.keys() <= known.keys() and required <= feeding.keys():
         return feeding

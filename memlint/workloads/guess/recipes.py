@@ -80,9 +80,7 @@ class Recipe:
 class Recipes:
     """Recipes for the definitions of one file, with the settings of the project's training."""
 
-    def __init__(
-        self, path: Path, root: Path, names: Collection[str], sizes: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, path: Path, root: Path, names: Collection[str], sizes: Mapping[str, int] | None = None) -> None:
         """`names` are the classes and functions of the file `path` that return models.
 
         `sizes` are whole numbers by name that a script had when it built one.
