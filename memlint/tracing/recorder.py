@@ -39,7 +39,6 @@ from memlint.memory.records import (
     Node,
     Phase,
     Round,
-    Streams,
     Trace,
 )
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
@@ -268,7 +267,7 @@ class Recorder:
             torch=torch.__version__.split("+")[0],
             device=device.name,
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
-            streams=Streams(self.ledger.streams, self.ledger.held, self.ledger.first_after_index),
+            streams=self.ledger.used_streams(),
             collectives=tuple(simulated().collectives),
             world=simulated().world,
             trained=tuple(map(frozenset, self.roles.trained.values())),
