@@ -55,7 +55,10 @@ class ProcessSetup:
     @classmethod
     def of_script(cls, request: Request, script: Script) -> Self:
         """For `script`, which runs on a simulated device from its first line on."""
-        return replace(cls._simulated(request), command=("memlint run", script.command), script=script)
+        typed = script.command
+        if script.path and not script.typed:
+            typed = shlex.join((os.path.relpath(script.path, script.folder or None), *script.arguments))
+        return replace(cls._simulated(request), command=("memlint run", typed), script=script)
 
     @classmethod
     def of_predictions(cls, request: Request, gpu: str) -> Self:
