@@ -463,16 +463,17 @@ class _Finder(MetaPathFinder, Loader):
         name = next((name for name in self.replaced if f"{fullname}.".startswith(f"{name}.")), None)
         if name is None:
             needed = NEEDS.get(fullname) if self.in_script else None
-            return None if needed is None or importlib.util.find_spec(needed) else self.stand_in(fullname)
+            if needed is None or importlib.util.find_spec(needed):
+                return None
+            return self.stand_in(fullname, _behind_package(fullname.partition(".")[0]))
         if not isinstance(sys.modules.get(fullname.rpartition(".")[0]), _Module):
             frame = _asking()
             if frame is None or (self.replaced[name] and _is_guarded(frame.f_code.co_filename, frame.f_lineno)):
                 return None
         return ModuleSpec(fullname, self, is_package=True)
 
-    def stand_in(self, fullname: str) -> ModuleSpec | None:
-        """Give the user's file a placeholder for a module that is missing, if it cannot do without it."""
-        frame = _asking()
+    def stand_in(self, fullname: str, frame: FrameType | None) -> ModuleSpec | None:
+        """Give the user's file that imports in `frame` a placeholder for a module, if it cannot do without it."""
         if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
@@ -560,13 +561,23 @@ class _MissingFinder(MetaPathFinder):
         package = fullname.rpartition(".")[0]
         if package and not isinstance(sys.modules.get(package), _Module):
             return None  # an installed package of another version, or a file of the user's that is not there
-        return _finder.stand_in(fullname)
+        return _finder.stand_in(fullname, _asking())
 
 
 def _asking() -> FrameType | None:
     """Return the frame of the import statement, if it is in a file of the user's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _IMPORTING:
+        frame = frame.f_back
+    return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+
+
+def _behind_package(package: str) -> FrameType | None:
+    """Return the frame of the import statement in a file of the user's that has this package import parts of itself."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and (
+        frame.f_code.co_filename in _IMPORTING or str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ):
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None
 

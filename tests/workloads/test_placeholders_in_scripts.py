@@ -69,10 +69,10 @@ def test_loggers_do_nothing_wherever_they_are_used(run):
         points = [point for point in visdom.points()]
         name = log.name
         import os
-        path = os.path.join(run.folder, "training.log")
+        path = os.fspath(run.folder)
     """)
     assert (variables["name"], variables["points"]) == ("mine", [])
-    assert variables["path"] == os.path.join(".", "training.log")
+    assert variables["path"] == "."
     assert texts() == [
         f"a placeholder that does nothing replaces {name}, which is not installed"
         for name in ("comet_ml", "visdom", "clearml")
@@ -330,3 +330,31 @@ def test_a_package_on_the_way_of_tensors_or_sizes_is_missed(run, use):
     with pytest.raises(AbsentError, match="absent_parts is not available") as caught:
         run(f"import torch, absent_parts, absent_words\n{use}\n")
     assert "pip install absent-parts absent-words;" in caught.value.hint
+
+
+def test_a_trainers_logger_does_nothing_where_its_service_is_not_installed(run, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "pytorch_lightning"
+    (package / "loggers").mkdir(parents=True)
+    (package / "__init__.py").write_text("from pytorch_lightning import loggers\nkind = loggers.WandbLogger\n")
+    (package / "loggers/__init__.py").write_text("from pytorch_lightning.loggers.wandb import WandbLogger\n")
+    refuses = "class WandbLogger:\n    def __init__(self, project):\n        raise ModuleNotFoundError('wandb')\n"
+    (package / "loggers/wandb.py").write_text(refuses)
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    variables = run("""
+        import pytorch_lightning
+        logger = pytorch_lightning.loggers.WandbLogger(project="p")
+        logger.log_metrics({"loss": 1.0})
+        loggers, is_one = list(logger), isinstance(1, pytorch_lightning.kind)
+    """)
+    assert (variables["loggers"], variables["is_one"]) == ([], False)
+    assert texts() == [
+        "a placeholder that does nothing replaces pytorch_lightning.loggers.wandb, which is not installed"
+    ]
+    for name in [each for each in sys.modules if each.startswith("pytorch_lightning")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_module_that_projects_name_so_is_never_a_package_to_install():
+    from memlint.workloads.missing_modules import remedy
+
+    assert "pip install" not in remedy("util", "/nowhere/train.py")
