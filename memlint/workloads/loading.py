@@ -4,9 +4,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -47,7 +46,6 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     # Last, so that `types.py` in a package does not hide the standard library's. A script in any of the parent folders
     # finds the files beside it.
     above = [each for each in path.parents if root is not None and each.is_relative_to(root)]
-    _find_package(path, above)
     sys.path += [str(each) for each in (path.parent, *above) if str(each) not in sys.path]
     known = sys.modules.get(name)
     file = getattr(known, "__file__", None)
@@ -58,19 +56,6 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
             return _loaded(lambda: importlib.import_module(name), path)
         is_own = known is None and not is_shadow
         return _loaded(lambda: _execute(path, name if is_own else f"memlint_target_{path.stem}"), path)
-
-
-def _find_package(path: Path, above: Sequence[Path]) -> None:
-    """Import the package without `__init__.py` that has the name of a file in it, such as `net/net.py`.
-
-    Where the file's own folder is on the search path, too, Python would take the file for the package.
-    """
-    place = next((each for each in path.parents if each.name == path.stem), None)
-    if place is None or place.parent not in above or (place / "__init__.py").is_file() or path.stem in sys.modules:
-        return
-    spec = PathFinder.find_spec(path.stem, [str(place.parent)])
-    if spec is not None:
-        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
 
 
 def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:
