@@ -108,3 +108,5 @@ class Ending:
     """Advice on how to mend a failure, if there is any."""
     amendment: Amendment | None = None
     """A change with which the script may come further, if a package of another version ended it."""
+    is_refusal: bool = False
+    """True if the script's parser rejected its arguments."""
