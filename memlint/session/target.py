@@ -95,7 +95,7 @@ class Traced:
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device))
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
-            text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
+            text = "oneDNN copies operands of convolutions as on a processor with AVX-512, without scratchpads"
             program.assumptions.append(Assumption(text, None))
         return cls(completed, device, settings, program, trace, root, lazy_imports.Compilation.seconds)
 
