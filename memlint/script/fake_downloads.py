@@ -26,10 +26,10 @@ import torch
 
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
-from memlint.script.fake_files import RECORD, kind_by_name, written
+from memlint.script.fake_files import kind_by_name, written
 from memlint.script.nvidia_smi import answer_of_nvidia_smi
 from memlint.script.script_line import fake_data, note, note_fake_data
-from memlint.workloads.missing_checkpoints import is_of_weights
+from memlint.workloads.missing_checkpoints import STANDS_FOR, is_of_weights
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -154,7 +154,7 @@ def _content(url: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
         written(kind or "text", _path(url), path, {})
-        return path.read_bytes() if kind else RECORD + path.read_bytes()
+        return path.read_bytes() if kind else STANDS_FOR + path.read_bytes()
 
 
 def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:

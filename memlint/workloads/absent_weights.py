@@ -142,10 +142,25 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
 
     def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **named: Any) -> Any:
         if isinstance(state_dict, Absent) or (_made and state_dict == {}):
+            if named.get("assign") or True in arguments[1:]:
+                _materialize(self)
             return LoadedKeys([], [])
         return load(self, state_dict, *arguments, **named)
 
     return load_state_dict
+
+
+def _materialize(module: nn.Module) -> None:
+    """Give tensors on the meta device the memory of those that a checkpoint would have put in their place."""
+    made: dict[torch.Tensor, torch.Tensor] = {}
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter.is_meta:
+                values = made.setdefault(parameter, torch.empty_like(parameter, device="cpu"))
+                setattr(part, name, nn.Parameter(values, parameter.requires_grad))
+        for name, buffer in part.named_buffers(recurse=False):
+            if buffer.is_meta:
+                setattr(part, name, made.setdefault(buffer, torch.empty_like(buffer, device="cpu")))
 
 
 def _setting(set_attribute: Callable[..., None]) -> Callable[..., None]:
