@@ -24,19 +24,21 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Let garbage collection seldom begin inside the block, where many objects are made that stay.
+def importing() -> Iterator[None]:
+    """Disable garbage collection inside the block, and let later collections, but for full ones, leave its objects out.
 
-    Memory of what does not stay is still given back, in larger portions.
+    Nearly all objects that an import makes stay.
     """
-    thresholds = gc.get_threshold()
-    collect_seldom()
-    try:
+    with uncollected():
         yield
-    finally:
-        gc.set_threshold(*thresholds)
+    if not gc.get_freeze_count():  # else the owner of the process has frozen objects for good
+        gc.freeze()
+        gc.unfreeze()  # into the oldest generation
 
 
 def collect_seldom() -> None:
-    """Let garbage collection seldom begin in this process from now on."""
+    """Let garbage collection seldom begin in this process from now on: many objects are made that stay.
+
+    Memory of what does not stay is still given back, in larger portions.
+    """
     gc.set_threshold(_SELDOM)

@@ -48,6 +48,7 @@ class Attribution:
         self._last: tuple[int, Place] = 0, NOWHERE
         """Sequence number and place that were noted last."""
         self._kinds: dict[CodeType, int] = {}
+        self._internal = _modules_to_pass()
 
     @property
     def modules(self) -> list[tuple[int, str]]:
@@ -96,9 +97,12 @@ class Attribution:
     def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int, Line | None]:
         """Return the innermost line of a project or a package; for a package also that of the project around it."""
         innermost: Line | None = None
-        kinds = self._kinds
+        kinds, internal = self._kinds, self._internal
         while frame is not None:
-            code = frame.f_code
+            if frame.f_globals.get("__name__") in internal:
+                frame = frame.f_back
+                continue
+            code = frame.f_code  # which Python reports to the audit hook of a child
             kind = kinds.get(code)
             if kind is None:
                 kind = kinds[code] = _kind(code)
@@ -114,6 +118,17 @@ class Attribution:
 
 
 _INTERNAL, _PACKAGE, _PROJECT, _END = 0, 1, 2, 3
+
+
+def _modules_to_pass() -> frozenset[str]:
+    """Return the names of the modules of PyTorch and memlint in which neither lines of a program are, nor its end."""
+    ends = (ENGINE_FUNCTION, *_TRACERS)
+    modules = [(name, getattr(module, "__dict__", {})) for name, module in list(sys.modules.items())]
+    return frozenset(
+        name
+        for name, defined in modules
+        if name.startswith(("torch.", "memlint.")) and not any(end in defined for end in ends)
+    )
 
 
 def _kind(code: CodeType) -> int:
