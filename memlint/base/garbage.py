@@ -8,6 +8,21 @@ _SELDOM = 100_000
 """Objects made before a collection, where what is imported or parsed stays: Python's own 700 begin hundreds."""
 
 
+class _Frozen:
+    """Objects that the owner of the process froze; module state."""
+
+    is_known = False
+
+
+def frozen_by_owner() -> bool:
+    """Return True if the owner of the process called `gc.freeze`, which is for good: no object can be thawed alone.
+
+    Python counts all frozen objects for an answer, which takes longer than a small trace; so True is kept.
+    """
+    _Frozen.is_known = _Frozen.is_known or gc.get_freeze_count() > 0
+    return _Frozen.is_known
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Disable garbage collection inside the block.

@@ -19,7 +19,7 @@ from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.accelerator.private import OpOverload
 from memlint.base import broken_plugins
-from memlint.base.garbage import uncollected
+from memlint.base.garbage import frozen_by_owner, uncollected
 from memlint.base.units import format_nbytes
 from memlint.compile import origins
 from memlint.cuda.session import virtual_device
@@ -415,7 +415,7 @@ def without_collector() -> Iterator[Callable[[], None]]:
             gc.collect()
         num_modules = len(sys.modules)
 
-    is_frozen = gc.get_freeze_count() > 0  # for good, by who owns the process: one object cannot be thawed alone
+    is_frozen = frozen_by_owner()
     gc.freeze()
     try:
         with uncollected():
