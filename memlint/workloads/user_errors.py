@@ -28,7 +28,8 @@ _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
 _PIP = re.compile(
-    r"pip3? install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
+    r"pip3? install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|"
+    r"requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
 )
 """Phrases in which an ImportError names the missing package."""
 _typed = ["memlint check FILE", ""]
