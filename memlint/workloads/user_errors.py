@@ -104,7 +104,7 @@ def _of_torchvision() -> str:
     index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
     return (
         f"torchvision's compiled operators do not load beside torch {torch.__version__}, in {sys.prefix}: type "
-        f"pip install --force-reinstall --no-deps torchvision{index}"
+        f"pip install --force-reinstall --no-deps torchvision{index}."
     )
 
 

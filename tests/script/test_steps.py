@@ -470,3 +470,23 @@ def test_functions_of_torchscript_run_also_where_the_program_asks_for_its_older_
     ).report.workloads
     assert workload.error is None
     assert workload.script.steps == 2
+
+
+def test_the_batch_is_that_of_the_settings_where_the_first_call_chooses_an_action(tmp_path: Path) -> None:
+    text = """
+        import argparse
+        import torch
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch_size", type=int, default=256)
+        args = parser.parse_args()
+        policy = torch.nn.Linear(17, 6).cuda()
+        optimizer = torch.optim.Adam(policy.parameters())
+        for _ in range(4):
+            action = policy(torch.zeros(1, 17, device="cuda")).cpu().data.numpy()
+            loss = policy(torch.zeros(args.batch_size, 17, device="cuda")).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.mode, workload.batch) == ("train", 256)
