@@ -143,15 +143,15 @@ def _told(
 
 
 def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
-    asked = request_of(command, request, steps=1, builds_only=True)
+    asked = request_of(command, request, builds_only=True)
     limits = Limits(seconds=min(_SECONDS * slowness(), request.settings.timeout), nbytes=request.settings.memory_limit)
     return Task(asked, limits, _ask, cache)
 
 
-def request_of(command: TypedCommand, request: Request, *, name: str = "", **fields: int) -> Request:
+def request_of(command: TypedCommand, request: Request, *, name: str = "", builds_only: bool = False) -> Request:
     """Return the Request that runs a command with made-up data under the settings of another one.
 
-    `name` is that of the Workload, in place of the script's; `fields` are further ones of the Script.
+    `name` is that of the Workload, in place of the script's; `builds_only` is as for a Script.
     """
     script = Script(
         name=name or command.script.stem,
@@ -161,7 +161,8 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", **fie
         folder=str(command.folder),
         ranks=1 if command.joins_group else None,
         fake_data=True,
-        **fields,
+        steps=1 if builds_only else 2,
+        builds_only=builds_only,
     )
     return Request(
         target=f"{request.path}::{name}" if name else shown_as(command), path=script.path or None,

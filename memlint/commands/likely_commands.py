@@ -31,18 +31,16 @@ def with_commands(
         if workload.error is None or workload.script is not None or request is None:
             yield workload
             continue
-        tried = attempts.get(request.path or "")
-        if tried:
+        if tried := attempts.get(request.path or ""):
             advice = _of_furthest(tried, request)
         else:
             command = likeliest_command(Path(request.path or ""), Path(request.root), keep=cache)
             advice = f"Type {command}." if command else ""
         hint = workload.error.hint if not (advice and "SCRIPT.py" in workload.error.hint) else ""
-        if advice and advice not in hint:
-            is_last = not hint or any(each in hint for each in _LAST_RESORTS)
-            hint = " ".join(filter(None, (advice, f"Or: {hint}" if hint else ""))) if is_last else (
-                f"{hint} Then, or in its place: {advice[0].lower()}{advice[1:]}"
-            )  # fmt: skip
+        if not hint or any(each in hint for each in _LAST_RESORTS):
+            hint = " ".join(filter(None, (advice, f"Or: {hint}" if hint and advice else hint)))
+        elif advice.startswith("Type "):
+            hint = f"{hint} Then, or in its place, type {advice.removeprefix('Type ')}"
         yield workload.model_copy(update={"error": workload.error.model_copy(update={"hint": hint})})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -51,13 +52,14 @@ def with_scripts_run(
         Task(_request(asked.requests[n], attempts[n][running[n]]), _limits(asked.requests[n], seconds), ask, cache)
         for n in numbers
     ]
+    begin = time.monotonic()
     for place, answer in answers_to(tasks, on_wait=lambda task, passed: on_wait(task.request.target, passed)):
         number = numbers[place]
         attempt = attempts[number][running[number]]
         workload = _only(answer)
         if workload is not None and workload.estimate is not None and workload.error is None:
             answered[number] = _labelled(answer, asked.requests[number], attempt)
-        elif workload is not None and workload.error is not None:
+        elif workload is not None and workload.error is not None and time.monotonic() - begin < seconds:
             failure = WorkloadError(workload.error.message, workload.error.hint)
             attempts[number][running[number]] = attempt._replace(error=failure)
     return answered, attempts

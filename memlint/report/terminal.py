@@ -224,8 +224,8 @@ def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:
 def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
     verdict, name = workload.verdict, workload.name
     # What a script was called with may fill lines, and stands below the verdict.
-    is_named = workload.script is None or workload.built_by
-    target = workload.target if is_named else program_name(workload.script)
+    script = None if workload.built_by else workload.script
+    target = workload.target if script is None else program_name(script)
     label = target if name in target else f"{name} ({target})"
     needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
     start = f"{paint(label, bold=True)} needs {needed}"

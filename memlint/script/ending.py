@@ -24,7 +24,7 @@ from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError, has_called, lacking
-from memlint.workloads.user_errors import is_of_parser, missing_package, user_line, what_to_do
+from memlint.workloads.user_errors import is_of_parser, meant_options, missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -200,7 +200,7 @@ def ending_of(error: BaseException) -> Ending:
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
         refused = is_of_parser(error)
-        hint = "" if refused else of_another_time(user_line(error).rpartition(":")[0])
+        hint = meant_options(error) if refused else of_another_time(user_line(error).rpartition(":")[0])
         reason = f"the script called sys.exit({error.code!r})"
         return Ending(reason, is_failure=True, traceback=lines, hint=hint, is_refusal=refused)
     named = unknown_attribute(error) or error

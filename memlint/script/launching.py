@@ -75,7 +75,7 @@ def _started_by_accelerate(script: Script, options: tuple[str, ...]) -> _Started
 
 
 def _mending(script: Script, error: BaseException) -> str:
-    """Return what to type: an installation of the package that is missing, and of all that the script wants beside it."""
+    """Return what to type: an installation of the missing package and of all that the script wants beside it."""
     name = missing_package(error)
     if not name:
         return "Correct its options or its config."

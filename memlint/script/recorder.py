@@ -77,9 +77,9 @@ class ScriptRecorder(Recorder):
         self.seconds: list[float] = []
         """Duration of each whole step."""
         self.batch: int | None = None
-        self.sizes: tuple[int, ...] = ()
-        """Shape of the first input."""
         """Leading size of the first input of the first training call, summed over the microbatches of a pipeline."""
+        self.shapes: dict[tuple[int, ...], None] = {}
+        """Shapes of the first inputs of training calls, in order, each once."""
         self.precision = ""
         """Precision of that call, as a Workload's dtype."""
         self.inference: tuple[int | None, str] = None, ""
@@ -269,12 +269,13 @@ class ScriptRecorder(Recorder):
                 self._kept = time.perf_counter()
             self._began = time.perf_counter()
             self.begin_step()
+        # Later stages of a pipeline get inputs that need a gradient.
+        shape = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
+        self.shapes.setdefault(shape)
         if not self.precision:
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
-            # Later stages of a pipeline get inputs that need a gradient.
-            self.sizes = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
-            self.batch = self.sizes[0] * simulated().microbatches if self.sizes else None
+            self.batch = shape[0] * simulated().microbatches if shape else None
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}

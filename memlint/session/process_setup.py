@@ -96,7 +96,7 @@ class ProcessSetup:
 
     def _simulate(self) -> None:
         # These change PyTorch, which a real step must not see.
-        from memlint.accelerator import lazy_imports  # noqa: PLC0415
+        from memlint.accelerator import lazy_imports, private  # noqa: PLC0415
         from memlint.compile import requests  # noqa: PLC0415
         from memlint.libraries import installation  # noqa: PLC0415
 
@@ -105,6 +105,7 @@ class ProcessSetup:
         else:
             requests.install(self.compile_seconds, write_compiling)
         installation.install(self.ops)
+        private.keep_script_executor()
 
     def _expect_script(self, script: Script) -> None:
         """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""

@@ -76,10 +76,10 @@ NEEDS = {
 """Modules of installed packages that cannot be imported, or do nothing, without another one."""
 _QUIET = """
     IPython adjustText aim alibabacloud_oss_v2 azure beartype bokeh boto3 botocore clearml codecarbon coloredlogs
-    colorlog colorama comet_ml debugpy deprecated dotenv dvclive gpustat graphviz google.cloud icecream ipdb line_profiler
-    logfire loguru matplotlib memory_profiler mlflow mpl_toolkits neptune nvitop oss2 overrides plotly prettytable
-    pretty_errors pudb py3nvml pydot pylab pynvml pyvista seaborn sentry_sdk setproctitle slack_sdk snoop structlog
-    swanlab tensorboard tensorboardX tensorboard_logger termcolor torchinfo torchsummary torchviz
+    colorlog colorama comet_ml debugpy deprecated dotenv dvclive gpustat graphviz google.cloud icecream ipdb
+    line_profiler logfire loguru matplotlib memory_profiler mlflow mpl_toolkits neptune nvitop oss2 overrides plotly
+    prettytable pretty_errors pudb py3nvml pydot pylab pynvml pyvista seaborn sentry_sdk setproctitle slack_sdk snoop
+    structlog swanlab tensorboard tensorboardX tensorboard_logger termcolor torchinfo torchsummary torchviz
     trackio typeguard visdom viztracer wandb wordcloud
 """
 _PROGRESS = "alive_progress enlighten fastprogress progress progressbar rich tqdm"

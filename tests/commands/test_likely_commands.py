@@ -59,7 +59,7 @@ def test_the_projects_own_command_comes_before_a_declaration(hint_of):
 def test_what_the_environment_lacks_comes_before_the_command(hint_of):
     install = "Install einops where memlint runs: pip install einops"
     assert hint_of(install) == (
-        f"{install} Then, or in its place: type memlint run train.py --config configs/base.yaml."
+        f"{install} Then, or in its place, type memlint run train.py --config configs/base.yaml."
     )
 
 
@@ -96,3 +96,12 @@ def test_a_command_whose_arguments_are_refused_is_never_named(hint_of):
     refused = ended("the script called sys.exit(2)", is_refusal=True)
     assert hint_of(DECLARE, attempts=[("train.py", refused)]) == DECLARE
     assert hint_of("", attempts=[("train.py", refused), ("slow.py", None)]) == "Type memlint run slow.py --depth 2."
+
+
+def test_beside_what_the_environment_lacks_no_command_is_named_that_fails_too(hint_of, tmp_path):
+    install = "Install einops where memlint runs: pip install einops"
+    failing = ended("the script raised ValueError: no labels", tmp_path / "model.py")
+    assert hint_of(install, attempts=[("train.py", failing)]) == install
+    assert hint_of(install, attempts=[("slow.py", None)]) == (
+        f"{install} Then, or in its place, type memlint run slow.py --depth 2."
+    )
