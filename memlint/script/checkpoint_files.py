@@ -54,7 +54,7 @@ def write_settings(place: str, path: Path) -> None:
 
 
 def _of_reference_code(config: Any) -> dict[str, Any]:
-    """Return the settings as params.json of Meta's checkpoints of Llama has them (llama/model.py, ModelArgs).
+    """Return the sizes as params.json of Meta's checkpoints of Llama has them (llama/model.py, ModelArgs).
 
     The width of a feed-forward is 8/3 of the model's, rounded up to a multiple: here of the width itself.
     """
@@ -66,7 +66,6 @@ def _of_reference_code(config: Any) -> dict[str, Any]:
         **({"n_kv_heads": kv_heads} if kv_heads != heads else {}),
         "vocab_size": config.vocab_size,
         "multiple_of": config.intermediate_size,
-        "norm_eps": config.rms_norm_eps,
     }
 
 

@@ -83,7 +83,7 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
                 raise
             url = _address(next(iter((*args, *kwargs.values())), ""))
             is_weights = is_of_weights(_path(url))
-            if is_weights and gives is _opened:
+            if is_weights and gives is _opened and not fake:
                 note(error, f"downloads the weights {url}", "download them once before")
                 raise  # which are read from here, and checked
             if not (is_weights or fake):
@@ -145,7 +145,9 @@ def _retrieved(_url: str, *args: Any, **kwargs: Any) -> tuple[Any, Message]:
 
 
 def _opened(url: str, *_args: Any, **_kwargs: Any) -> Any:
-    return addinfourl(io.BytesIO(_content(url)), Message(), url, 200)
+    content, headers = _content(url), Message()
+    headers["Content-Length"] = str(len(content))
+    return addinfourl(io.BytesIO(content), headers, url, 200)
 
 
 def _content(url: str) -> bytes:

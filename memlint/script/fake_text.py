@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.script.script_line import note, note_fake_data
 from memlint.targets.known_configs import known_config
+from memlint.workloads.stated_configs import stated_config
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -79,6 +80,8 @@ def _config(name: str, folder: str) -> Any:
     transformers: Any = importlib.import_module("transformers")
     if (Path(name) / folder / "config.json").is_file():
         return transformers.AutoConfig.from_pretrained(name, subfolder=folder)
+    if stated_config(name) is not None:
+        return transformers.AutoConfig.from_pretrained(name)
     known = known_config(name, folder)
     return known and getattr(transformers, known[0])(**known[1])
 

@@ -142,7 +142,7 @@ def run_script(
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),
         missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
-        random_weights(),
+        random_weights(script.config_of),
     ):
 
         def seen(ending: Ending, own_step: OwnStep | None = None) -> ScriptRun:

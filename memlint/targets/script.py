@@ -56,6 +56,8 @@ class Script(BaseModel):
     """True to replace missing data with fake data; None to do so once the script has ended for want of it."""
     seq: Count | None = None
     """Words of each text of a fake data set; None: as many as most scripts cut texts to."""
+    config_of: tuple[tuple[str, str], ...] = ()
+    """Settings, as JSON objects, of models and checkpoints that are not on this machine, by their names."""
     keep_writes: bool = False
     """True to let the script write files where it wants to, instead of into a scratch folder."""
     repeat: bool = False
