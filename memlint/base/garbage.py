@@ -46,7 +46,7 @@ def importing() -> Iterator[None]:
     """
     with uncollected():
         yield
-    if not gc.get_freeze_count():  # else the owner of the process has frozen objects for good
+    if not frozen_by_owner():  # else the owner of the process has frozen objects for good
         gc.freeze()
         gc.unfreeze()  # into the oldest generation
 

@@ -7,6 +7,7 @@ forward, through the sequence number that autograd gives every node when the for
 
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -131,12 +132,18 @@ def _modules_to_pass() -> frozenset[str]:
     )
 
 
+@cache
+def _resolved(path: str) -> str:
+    """The path without symbolic links: a trace meets some fifty files, and each link costs a look at every folder."""
+    return str(Path(path).resolve())
+
+
 def _kind(code: CodeType) -> int:
     if code.co_name == ENGINE_FUNCTION:
         return _END
     if code.co_filename.startswith("<"):
         return _INTERNAL
-    path = str(Path(code.co_filename).resolve())
+    path = _resolved(code.co_filename)
     if code.co_name in _TRACERS and is_memlint(path):
         return _END
     if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path):
