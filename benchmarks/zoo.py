@@ -2,31 +2,35 @@
 
     python benchmarks/zoo.py --of transformers --of timm --of diffusers --table zoo.tsv
     python benchmarks/zoo.py --of transformers --sample 60 --inputs
+    python benchmarks/zoo.py --of transformers --of timm --sample 30 --shallow --compile --table compiled_zoo.tsv
 
-Nothing is downloaded: each model is built from its config class, or from its own defaults. Every one runs in a child of
-memlint's, with its limits. Models that the table has already are not run again, so that a sweep that was stopped goes
-on. Prints one line per model, then the count, and the reasons by group.
+Nothing is downloaded: each model is built from its config class, or from its own defaults. Every one runs in a fork of
+this process, within so many seconds of processor time. Models that the table has already are not run again, so that a
+sweep that was stopped goes on. Prints one line per model, then the count, and the reasons by group.
 """
 
 from __future__ import annotations
 
 import collections
 import csv
+import multiprocessing
+import os
 import random
 import re
-from collections.abc import Iterator
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from multiprocessing import connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from memlint.config import Settings
-from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Answer, Request
-from memlint.worker.task import Task
-
+ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run as a command
+    sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
+FORK = multiprocessing.get_context("fork")
 LIBRARIES = ("transformers", "timm", "diffusers")
-ANALYSED = "analysed"
 
 
 class Outcome(NamedTuple):
@@ -35,7 +39,7 @@ class Outcome(NamedTuple):
     library: str
     name: str
     outcome: str
-    """`analysed`, or the kind of the error."""
+    """`analysed`, what became of its compilation, or the kind of the error."""
     seconds: float
     reason: str
     """First line of the error, or what was found."""
@@ -50,6 +54,7 @@ class Outcome(NamedTuple):
 @click.option("--inputs", is_flag=True, help="Stop when the inputs are found: one forward and no step.")
 @click.option("--shallow", is_flag=True, help="Configs with two layers, where that goes.")
 @click.option("--inference", is_flag=True)
+@click.option("--compile", "compiles", is_flag=True, help="Compile each model; at most half the time limit.")
 @click.option("--timeout", type=float, default=60.0)
 @click.option("--table", type=click.Path(path_type=Path), default=None, help="Where outcomes are kept.")
 def main(
@@ -61,6 +66,7 @@ def main(
     inputs: bool,
     shallow: bool,
     inference: bool,
+    compiles: bool,
     timeout: float,
     table: Path | None,
 ) -> None:
@@ -72,15 +78,10 @@ def main(
             (library, n) for n in (random.Random(seed).sample(names, min(sample, len(names))) if sample else names)
         ]
     left = [key for key in chosen if key not in rows or (again and re.search(again, " ".join(map(str, rows[key]))))]
-    settings = Settings(timeout=timeout)
-    tasks = []
-    for library, name in left:
-        detail = {"library": library, "name": name, "inputs": inputs, "shallow": shallow}
-        detail["mode"] = "inference" if inference else "train"
-        request = Request(target=name, path=None, root=str(Path.cwd()), settings=settings, detail=detail)
-        tasks.append(Task(request, request.limits(), "benchmarks.zoo_child:analyse"))
-    for number, answer in answers_to(tasks):
-        row = _outcome(*left[number], answer)
+    options = {"inputs": inputs, "shallow": shallow, "compiles": compiles, "seconds": timeout}
+    options["mode"] = "inference" if inference else "train"
+    for number, (outcome, seconds, reason) in _outcomes(left, options):
+        row = Outcome(*left[number], outcome, round(seconds, 1), _line(reason))
         rows[left[number]] = row
         click.echo(f"{row.library} {row.name}: {row.outcome}, {row.seconds:.1f} s: {row.reason[:200]}")
         if table:
@@ -88,11 +89,33 @@ def main(
     _report([rows[key] for key in chosen])
 
 
-def _outcome(library: str, name: str, answer: Answer) -> Outcome:
-    if answer.result is not None:
-        detail = answer.result.detail
-        return Outcome(library, name, ANALYSED, round(detail["seconds"], 1), _line(detail["text"]))
-    return Outcome(library, name, type(answer.error).__name__, 0.0, _line(answer.error.message))
+def _outcomes(models: Sequence[tuple[str, str]], options: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the position of each model with its outcome, seconds and reason, as they end."""
+    from benchmarks import zoo_child  # what it imports is then there in every fork
+
+    waiting, running = list(enumerate(models)), dict[Any, tuple[int, Any]]()
+    while waiting or running:
+        while waiting and len(running) < (os.cpu_count() or 1):
+            number, model = waiting.pop(0)
+            receiver, sender = FORK.Pipe(duplex=False)
+            process = FORK.Process(target=_send, args=(sender, zoo_child.analyse, model, options))
+            process.start()
+            sender.close()
+            running[receiver] = number, process
+        for receiver in connection.wait(running):
+            number, process = running.pop(receiver)
+            try:
+                outcome = receiver.recv()
+            except EOFError:
+                outcome = "died", options["seconds"], "it died, or took longer than the time limit"
+            process.join()
+            yield number, outcome
+
+
+def _send(sender: Any, analyse: Any, model: tuple[str, str], options: dict[str, Any]) -> None:
+    os.setsid()  # a share of the processor of its own
+    resource.setrlimit(resource.RLIMIT_CPU, (int(options["seconds"]), int(options["seconds"]) + 1))
+    sender.send(analyse(*model, **options))
 
 
 def _line(text: str) -> str:
@@ -129,10 +152,10 @@ def _names(library: str) -> Iterator[str]:
 def _report(rows: list[Outcome]) -> None:
     for library in dict.fromkeys(row.library for row in rows):
         own = [row for row in rows if row.library == library]
-        click.echo(f"{library}: {sum(row.outcome == ANALYSED for row in own)} of {len(own)} analysed")
-        groups = collections.Counter(row.outcome for row in own if row.outcome != ANALYSED)
-        for outcome, number in groups.most_common():
-            click.echo(f"  {number} {outcome}: {', '.join(row.name for row in own if row.outcome == outcome)}")
+        click.echo(f"{library}: {len(own)}")
+        for outcome, number in collections.Counter(row.outcome for row in own).most_common():
+            names = ", ".join(row.name for row in own if row.outcome == outcome)
+            click.echo(f"  {number} {outcome}" + (f": {names}" if outcome not in ("analysed", "compiled") else ""))
 
 
 def _read(table: Path) -> dict[tuple[str, str], Outcome]:

@@ -12,52 +12,77 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from memlint.base.errors import MemlintError
 from memlint.base.units import format_nbytes
-from memlint.commands.analyse.analysis import Analysis
+from memlint.compile import requests
+from memlint.memory.estimate import estimate
+from memlint.memory.timeline import Timeline
+from memlint.session.target import Traced
 from memlint.targets.workload import Workload
-from memlint.worker.protocol import Request, Result
 from memlint.workloads.discover import complete
 from memlint.workloads.loading import prepare_imports
 
 warnings.simplefilter("ignore")
 prepare_imports()
-for _name in ("torch", "torchvision", "transformers.generation", "timm", "diffusers.models", "scipy.optimize"):
+_NAMES = ("torchvision", "transformers.generation", "timm", "diffusers.models", "scipy.optimize")
+for _name in ("torch", *_NAMES, "torch._inductor.compile_fx"):
     with suppress(ImportError):
         import_module(_name)
 
 
 LAYERS = re.compile(r"(n|num|encoder|decoder)_?([a-z]+_)*(layers?|blocks)|depth")
 FEW = 2
+ROOT = Path.cwd()
+ANALYSED = "analysed"
+COMPILED, IN_PARTS, EAGER = "compiled", "compiled in parts", "run eagerly"
+NO_KERNELS = "compiled without a kernel of Inductor"
+"""Outcomes of a model that is analysed: plainly, or with `--compile`."""
 
 
-def analyse(request: Request) -> Result:
-    """To its estimate, or only to its inputs; with few layers if that is asked for and goes."""
-    library, name, mode = (str(request.detail[key]) for key in ("library", "name", "mode"))
-    target = Workload(name, f"{library}::{name}", "", name, batch=2, mode="train" if mode == "train" else "inference")
+def analyse(
+    library: str, name: str, *, inputs: bool, shallow: bool, compiles: bool, seconds: float, mode: Any
+) -> tuple[str, float, str]:
+    """To its estimate, or only to its inputs; with few layers if that is asked for and goes.
+
+    Returns the outcome, the seconds of processor time, and what was assumed or the reason.
+    """
+    target = Workload(name, f"{library}::{name}", "", name, batch=2, mode=mode)
+    if compiles:
+        requests.install(seconds / 2)
+        target = replace(target, compile="on")
     if library == "timm":
         target = replace(target, target="timm::create_model", qualname="create_model", arguments={"model_name": name})
-    start = time.perf_counter()
-    if library != "timm" and request.detail["shallow"]:
+    if library != "timm" and shallow:
         kind = getattr(import_module(library), name)
         with suppress(Exception):
             arguments = _few_layers(kind()) if library == "transformers" else _few_of_defaults(kind)
-            answer = _answer(replace(target, arguments=arguments), request, start)
-            if "left out: with" not in str(answer.detail["text"]):  # else it may be for want of layers
-                return answer
-    return _answer(target, request, start)
+            outcome = _outcome(replace(target, arguments=arguments), inputs=inputs)
+            if "left out: with" not in outcome[-1]:  # else it may be for want of layers
+                return outcome
+    try:
+        return _outcome(target, inputs=inputs)
+    except MemlintError as error:
+        return type(error).__name__, time.process_time(), error.message
 
 
-def _answer(workload: Workload, request: Request, start: float) -> Result:
-    root = Path(request.root)
-    if request.detail["inputs"]:
-        _, assumptions = complete(workload, root)
-        text = "; ".join(each.text for each in assumptions)
-    else:
-        analysis = Analysis.of(workload, root)
-        texts = "; ".join(each.text for each in analysis.program.assumptions)
-        peak = format_nbytes(analysis.estimate.reserved.estimate)
-        text = f"reserved {peak}, {len(analysis.trace.nodes)} kernels; {texts}"
-    return Result(detail={"text": text, "seconds": time.perf_counter() - start})
+def _outcome(workload: Workload, *, inputs: bool) -> tuple[str, float, str]:
+    if inputs:
+        _, assumptions = complete(workload, ROOT)
+        return ANALYSED, time.process_time(), "; ".join(each.text for each in assumptions)
+    traced = Traced.of(workload, ROOT)
+    texts = "; ".join(each.text for each in traced.capture.assumptions)
+    peak = estimate(Timeline.of(traced.trace), traced.device, traced.trace.nodes).reserved.estimate
+    text = f"reserved {format_nbytes(peak)}, {len(traced.trace.nodes)} kernels; {texts}"
+    return _compiled(traced) if workload.compile == "on" else ANALYSED, time.process_time(), text
+
+
+def _compiled(traced: Traced) -> str:
+    """Say what became of the compilation."""
+    if traced.workload.compile == "off":
+        return EAGER
+    if not any(node.op.startswith("inductor.") for node in traced.trace.nodes):
+        return NO_KERNELS
+    return IN_PARTS if traced.trace.graph_breaks else COMPILED
 
 
 def _few_of_defaults(kind: type) -> dict[str, Any]:

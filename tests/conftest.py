@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from memlint.base.garbage import uncollected
 from tests.forks.pythons import copies_used, start_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from xdist.remote import Producer
     from xdist.scheduler import WorkStealingScheduling
@@ -39,6 +40,13 @@ for name in list(os.environ):
 os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for no cycles among the files of tests and what they import: there are none, and it takes seconds."""
+    with uncollected():
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memlint.base.uninterrupted import uninterrupted
+from memlint.memory.records import Streams
 
 
 class Birth(NamedTuple):
@@ -20,7 +21,9 @@ class Birth(NamedTuple):
 class Ledger:
     """An append-only record of births and deaths. Storages of the host and empty ones are births, but make no event."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, oldest_first: bool = False) -> None:
+        self.oldest_first = oldest_first
+        """As in Streams, as are `streams`, `held` and `first_after_index`."""
         self.births: list[Birth] = []
         self.events: list[int] = []
         self.event_nodes: list[int] = []
@@ -60,9 +63,13 @@ class Ledger:
             self.event_nodes.append(self.node)
             if self.stream:
                 self.streams[number] = self.stream
-            if self.has_indexed and self.first_after_index is None:
+            if self.has_indexed and self.first_after_index is None and not self.oldest_first:
                 self.first_after_index = number
         return Entry(self, number, nbytes, host, counted)
+
+    def used_streams(self) -> Streams:
+        """Return the streams and the driver's state, which decide the addresses of storages."""
+        return Streams(self.streams, self.held, self.first_after_index, self.oldest_first)
 
     def size(self, number: int) -> tuple[int, int, int]:
         """Return the bytes of a storage, and their least and greatest possible values."""

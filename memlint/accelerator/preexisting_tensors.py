@@ -48,14 +48,19 @@ def recording(place: Callable[[], Any]) -> Iterator[None]:
 
     `place` gives the program's place.
     """
-    before = list(_virtual())  # keeps their addresses from being reused
+    ledger = state.current.ledger
+    is_first = not ledger.births and not _preexisting
+    before = [] if is_first else list(_virtual())  # keeps their addresses from being reused
     known, observers, places = set(map(id, before)), state.current.observers, _Places(place)
     observers.append(places)
     try:
         yield
     finally:
         observers.remove(places)
-    tensors = [tensor for tensor in _virtual() if id(tensor) not in known]
+    if is_first and not ledger.births:
+        return
+    made = (tensor for tensor in _virtual() if entry_of(tensor).ledger is ledger)
+    tensors = [tensor for tensor in made if id(tensor) not in known]
     for tensor in sorted(tensors, key=lambda each: entry_of(each).number):
         entry = entry_of(tensor)
         values = {name: getattr(entry, name) for name in _VALUES}

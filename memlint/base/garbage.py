@@ -8,6 +8,21 @@ _SELDOM = 100_000
 """Objects made before a collection, where what is imported or parsed stays: Python's own 700 begin hundreds."""
 
 
+class _Frozen:
+    """Objects that the owner of the process froze; module state."""
+
+    is_known = False
+
+
+def frozen_by_owner() -> bool:
+    """Return True if the owner of the process called `gc.freeze`, which is for good: no object can be thawed alone.
+
+    Python counts all frozen objects for an answer, which takes longer than a small trace; so True is kept.
+    """
+    _Frozen.is_known = _Frozen.is_known or gc.get_freeze_count() > 0
+    return _Frozen.is_known
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Disable garbage collection inside the block.
@@ -24,19 +39,21 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Let garbage collection seldom begin inside the block, where many objects are made that stay.
+def importing() -> Iterator[None]:
+    """Disable garbage collection inside the block, and let later collections, but for full ones, leave its objects out.
 
-    Memory of what does not stay is still given back, in larger portions.
+    Nearly all objects that an import makes stay.
     """
-    thresholds = gc.get_threshold()
-    collect_seldom()
-    try:
+    with uncollected():
         yield
-    finally:
-        gc.set_threshold(*thresholds)
+    if not frozen_by_owner():  # else the owner of the process has frozen objects for good
+        gc.freeze()
+        gc.unfreeze()  # into the oldest generation
 
 
 def collect_seldom() -> None:
-    """Let garbage collection seldom begin in this process from now on."""
+    """Let garbage collection seldom begin in this process from now on: many objects are made that stay.
+
+    Memory of what does not stay is still given back, in larger portions.
+    """
     gc.set_threshold(_SELDOM)

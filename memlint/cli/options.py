@@ -44,6 +44,27 @@ def rank_of(_context: click.Context, _option: click.Parameter, text: str | None)
     return int(text)
 
 
+def configs_by_name(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """The content of the JSON files of `--config-of NAME=FILE`, by name. Raises UsageError."""
+    import json  # noqa: PLC0415 -- few commands need it
+
+    configs = []
+    for text in texts:
+        name, _, path = text.rpartition("=")
+        try:
+            content = Path(path).read_text("utf-8")
+            is_object = isinstance(json.loads(content), dict)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--config-of {text}: {path} is not read: {error}", "Give a file of JSON.") from error
+        if not (name and is_object):
+            example = "Write --config-of openai-community/gpt2=config.json, or checkpoint.pt=settings.json."
+            raise UsageError(f"--config-of {text!r} is not a name and a file with a JSON object", example)
+        configs.append((name, content))
+    return tuple(configs)
+
+
 def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int] | None:
     """Sizes by name of `--dim NAME=SIZE`; None without any."""
     from memlint.base.units import LARGEST_SIZE  # noqa: PLC0415

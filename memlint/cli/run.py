@@ -17,6 +17,7 @@ from memlint.cli.options import (
     PACKAGES,
     SECONDS,
     compile_option,
+    configs_by_name,
     context_option,
     rank_of,
     torch_option,
@@ -27,7 +28,7 @@ from memlint.report.formats import WITH_ERRORS
 if TYPE_CHECKING:
     from memlint.commands.parts import OnPart, Part
 
-_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "keep_writes", "repeat")
+_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "seq", "config_of", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 _CHECK_OPTIONS = ("alloc_conf", "timeline", "graph", "plan", "quick", "allow_dynamics", "baseline", "statistics")
 _OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
@@ -75,6 +76,13 @@ class _Run(click.Command):
     help="Make up data that is not there: at once, or never.  [default: if the script ends for want of it]",
 )
 @click.option("--seq", type=click.IntRange(min=1), metavar="N", help="Words of each text of fake data.")
+@click.option(
+    "--config-of",
+    multiple=True,
+    metavar="NAME=FILE",
+    callback=configs_by_name,
+    help="JSON settings of a model on the Hub, or of a checkpoint, that is not here.",
+)
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", shell_complete=completion.gpus, help="GPU to estimate for, such as a100-80gb.")

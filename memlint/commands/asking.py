@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from memlint.base.errors import MemlintError
 from memlint.commands.targets import is_declared
 from memlint.report.model import Record
 from memlint.source.leading_scripts import LeadingScript, LeadingScripts, shown_as
 from memlint.source.typed_commands import TypedCommand, concrete
-from memlint.targets.built import Asked, Built
+from memlint.targets.built import Asked, Built, BuiltClass, BuiltModel
 from memlint.targets.script import Script
 from memlint.worker.jobs import TellBuilt, WhatWasBuilt
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.session import Session
 from memlint.worker.task import Task
 
-_MOST = 3
-"""Scripts that are asked about one file."""
+_MOST, _MOST_BEGUN = 3, 6
+"""Scripts that are asked about one file, and of those, together with scripts that refuse their arguments at once."""
 _SECONDS, _ALL_SECONDS = 45.0, 60.0
 """Time limit of one script, and the time after which no further one is begun, on a machine that does nothing else."""
 _MOST_SLOWNESS = 3.0
@@ -35,9 +38,36 @@ class _Told(Record):
     built: Built
 
 
+class Attempt(NamedTuple):
+    """A script that was asked about a file."""
+
+    script: LeadingScript
+    built: Built | None = None
+    """What it had built when it ended; None if its child gave no answer."""
+    error: MemlintError | None = None
+    """Why it gave no Estimate when it was run as `memlint run` does; None if it was not."""
+
+    @property
+    def is_refused(self) -> bool:
+        """True if it cannot be typed so."""
+        return self.built is not None and self.built.ending.is_refusal
+
+    def has_built(self, request: Request) -> bool:
+        """Return True if it has built a class of the requested file, or the one that is asked for."""
+        return self.built is not None and any(classes_of(request, self.built))
+
+
+class ScriptsAsked(NamedTuple):
+    """The Requests with the answers of the first scripts that build what they ask about."""
+
+    requests: list[Request]
+    attempts: Mapping[int, Sequence[Attempt]]
+    """By number of the Request: the scripts that were asked, in order."""
+
+
 def with_scripts_asked(
     requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool
-) -> list[Request]:
+) -> ScriptsAsked:
     """Return the requests with what scripts say of each file that was named; with `cache` that is kept.
 
     Nothing is asked about what is declared, called with arguments or no Python file.
@@ -46,15 +76,23 @@ def with_scripts_asked(
     scripts = {number: _scripts(request, cache=cache) for number, request in enumerate(requests) if _may_ask(request)}
     pending = {number: iter(found) for number, found in scripts.items()}
     trainers: dict[int, tuple[TypedCommand, Built | None]] = {}
+    attempts = defaultdict[int, list[Attempt]](list)
     begin = time.monotonic()
-    for _round in range(_MOST):
-        asking = {number: script for number, left in pending.items() if (script := next(left, None)) is not None}
-        if not asking or time.monotonic() - begin > _ALL_SECONDS * _slowness():
+    for _round in range(_MOST_BEGUN):
+        asking = {
+            number: script
+            for number, left in pending.items()
+            if sum(not each.is_refused for each in attempts[number]) < _MOST
+            and (script := next(left, None)) is not None
+        }
+        if not asking or time.monotonic() - begin > _ALL_SECONDS * slowness():
             break
         told = dict(_told(requests, {n: each.command for n, each in asking.items()}, on_wait, cache=cache))
-        for number, (command, is_certain, trains) in asking.items():
+        for number, script in asking.items():
+            command, is_certain, trains = script
             built = told.get(number)
-            if built is not None and _builds(built, requests[number]):
+            attempts[number].append(Attempt(script, built))
+            if built is not None and attempts[number][-1].has_built(requests[number]):
                 del pending[number]
                 others = (each.command for each in scripts[number] if each.trains and each.is_certain)
                 shown = [shown_as(each) for each in others if each.script != command.script]
@@ -65,7 +103,7 @@ def with_scripts_asked(
                 answered[number] = requests[number].model_copy(update={"asked": answer})
             elif is_certain and trains:
                 trainers.setdefault(number, (command, built))
-    return answered
+    return ScriptsAsked(answered, attempts)
 
 
 def has_known_scripts(request: Request, *, cache: bool) -> bool:
@@ -105,25 +143,34 @@ def _told(
 
 
 def _task(request: Request, command: TypedCommand, *, cache: bool) -> Task:
+    asked = request_of(command, request, builds_only=True)
+    limits = Limits(seconds=min(_SECONDS * slowness(), request.settings.timeout), nbytes=request.settings.memory_limit)
+    return Task(asked, limits, _ask, cache)
+
+
+def request_of(command: TypedCommand, request: Request, *, name: str = "", builds_only: bool = False) -> Request:
+    """Return the Request that runs a command with made-up data under the settings of another one.
+
+    `name` is that of the Workload, in place of the script's; `builds_only` is as for a Script.
+    """
     script = Script(
-        name=command.script.stem,
+        name=name or command.script.stem,
         path="" if command.module else str(command.script),
         module=command.module,
         arguments=concrete(command.arguments),
         folder=str(command.folder),
-        steps=1,
+        ranks=1 if command.joins_group else None,
         fake_data=True,
-        builds_only=True,
+        steps=1 if builds_only else 2,
+        builds_only=builds_only,
     )
-    asked = Request(
-        target=shown_as(command), path=script.path or None, module=script.module, root=request.root,
-        settings=request.settings, script=script,
+    return Request(
+        target=f"{request.path}::{name}" if name else shown_as(command), path=script.path or None,
+        module=script.module, root=request.root, settings=request.settings, script=script,
     )  # fmt: skip
-    limits = Limits(seconds=min(_SECONDS * _slowness(), request.settings.timeout), nbytes=request.settings.memory_limit)
-    return Task(asked, limits, _ask, cache)
 
 
-def _slowness() -> float:
+def slowness() -> float:
     """Return by how much longer a script takes here than alone: the machine's load, up to a factor."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 1.0
     return min(max(load / (os.cpu_count() or 1), 1.0), _MOST_SLOWNESS)
@@ -140,7 +187,9 @@ def _ask(session: Session) -> _Told:
         session.begin_again(session.request.model_copy(update={"script": changed}))
 
 
-def _builds(built: Built, request: Request) -> bool:
-    """Return True if a class of the requested file, or the one that is asked for, was built."""
-    classes = [each for model in built.models for each in (model, *model.parts)]
-    return any(each.path == request.path and request.qualname in ("", each.qualname) for each in classes)
+def classes_of(request: Request, built: Built) -> Iterator[tuple[BuiltModel, BuiltClass]]:
+    """Yield the classes of the requested file that were built, or the one that is asked for, each with its model."""
+    for model in built.models:
+        for each in (model, *model.parts):
+            if each.path == request.path and request.qualname in ("", each.qualname):
+                yield model, each

@@ -36,7 +36,7 @@ def capture(
     (targets,) = distinct([resolve(target, settings)])
     if len(targets.requests) != 1:
         raise UsageError(f"{target} has {len(targets.requests)} targets", "Name one file, class or function.")
-    (request,) = with_scripts_asked(targets.requests, on_wait, cache=cache)
+    (request,) = with_scripts_asked(targets.requests, on_wait, cache=cache).requests
     captures: list[Capture] = []
 
     def ask(session: Session) -> Result:

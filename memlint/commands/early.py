@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from memlint.worker.protocol import Request, Result
     from memlint.worker.session import Session
+
+_OF_THE_ANSWER = "numpy", "memlint.report.terminal"
+"""Modules that the first answer is looked at with: imported while the child imports PyTorch, which takes longer."""
 
 
 @contextmanager
@@ -77,6 +81,8 @@ def early_session(
     with new_session(task, store=store) as session:
         if not is_known and not has_known_scripts(request, cache=cache):
             session.start_early(child)
+            for name in _OF_THE_ANSWER:
+                importlib.import_module(name)
         elif child is not None:
             child.kill()
         yield session

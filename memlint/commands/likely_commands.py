@@ -1,20 +1,29 @@
-"""The command to type where a model cannot be analysed: it most likely runs the classes that the file defines."""
+"""The command to type where a model cannot be analysed: of those that were tried the one that comes furthest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from memlint.commands.asking import Attempt
 from memlint.report.model import Workload
-from memlint.source.leading_scripts import likeliest_command
+from memlint.source.leading_scripts import likeliest_command, typed_as
 from memlint.worker.protocol import Request
 
 _LAST_RESORTS = ("--init", "memlint_workload", "::build", "with -v", "This is a script", "with the sizes that you have")
 """Parts of hints that ask for more than a command."""
 
 
-def with_commands(workloads: Iterable[Workload], requests: Iterable[Request], *, cache: bool) -> Iterator[Workload]:
+def with_commands(
+    workloads: Iterable[Workload],
+    requests: Iterable[Request],
+    attempts: Mapping[str, Sequence[Attempt]],
+    *,
+    cache: bool,
+) -> Iterator[Workload]:
     """Yield the Workloads, and for each that has failed what to type; with `cache` the search of a project is kept.
 
-    What the environment lacks has to be mended first; a declaration to be filled in comes last.
+    `attempts` has the commands that were tried, by the file that they were to build; a file without any has the one
+    that most likely runs it. What the environment lacks has to be mended first; a declaration to be filled in comes
+    last.
     """
     of_files = {each.path: each for each in requests if each.path and each.path.endswith(".py") and not each.script}
     for workload in workloads:
@@ -22,11 +31,37 @@ def with_commands(workloads: Iterable[Workload], requests: Iterable[Request], *,
         if workload.error is None or workload.script is not None or request is None:
             yield workload
             continue
-        command = likeliest_command(Path(request.path or ""), Path(request.root), keep=cache)
-        hint = workload.error.hint if not (command and "SCRIPT.py" in workload.error.hint) else ""
-        if command and command not in hint:
-            is_last = not hint or any(each in hint for each in _LAST_RESORTS)
-            hint = " ".join(filter(None, (f"Type {command}.", f"Or: {hint}" if hint else ""))) if is_last else (
-                f"{hint} Then, or in its place, type {command}."
-            )  # fmt: skip
+        if tried := attempts.get(request.path or ""):
+            advice = _of_furthest(tried, request)
+        else:
+            command = likeliest_command(Path(request.path or ""), Path(request.root), keep=cache)
+            advice = f"Type {command}." if command else ""
+        hint = workload.error.hint if not (advice and "SCRIPT.py" in workload.error.hint) else ""
+        if not hint or any(each in hint for each in _LAST_RESORTS):
+            hint = " ".join(filter(None, (advice, f"Or: {hint}" if hint and advice else hint)))
+        elif advice.startswith("Type "):
+            hint = f"{hint} Then, or in its place, type {advice.removeprefix('Type ')}"
         yield workload.model_copy(update={"error": workload.error.model_copy(update={"hint": hint})})
+
+
+def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
+    """Return what to type of the commands that were tried, and what it lacks; empty if none of them can work."""
+    usable = [each for each in attempts if not each.is_refused]
+    if not usable:
+        return ""
+    furthest = max(usable, key=lambda each: _reached(each, request))
+    command = typed_as(furthest.script.command)
+    if furthest.error is not None:
+        message, hint = furthest.error.message, furthest.error.hint
+    elif furthest.built is not None and (furthest.built.ending.is_failure or furthest.built.lacks):
+        ending = furthest.built.ending
+        message, hint = ending.reason, furthest.built.lacks or ending.hint
+    else:
+        return f"Type {command}."
+    return f"{hint or 'Mend that.'} Then type {command}, which comes furthest: {message}."
+
+
+def _reached(attempt: Attempt, request: Request) -> tuple[bool, bool, bool]:
+    """Return how far a command came, in ascending order: an unanswered one is below those that have built a model."""
+    built = attempt.built
+    return attempt.has_built(request), built is not None and bool(built.models), built is not None

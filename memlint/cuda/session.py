@@ -23,6 +23,7 @@ from memlint.cuda.facade import (
 )
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, quantized, recurrent
 from memlint.cuda.simulated import MISSING, Replaced, Simulated
+from memlint.cuda.versions import takes_oldest_block_first
 from memlint.cuda.workspaces import Workspaces
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
@@ -53,7 +54,7 @@ def virtual_device(
             "a virtual device is active already", "Leave the first `virtual_device` block before a second."
         )
     running = Simulated(
-        ledger=Ledger(),
+        ledger=Ledger(oldest_first=takes_oldest_block_first(device)),
         cuda=device.is_cuda,
         takes_temporaries=True,
         host_scratch=None if device.is_cuda else host.HostScratch(),

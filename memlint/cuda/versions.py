@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from memlint.accelerator import state
+from memlint.memory.devices import Device
 
 _major, _minor = torch.__version__.split(".")[:2]
 _RUNNING = int(_major), int(_minor)
@@ -31,6 +32,14 @@ def torch_version() -> tuple[int, int]:
     """
     device = getattr(state.current, "device", None)
     return getattr(device, "torch", None) or _RUNNING
+
+
+def takes_oldest_block_first(device: Device) -> bool:
+    """Return True if the allocator there takes free blocks of one size by age: from torch 2.13 on.
+
+    Source: pytorch/pytorch#183591; benchmarks/allocator.py runs the binaries of 2.11, 2.13 and 2.14.
+    """
+    return (device.torch or _RUNNING) >= (2, 13)
 
 
 _CUDNN: Mapping[tuple[int, int], tuple[int, ...]] = {

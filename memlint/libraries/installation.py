@@ -11,6 +11,7 @@ from memlint.libraries import (
     deepspeed,
     flash_attn_3,
     flash_attn_norms,
+    gym,
     own_ops,
     torchao,
     transformers_attention,
@@ -21,7 +22,7 @@ from memlint.libraries import (
 from memlint.libraries.finders import Finder
 from memlint.libraries.plugins import Plugins
 
-LIBRARIES = (flash_attn_norms.library, flash_attn_3.library, apex.library, apex.extension)
+LIBRARIES = (flash_attn_norms.library, flash_attn_3.library, apex.library, apex.extension, *gym.libraries)
 """The libraries of the engine; all others are plugins."""
 
 

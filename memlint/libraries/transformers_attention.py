@@ -23,6 +23,7 @@ _KERNELS = {
 
 def install(use: Callable[[str], None]) -> None:
     """Call `use` with the library that a model asks for, before transformers looks for it."""
+    found: set[str] = set()
 
     def models(module: Any) -> None:
         model = module.PreTrainedModel
@@ -32,9 +33,10 @@ def install(use: Callable[[str], None]) -> None:
 
         def adjusted(self: Any, attn_implementation: str | None, *args: Any, **kwargs: Any) -> Any:
             library = _LIBRARIES.get(attn_implementation or "")
-            if library is not None:
+            if library is not None and library not in found:
                 use(library)
                 _ask_again()
+                found.add(library)
             return adjust(self, attn_implementation, *args, **kwargs)
 
         model._check_and_adjust_attn_implementation = adjusted
@@ -63,7 +65,7 @@ def install(use: Callable[[str], None]) -> None:
 
 
 def _ask_again() -> None:
-    """Let transformers look anew for packages."""
+    """Let transformers look anew for packages, for which it reads about every one that is installed."""
     for name, function in vars(import_module("transformers.utils.import_utils")).items():
         if hasattr(function, "cache_clear") and ("flash_attn" in name or name == "_package_distribution_mapping"):
             function.cache_clear()

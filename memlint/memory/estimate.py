@@ -152,13 +152,13 @@ def peaks(
 ) -> Peaks:
     """Fold Buffers of these `sizes` over `device`; `events`, `doubts` and `streams` as in Trace.
 
-    The bounds come from three variants: every size in doubt at its lowest, every one at its highest, and segments at
-    descending addresses in place of those of Windows's driver; those of `reserved` are CACHE_SPREAD of the cache
-    further apart. A Buffer that may be as large as the device takes no more than is free there, and leaves no cache:
-    PyTorch empties it after a search of cuDNN's (aten/src/ATen/native/cudnn/Conv_v8.cpp). Memory that other streams use
-    is free as soon as it dies or, for the upper bound of `reserved`, only after the program has waited for them. On a
-    full device PyTorch releases cached segments, so that `reserved` is at least the allocated bytes; if that is not
-    enough, the bytes are those of a larger device.
+    The bounds come from three variants: every size in doubt at its lowest, every one at its highest, and, unless free
+    blocks are taken by age, segments at descending addresses in place of those of Windows's driver; those of `reserved`
+    are CACHE_SPREAD of the cache further apart. A Buffer that may be as large as the device takes no more than is free
+    there, and leaves no cache: PyTorch empties it after a search of cuDNN's (aten/src/ATen/native/cudnn/Conv_v8.cpp).
+    Memory that other streams use is free as soon as it dies or, for the upper bound of `reserved`, only after the
+    program has waited for them. On a full device PyTorch releases cached segments, so that `reserved` is at least the
+    allocated bytes; if that is not enough, the bytes are those of a larger device.
     """
     searched = _Taken(sizes, events, device, settings, streams)
     searches, rivals, doubts = _apart(doubts, device)
@@ -307,9 +307,10 @@ class _Taken(NamedTuple):
         return self._replace(events=moved + late[len(self.events)])
 
     def upwards(self, doubts: Collection[Doubt]) -> list[_Folded]:
-        """Fold it as it is, with descending addresses, and with every size in doubt at its highest."""
+        """Fold it as it is, with descending addresses if these matter, and with every size in doubt at its highest."""
         highest = self.resized(_highest(doubts))
-        upwards = [self.folded(), self.folded(descending=True)]
+        as_it_is = self.folded()
+        upwards = [as_it_is, as_it_is if self.streams.oldest_first else self.folded(descending=True)]
         if highest is not self:
             upwards.append(highest.folded())
         if self.streams.held and self.device.is_cuda:

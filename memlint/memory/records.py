@@ -218,6 +218,9 @@ class Streams(NamedTuple):
     its bytes can be reused at the latest."""
     first_after_index: int | None = None
     """The first Buffer born after a kernel that reads at an index; see `memlint.memory.allocator.driver`."""
+    oldest_first: bool = False
+    """True if the allocator takes free blocks of one size by the age of their segments and not by address, as from
+    torch 2.13 on: then what the driver does with addresses changes nothing, and `first_after_index` is None."""
 
 
 ONE_STREAM = Streams({}, {})

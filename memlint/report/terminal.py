@@ -122,7 +122,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     sizes = f"sizes assumed: {workload.guessed}" if workload.guessed else ""
     yield from (f"  {text}" for text in (workload.built_by, sizes) if text)
     if workload.script is not None:
-        yield from _run(workload.script, paint)
+        yield from _run(workload.script, paint, is_named=bool(workload.built_by))
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)
     if paint.verbosity < 0:
@@ -159,9 +159,9 @@ def _answers(workload: Workload, paint: TextStyle, *, several: bool) -> Iterator
         yield from ("", *lines) if number else lines
 
 
-def _run(script: Script, paint: TextStyle) -> Iterator[str]:
-    """Say how a script was called, what it did and why it was over."""
-    command = script.command if script.command != program_name(script) else ""
+def _run(script: Script, paint: TextStyle, *, is_named: bool) -> Iterator[str]:
+    """Say how a script was called, unless it `is_named` already, what it did and why it was over."""
+    command = script.command if script.command != program_name(script) and not is_named else ""
     for text in filter(None, (command, script_text(script), not_reached_text(script))):
         yield paint(f"  {text}", dim=True)
     if script.stop is not None:
@@ -224,7 +224,8 @@ def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:
 def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
     verdict, name = workload.verdict, workload.name
     # What a script was called with may fill lines, and stands below the verdict.
-    target = workload.target if workload.script is None else program_name(workload.script)
+    script = None if workload.built_by else workload.script
+    target = workload.target if script is None else program_name(script)
     label = target if name in target else f"{name} ({target})"
     needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
     start = f"{paint(label, bold=True)} needs {needed}"

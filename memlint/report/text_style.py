@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeVar
 
 import click
-from tabulate import tabulate
 
 OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 EFFECT_COLORS = {"exact": "green", "numerics": "yellow", "dynamics": "red"}
@@ -72,9 +72,14 @@ def _broken(line: str, width: int) -> Iterator[str]:
 
 def table(rows: Sequence[Sequence[str]], alignment: Sequence[str]) -> Iterator[str]:
     """Lines of a table without rules; `alignment` is `left` or `right` for each column."""
-    if rows:
-        text = tabulate(rows, tablefmt="plain", colalign=alignment, disable_numparse=True, preserve_whitespace=True)
-        yield from (line.rstrip() for line in text.splitlines())
+    lengths = [[len(click.unstyle(cell)) for cell in row] for row in rows]
+    widths = [max(column) for column in zip_longest(*lengths, fillvalue=0)]
+    for row, own in zip(rows, lengths, strict=True):
+        cells = [
+            " " * (width - length) + cell if side == "right" else cell + " " * (width - length)
+            for cell, length, width, side in zip(row, own, widths, alignment, strict=False)
+        ]
+        yield "  ".join([*cells, *row[len(cells) :]]).rstrip()
 
 
 def cut(text: str, width: int) -> str:

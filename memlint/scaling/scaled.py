@@ -168,7 +168,7 @@ class Scaled:
         doubtful = np.flatnonzero((sizes[:, 1] != sizes[:, 0]) | (sizes[:, 2] != sizes[:, 0])).tolist()
         bounds = sizes[doubtful, 1:].tolist()
         doubts = [Doubt(buffer, low, high) for buffer, (low, high) in zip(doubtful, bounds, strict=True)]
-        streams = Streams(template.own, {}, self._first_after_index)
+        streams = Streams(template.own, {}, self._first_after_index, self.samples[0].storages.streams.oldest_first)
         return Lives(sizes[:, 0], template.events, doubts, streams)
 
     @functools.cached_property
@@ -278,7 +278,7 @@ def lives_of(storages: Storages) -> Lives:
     reusable_at = {
         n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held
     }
-    streams = Streams(own, reusable_at, _first_after_index(storages))
+    streams = Streams(own, reusable_at, _first_after_index(storages), storages.streams.oldest_first)
     return Lives(integers(sizes), np.array(writer.events), known, streams)
 
 

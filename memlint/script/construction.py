@@ -43,6 +43,7 @@ from memlint.script.settings_by_name import (
 )
 from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.workloads.construction.recorded_arguments import dump_arguments
+from memlint.workloads.placeholders import lacking
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -390,6 +391,7 @@ class Construction:
             criteria=self.criteria(),
             sizes=self._stated_sizes(),
             happened=happened,
+            lacks=lacking(self._script.path),
         )
 
     def fed(self, root: nn.Module, loop: LoopText) -> FedCall | None:

@@ -23,8 +23,8 @@ from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.pinned_versions import of_another_time
-from memlint.workloads.placeholders import AbsentError
-from memlint.workloads.user_errors import missing_package, user_line, what_to_do
+from memlint.workloads.placeholders import AbsentError, has_called, lacking
+from memlint.workloads.user_errors import is_of_parser, meant_options, missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -199,8 +199,10 @@ def ending_of(error: BaseException) -> Ending:
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
-        hint = of_another_time(user_line(error).rpartition(":")[0])
-        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines, hint=hint)
+        refused = is_of_parser(error)
+        hint = meant_options(error) if refused else of_another_time(user_line(error).rpartition(":")[0])
+        reason = f"the script called sys.exit({error.code!r})"
+        return Ending(reason, is_failure=True, traceback=lines, hint=hint, is_refusal=refused)
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
         hint = named.hint + (_stub(named.package) if isinstance(named, AbsentError) and named.package else "")
@@ -208,6 +210,8 @@ def ending_of(error: BaseException) -> Ending:
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
+    if not hint and has_called():
+        hint = lacking(user_line(error).rpartition(":")[0])
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])

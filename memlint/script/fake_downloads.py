@@ -26,10 +26,10 @@ import torch
 
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
-from memlint.script.fake_files import RECORD, kind_by_name, written
+from memlint.script.fake_files import kind_by_name, written
 from memlint.script.nvidia_smi import answer_of_nvidia_smi
 from memlint.script.script_line import fake_data, note, note_fake_data
-from memlint.workloads.missing_checkpoints import is_of_weights
+from memlint.workloads.missing_checkpoints import STANDS_FOR, is_of_weights
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -83,7 +83,7 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
                 raise
             url = _address(next(iter((*args, *kwargs.values())), ""))
             is_weights = is_of_weights(_path(url))
-            if is_weights and gives is _opened:
+            if is_weights and gives is _opened and not fake:
                 note(error, f"downloads the weights {url}", "download them once before")
                 raise  # which are read from here, and checked
             if not (is_weights or fake):
@@ -145,7 +145,9 @@ def _retrieved(_url: str, *args: Any, **kwargs: Any) -> tuple[Any, Message]:
 
 
 def _opened(url: str, *_args: Any, **_kwargs: Any) -> Any:
-    return addinfourl(io.BytesIO(_content(url)), Message(), url, 200)
+    content, headers = _content(url), Message()
+    headers["Content-Length"] = str(len(content))
+    return addinfourl(io.BytesIO(content), headers, url, 200)
 
 
 def _content(url: str) -> bytes:
@@ -154,7 +156,7 @@ def _content(url: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
         written(kind or "text", _path(url), path, {})
-        return path.read_bytes() if kind else RECORD + path.read_bytes()
+        return path.read_bytes() if kind else STANDS_FOR + path.read_bytes()
 
 
 def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from memlint.script.checkpoint_files import write_pieces, write_ranks
 from memlint.script.fake_images import PHOTO, black_image
 from memlint.script.fake_rows import columns_named_by_script, has_tokenized_data, keys_of_script, silence, text_of_words
+from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
@@ -54,18 +56,21 @@ _KINDS = {
     ".csv": "table",
     ".tsv": "table",
     ".txt": "text",
+    ".model": "pieces",
 }
 """Contents of files by the ends of their names."""
+_OF_TOKENS = re.compile(r"token|sentencepiece|spiece|spm|bpe")
+"""Part of the name of a `.model` that is a vocabulary."""
 PLAIN = frozenset(("record", "lines", "json", "table", "parquet", "text"))
 """Kinds of files that need not be data: settings and lists have such names, too."""
-RECORD = b"memlint: a record that is not here\n"
-"""Content of a file whose parts have names that only its readers know."""
 _MASKS = frozenset(("mask", "masks", "label", "labels", "annotation", "annotations", "seg", "gt", "target", "targets"))
 
 
 def kind_by_name(place: str) -> str:
     """Return what a file at `place` holds, by its name: a kind; empty if that says nothing."""
-    return _KINDS.get(PurePath(place).suffix.lower(), "")
+    path = PurePath(place)
+    suffix = path.suffix.lower()
+    return "" if suffix == ".model" and not _OF_TOKENS.search(path.stem.lower()) else _KINDS.get(suffix, "")
 
 
 def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> str:
@@ -213,7 +218,7 @@ def _parquet(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
 
 
 def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    path.write_bytes(RECORD)
+    path.write_bytes(STANDS_FOR)
     return "values that go by their names"
 
 
@@ -246,4 +251,6 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "parquet": _parquet,
     "record": _record,
     "zip": _zip,
+    "pieces": write_pieces,
+    "ranks": write_ranks,
 }

@@ -20,11 +20,10 @@ import numpy as np
 import torch
 
 from memlint.base.after_import import after_import
-from memlint.script.fake_files import RECORD
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script
 from memlint.workloads.absent_weights import Absent
-from memlint.workloads.missing_checkpoints import is_of_weights
+from memlint.workloads.missing_checkpoints import STANDS_FOR, is_of_weights
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -171,8 +170,8 @@ def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent:
 
 def _path_of_record(file: Any) -> str | None:
     """Return the path of a file, given by itself or by its path, if it is a Record that memlint made."""
-    path = getattr(file, "name", file)
+    path = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
     if isinstance(path, str | os.PathLike) and os.path.exists(path):  # noqa: PTH110 -- as the script sees it
         with open(path, "rb") as opened:  # noqa: PTH123
-            return os.fspath(path) if opened.read(len(RECORD)) == RECORD else None
+            return os.fspath(path) if opened.read(len(STANDS_FOR)) == STANDS_FOR else None
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.script.script_line import note, note_fake_data
 from memlint.targets.known_configs import known_config
+from memlint.workloads.stated_configs import stated_config
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -78,6 +80,8 @@ def _config(name: str, folder: str) -> Any:
     transformers: Any = importlib.import_module("transformers")
     if (Path(name) / folder / "config.json").is_file():
         return transformers.AutoConfig.from_pretrained(name, subfolder=folder)
+    if stated_config(name) is not None:
+        return transformers.AutoConfig.from_pretrained(name)
     known = known_config(name, folder)
     return known and getattr(transformers, known[0])(**known[1])
 
@@ -121,6 +125,7 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
 
 _RANKS = {"vocab.bpe": 50_256, "r50k_base": 50_256, "p50k_base": 50_280, "cl100k_base": 100_256, "o200k_base": 199_998}
 """Number of ordinary tokens in OpenAI's encodings, by a part of their file names (tiktoken_ext/openai_public.py)."""
+_LETTERS = b" abcdefghijklmnopqrstuvwxyz"
 _END_OF_TEXT = 50_256
 """The end-of-text token, which is among the ordinary ones of p50k_base."""
 
@@ -141,7 +146,7 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
                     raise
             note_fake_data(f"{file} is not on this machine: replaced by a fake one with {count:,} tokens")
             skips = "p50k" in file
-            return {_token(i): i + (skips and i >= _END_OF_TEXT) for i in range(count)}
+            return {token: i + (skips and i >= _END_OF_TEXT) for i, token in enumerate(tokens_of_bytes(count))}
 
         return load_ranks
 
@@ -149,10 +154,15 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
         replacing.put(module, name, replaced(getattr(module, name)))
 
 
-def _token(number: int) -> bytes:
-    """Return token number `number`, with as few bytes as possible: first the single bytes, then pairs, then triples."""
-    length = 1
-    while number >= 256**length:
-        number -= 256**length
-        length += 1
-    return number.to_bytes(length, "big")
+def tokens_of_bytes(count: int) -> list[bytes]:
+    """Return the first tokens of a vocabulary, of which each is made of earlier ones: a word has a few of them.
+
+    Single bytes come first, then two and three small letters, then whatever two and three bytes.
+    """
+    letters, every = [[bytes([number]) for number in numbers] for numbers in (_LETTERS, range(256))]
+    longer = ((chosen, length) for chosen in (letters, every) for length in (2, 3))
+    texts = (b"".join(parts) for chosen, length in longer for parts in itertools.product(chosen, repeat=length))
+    tokens = dict.fromkeys(every)
+    while len(tokens) < count:
+        tokens[next(texts)] = None
+    return list(tokens)

@@ -10,12 +10,17 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch.distributed.run
 
 from memlint.base.errors import WorkloadError
 from memlint.base.patching import patched
+from memlint.source.required_packages import required_packages
+from memlint.workloads.missing_modules import remedy
+from memlint.workloads.placeholders import is_missing
+from memlint.workloads.user_errors import missing_package
 
 if TYPE_CHECKING:
     from memlint.targets.script import Script
@@ -65,8 +70,18 @@ def _started_by_accelerate(script: Script, options: tuple[str, ...]) -> _Started
     except _StartedError as started:
         return started
     except (Exception, SystemExit) as error:
-        raise WorkloadError(f"`accelerate launch` refuses: {error}", "Correct its options or its config.") from error
+        raise WorkloadError(f"`accelerate launch` refuses: {error}", _mending(script, error)) from error
     raise WorkloadError("`accelerate launch` starts no process", "Give the script itself: memlint run train.py.")
+
+
+def _mending(script: Script, error: BaseException) -> str:
+    """Return what to type: an installation of the missing package and of all that the script wants beside it."""
+    name = missing_package(error)
+    if not name:
+        return "Correct its options or its config."
+    file = Path(script.path).absolute()
+    others = required_packages(file, Path.cwd(), is_missing) if script.path else []
+    return remedy(name, str(file), others)
 
 
 def _run(arguments: Any) -> NoReturn:

@@ -30,6 +30,7 @@ from memlint.workloads.missing_checkpoints import is_of_weights
 _COMPILED = (
     ("cv2", "imread"),
     ("pyarrow.parquet", "read_table"),
+    ("sentencepiece", "SentencePieceProcessor.LoadFromFile"),
     ("soundfile", "SoundFile.__init__"),
     ("torchaudio", "load"),
     ("torchaudio", "info"),

@@ -27,10 +27,11 @@ from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
 from memlint.memory.records import Assumption, Frame
+from memlint.script.checkpoint_files import num_shards, write_settings, write_weights
 from memlint.script.fake_files import PLAIN, kind_by_name, written
 from memlint.script.overlay import real
-from memlint.script.script_line import not_there, note, note_fake_data
-from memlint.workloads.missing_checkpoints import is_of_weights
+from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
+from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
 
 if TYPE_CHECKING:
     from memlint.script.overlay import Overlay
@@ -52,6 +53,7 @@ _READERS = {
     "json": "json",
     "pickle": "record",
     "torch": "record",
+    "tiktoken": "ranks",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
@@ -84,11 +86,16 @@ class MissingFiles:
         self._overlay, self._folder, self._fake, self._seq = overlay, folder, fake, seq
         self._asked: dict[str, Frame] = {}
         self._reported: Counter[str] = Counter()
+        self._checkpoints: set[str] = set()
+        """Folders of checkpoints that are not there, without which the script gives up."""
         self.is_searching = False
         """True while folders are listed for files of a pattern."""
 
     def make(self, place: str, error: OSError | None) -> bool:
         """Make the file at `place` if it is data, which is opened for reading; else note in `error` what is missing."""
+        if os.path.dirname(place) in self._checkpoints and suffix_of(PurePath(place)) == ".json":  # noqa: PTH120
+            write_settings(place, self._new(place))
+            return True
         kind, options = self._kind(place)
         if not kind or self._is_elsewhere(place) or _is_expected():
             return False
@@ -140,6 +147,8 @@ class MissingFiles:
         kind = kind_by_name(place)
         if place in self._overlay.blank:
             return kind if kind == "record" else _READERS.get(reader) or kind or "text", {}
+        if kind == "pieces":
+            return _READERS.get(reader, kind), {}
         return (kind if kind not in PLAIN or not reader or reader in _PLAIN_READERS else ""), {}
 
     def _new(self, place: str) -> Path:
@@ -155,6 +164,8 @@ class MissingFiles:
         """Make files in the folder `place`, which is listed, is empty or not there, and was not made by the script."""
         reader, _frame = _reader()
         if self.is_searching or reader or place in self._overlay.lines or self._is_elsewhere(place):
+            return False
+        if place in self._checkpoints:
             return False
         if _is_expected():
             return False
@@ -199,6 +210,10 @@ class MissingFiles:
         place = self._overlay.known(pattern)
         if self._is_elsewhere(place):
             return False
+        if os.path.dirname(place) in self._checkpoints and is_of_weights(place):  # noqa: PTH120
+            for shard in range(num_shards()):
+                write_weights(self._new(_matching(place, shard)))
+            return True
         if not self._fake:
             not_there.append(f"wants files called {pattern}")
             return False
@@ -214,11 +229,14 @@ class MissingFiles:
 
     def note(self, place: str) -> bool:
         """Remember that the script asks for `place`, which is not there; make it if the script gives up without it."""
-        if is_installed(place) or place.startswith(_NOT_DATA) or self.is_searching or is_of_weights(place):
+        if is_installed(place) or place.startswith(_NOT_DATA) or self.is_searching:
             return False
         frame = _asking()
         if frame is None:
             return False
+        if is_of_weights(place):
+            gives_up = _gives_up(frame.f_code.co_filename, frame.f_lineno)
+            return gives_up and not self._is_elsewhere(place) and self._stand_in(place)
         if self._is_pair(place):
             self._make_blanks(iter([place]))
             return True
@@ -228,11 +246,25 @@ class MissingFiles:
         if not self._fake:
             not_there.append(f"wants {_shown(place)}")
             return False
+        if kind_by_name(place) == "pieces":  # in one of two formats, as who opens it will say
+            self._make_blanks(iter([place]))
+            return True
         if kind_by_name(place):
             return self.make(place, None)
         if PurePath(place).suffix or self._is_elsewhere(place):
             return False
         self._make_folder(place)
+        return True
+
+    def _stand_in(self, place: str) -> bool:
+        """Make what stands for a checkpoint: a file of weights, or a folder of such files. Returns True."""
+        note_replaced(f"the checkpoint {_shown(place)} is not there: its weights are random")
+        if suffix_of(PurePath(place)) or _asks_for_file():
+            self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
+            write_weights(self._new(place))
+        else:
+            self._make_folder(place)
+            self._checkpoints.add(place)
         return True
 
     def _is_pair(self, place: str) -> bool:
@@ -331,6 +363,16 @@ def _asking() -> FrameType | None:
     while frame is not None and (is_standard_library(path := frame.f_code.co_filename) or path.startswith("<frozen")):
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+
+
+def _asks_for_file() -> bool:
+    """Return True if the user's line asks for a file, and not for a folder or either."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if frame.f_code.co_name in ("isfile", "is_file"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _shown(place: str) -> str:

@@ -6,7 +6,7 @@ cache each call takes one token more than the last; that shows with the third, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,14 +29,16 @@ class _Call(NamedTuple):
 
     tokens: _Shape | None
     place: Round
-    end_node: int
+    end_node: int | None
+    """None for the node where the next call begins."""
 
 
 class OwnGenerations:
     """The generations of a script that no library makes; in each the recorder counts rounds."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, called_for_token: Callable[[int], None]) -> None:
+        """`called_for_token` is called after each round of `recorder` with its number."""
+        self._recorder, self._called_for_token = recorder, called_for_token
         self._last: dict[int, list[_Call]] = {}
         """By the id of the module: its last calls, of which each goes on with the one before."""
         self._leader: int | None = None
@@ -64,6 +66,14 @@ class OwnGenerations:
         yield
         place = Round(node, event, len(recorder.ledger.events))
         self._last.setdefault(key, []).append(_Call(tokens, place, len(recorder.calls)))
+        if key == self._leader and recorder.rounds is not None:
+            self._called_for_token(recorder.rounds.number)
+
+    def note_first(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        """Note a call of a model, which goes on until the model is called again."""
+        position = len(self._recorder.ledger.events)
+        place = Round(len(self._recorder.calls), position, position)
+        self._last[id(module)] = [_Call(_tokens(args, {}), place, None)]
 
     def close(self) -> None:
         """End the running generation, if there is one."""

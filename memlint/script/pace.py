@@ -44,7 +44,7 @@ class _Loop(NamedTuple):
     key: tuple[int, int]
     """Id of its frame, and its line."""
     position: int
-    length: int
+    bounds: range
     path: str
     module: str
     """Class of the module whose method it is in; empty in a function."""
@@ -108,15 +108,25 @@ class Pace:
         iterations = seen.last - seen.first
         if iterations < _LEAST_ITERATIONS:
             return
-        once = (seen.now - seen.began) / iterations * loop.length
+        once = (seen.now - seen.began) / iterations * len(loop.bounds)
         calls = max(1, self._num_modules(loop.module)) if loop.module else 1
         trains = torch.is_grad_enabled()
         seconds = once * calls * (2 * self._script.steps if trains else 1)
         if seconds > _MARGIN * self._seconds_left():
             often = f", {calls} times in each forward" if calls > 1 else ""
             again = " and its backward" if trains else ""
-            what = f"a loop of {loop.length:,} iterations{again} ({loop.path}:{loop.key[1]})"
+            what = f"a loop of {len(loop.bounds):,} iterations{again} ({loop.path}:{loop.key[1]})"
             self._end_early(f"{what} takes {_about(once)}{often}", seconds, "give it a shorter sequence")
+
+    def called_for_token(self, number: int) -> None:
+        """The model of a generation by the script's own loop was called for token `number`; the prompt gave token 0."""
+        loop = next(_loops(is_within_model=False), None)
+        if self._generation.last != number:
+            now = time.perf_counter()
+            self._generation = _Seen(1, now, number, now)
+        is_known = loop is not None and loop.position in loop.bounds
+        left = loop.bounds[-1] - loop.position if loop is not None and is_known else None
+        self.generated(number + 1, None if left is None else number + 1 + left)
 
     def generated(self, length: int, longest: int | None) -> None:
         """A token was generated: all texts have `length` tokens now, and at most `longest`."""
@@ -161,20 +171,20 @@ def _about(seconds: float) -> str:
     return f"about {seconds:.1f} s" if seconds < 10 else f"about {seconds:.0f} s"
 
 
-def _loops() -> Iterator[_Loop]:
-    """Yield the loops over ranges in the user's functions that run within a model, innermost first."""
+def _loops(*, is_within_model: bool = True) -> Iterator[_Loop]:
+    """Yield the loops over ranges in the user's functions that run within a model, or call it, innermost first."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name != "outermost_call":
+    while frame is not None and not (is_within_model and frame.f_code.co_name == "outermost_call"):
         path = frame.f_code.co_filename
         if _is_users(path):
             for line, name, bounds in _loops_over(path, frame.f_lineno):
                 variables = variables_of(frame)
                 position = variables.get(name)
-                length = _length(bounds, variables, frame.f_globals)
-                if isinstance(position, int) and length:
+                values = _range(bounds, variables, frame.f_globals)
+                if isinstance(position, int) and values:
                     owner = variables.get(next(iter(frame.f_code.co_varnames), ""))
                     kind = type(owner).__name__ if isinstance(owner, torch.nn.Module) else ""
-                    yield _Loop((id(frame), line), position, length, path, kind)
+                    yield _Loop((id(frame), line), position, values, path, kind)
         frame = frame.f_back
 
 
@@ -208,10 +218,10 @@ def _loops_over(path: str, line: int) -> tuple[tuple[int, str, tuple[Any, ...]],
     return tuple((first, name, bounds) for first, body, name, bounds in _ranges(path) if line in body)
 
 
-def _length(bounds: tuple[Any, ...], variables: dict[str, Any], of_module: dict[str, Any]) -> int:
-    """Return the number of iterations, zero if it is not known."""
+def _range(bounds: tuple[Any, ...], variables: dict[str, Any], of_module: dict[str, Any]) -> range:
+    """Return the positions of a loop; none if they are not known."""
     try:
         values = [eval(each, of_module, dict(variables)) for each in bounds]
     except Exception:  # a variable that was deleted, or a size that only the loop's beginning knew
-        return 0
-    return len(range(*values)) if all(isinstance(each, int) for each in values) else 0
+        return range(0)
+    return range(*values) if all(isinstance(each, int) for each in values) else range(0)

@@ -13,7 +13,7 @@ import importlib
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,19 +28,22 @@ from memlint.script.script_line import note, note_replaced
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import replace_loads
+from memlint.workloads.stated_configs import state_configs, stated_config
 
 _OF_CONFIGS = (
     *("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only"),
     *("force_download", "proxies", "gguf_file", "_configuration_file", "_commit_hash", "_from_auto", "_from_pipeline"),
 )
 """Arguments of `from_pretrained` that locate a config."""
+_HINT = "give the path of a folder with its config.json instead, or add --config-of {}=config.json"
 _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
 """Arguments that locate weights, or select their kind."""
 
 
 @contextlib.contextmanager
-def random_weights() -> Iterator[None]:
-    """Make models whose weights are missing here load random ones."""
+def random_weights(configs: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
+    """Make models whose weights are missing here load random ones; `configs` are those that the command line states."""
+    state_configs(configs)
     with Replacing() as replacing:
         loads = {
             "transformers.modeling_utils": ("PreTrainedModel", _of_model),
@@ -84,7 +87,7 @@ def _replacing_loads(
                 if config is None:
                     known = ", ".join(sorted(KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
-                    hint = "give the path of a folder with its config.json instead; no weights are needed"
+                    hint = f"{_HINT.format(source)}; no weights are needed"
                     note(error, f"wants the model {source!r}, which is not on this machine", hint, known)
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
@@ -112,15 +115,17 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
         try:
             fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, source, **kwargs)
         except OSError as error:
+            changes = {name: value for name, value in kwargs.items() if name not in _OF_CONFIGS}
+            if (stated := stated_config(str(source))) is not None:
+                return stated, changes
             known = known_config(str(source), kwargs.get("subfolder") or "")
             if known is None:
-                hint = "give the path of a folder with its config.json instead"
+                hint = _HINT.format(source)
                 note(error, f"wants the config {source!r}, which is not on this machine", hint)
                 raise
             import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
             state.assume(f"the config of {source} is not on this machine: it is the one that is known by this name")
-            changes = {name: value for name, value in kwargs.items() if name not in _OF_CONFIGS}
             kind = getattr(transformers, known[0])
             fields = {**known[1], "model_type": kind.model_type, "architectures": [ARCHITECTURES[known[0]]]}, changes
         return fields
@@ -185,6 +190,8 @@ def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
         except OSError as error:
             folder = kwargs.get("subfolder") or ""
             known = known_config(str(source), folder)
+            if (stated := stated_config(f"{source}/{folder}" if folder else str(source))) is not None:
+                known = str(stated.pop("_class_name", "")), stated
             if known is None:
                 what = f"the config of {str(source)!r}{f', {folder}' if folder else ''}, which is not on this machine"
                 note(error, f"wants {what}", "give the path of a folder that has it; no weights are needed")

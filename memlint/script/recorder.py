@@ -52,6 +52,8 @@ _COLLECTED_EVERY = 16
 Python collects when 700 objects more were made than freed (`gc.get_threshold`), which assumes about 40 objects per
 step.
 """
+_IS_FOLLOWED = "_memlint_is_followed"
+"""Attribute of a `forward` whose calls by itself are seen."""
 _KEPT_EVERY = 2.0
 """Seconds of steps that may be lost if nothing reaches a script any more."""
 
@@ -77,9 +79,9 @@ class ScriptRecorder(Recorder):
         self.seconds: list[float] = []
         """Duration of each whole step."""
         self.batch: int | None = None
-        self.sizes: tuple[int, ...] = ()
-        """Shape of the first input."""
         """Leading size of the first input of the first training call, summed over the microbatches of a pipeline."""
+        self.shapes: dict[tuple[int, ...], None] = {}
+        """Shapes of the first inputs of training calls, in order, each once."""
         self.precision = ""
         """Precision of that call, as a Workload's dtype."""
         self.inference: tuple[int | None, str] = None, ""
@@ -97,7 +99,7 @@ class ScriptRecorder(Recorder):
         """True once a call of a model without gradients, or a generation, was over."""
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
-        self.own_generations = OwnGenerations(self)
+        self.own_generations = OwnGenerations(self, lambda number: self.pace.called_for_token(number))
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._leader: weakref.ref[Any] | None = None
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -196,7 +198,10 @@ class ScriptRecorder(Recorder):
         self._handle_signals()
         if torch.is_grad_enabled():
             self.own_generations.close()
-        is_counted = self._note_call(module, args, kwargs)
+        owner = _calling_forward(sys._getframe(2), module)
+        if owner is not None:
+            self._follow_forward(owner, sys._getframe(2))
+        is_counted = self._note_call(module, args, kwargs, owner)
         if is_counted and self.compiles_models and getattr(module, CALL_COMPILED) is None:
             torch.compile(module)
         is_alone = self.attribution.section is Phase.EVALUATION or self.own_generations.is_open
@@ -209,16 +214,42 @@ class ScriptRecorder(Recorder):
         self.has_evaluated = True
         return output
 
+    def _follow_forward(self, owner: torch.nn.Module, frame: FrameType) -> None:
+        """Take calls of a model's `forward` by itself for calls of the model, from the second on.
+
+        The first was seen when it called a part of the model, in `frame`.
+        """
+        kind = type(owner)
+        forward = kind.forward
+        if hasattr(forward, _IS_FOLLOWED):
+            return
+        if not torch.is_grad_enabled():
+            names = frame.f_code.co_varnames[1 : frame.f_code.co_argcount]
+            variables = variables_of(frame)
+            self.own_generations.note_first(owner, tuple(variables.get(name) for name in names))
+
+        @functools.wraps(forward)
+        def called(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self.attribution.modules:
+                return forward(module, *args, **kwargs)
+            return self.outermost_call(forward, module, args, kwargs)
+
+        setattr(called, _IS_FOLLOWED, True)
+        kind.forward = called
+
     def _evaluating_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
         """Run a call without gradients, which may be one of a generation."""
         with self.own_generations.call(module, args, kwargs):
             self.has_generated = self.has_generated or self.rounds is not None
             return super().outermost_call(call, module, args, kwargs)
 
-    def _note_call(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> bool:
+    def _note_call(
+        self, module: torch.nn.Module, args: Arguments, kwargs: Keywords, owner: torch.nn.Module | None = None
+    ) -> bool:
         """Begin the step or evaluation that this call of a model on the GPU belongs to; False if it prepares data.
 
-        Returns before the model runs: it may replace its parameters, which are looked at here.
+        Returns before the model runs: it may replace its parameters, which are looked at here. `owner` is the model
+        whose `forward` was called by itself and has called the module.
         """
         parameters = list(module.parameters())
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
@@ -232,7 +263,7 @@ class ScriptRecorder(Recorder):
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         if self.script.builds_only and self._shows_all(is_training=has_gradients and torch.is_grad_enabled()):
             self.end(Ending("it called its model", goes_on=True))
-        is_first = self._meet(module)
+        is_first = self._meet(module if owner is None else owner)
         if is_first and self.step < 0 and not torch.is_grad_enabled():
             self._note_inference((args, kwargs), parameters)
         if torch.is_grad_enabled():
@@ -269,12 +300,13 @@ class ScriptRecorder(Recorder):
                 self._kept = time.perf_counter()
             self._began = time.perf_counter()
             self.begin_step()
+        # Later stages of a pipeline get inputs that need a gradient.
+        shape = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
+        self.shapes.setdefault(shape)
         if not self.precision:
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
-            # Later stages of a pipeline get inputs that need a gradient.
-            self.sizes = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
-            self.batch = self.sizes[0] * simulated().microbatches if self.sizes else None
+            self.batch = shape[0] * simulated().microbatches if shape else None
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}
@@ -384,6 +416,14 @@ def _of_autocast() -> str:
     """Return the precision under autocast to 16 bits; empty without that."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     return {torch.bfloat16: "bf16-amp", torch.float16: "fp16-amp"}.get(dtype, "")  # type: ignore[arg-type]
+
+
+def _calling_forward(frame: FrameType, module: torch.nn.Module) -> torch.nn.Module | None:
+    """Return the other module whose `forward` runs in the frame that calls the outermost module; None without one."""
+    if frame.f_code.co_name != "forward" or not frame.f_code.co_argcount:
+        return None
+    owner = variables_of(frame).get(frame.f_code.co_varnames[0])
+    return owner if isinstance(owner, torch.nn.Module) and owner is not module else None
 
 
 def _is_on_gpu(leaf: object) -> bool:

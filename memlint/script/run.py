@@ -142,7 +142,7 @@ def run_script(
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),
         missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
-        random_weights(),
+        random_weights(script.config_of),
     ):
 
         def seen(ending: Ending, own_step: OwnStep | None = None) -> ScriptRun:
@@ -281,9 +281,15 @@ def _is_extendable(recorder: ScriptRecorder, device: Device, num_tokens: int) ->
 
 
 def _batch(recorder: ScriptRecorder) -> int | None:
-    """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so."""
-    stated = recorder.construction.batch() if len(recorder.sizes) > 1 else None
-    if stated is None or stated.value == recorder.sizes[0] or stated.value != recorder.sizes[1]:
+    """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
+
+    A first input of one row may choose an action; if another training call has as many as settings say, those count.
+    """
+    sizes = next(iter(recorder.shapes), ())
+    stated = recorder.construction.batch() if len(sizes) > 1 else None
+    if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:
+        return int(stated.value)
+    if stated is None or stated.value == sizes[0] or stated.value != sizes[1]:
         return recorder.batch or recorder.inference[0]
     return int(stated.value)
 

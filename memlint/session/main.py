@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memlint.base.garbage import seldom_collected
+from memlint.base.garbage import collect_seldom, importing
 from memlint.worker.child import answer_jobs, own_imports, run
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
 
 def preload() -> None:
     """Import what the jobs need, for a process whose copies then find it there."""
-    with seldom_collected():
+    with importing():
         importlib.import_module("memlint.session.target")
 
 
@@ -62,6 +62,7 @@ def _serve(request: Request) -> NoReturn:
         with own_imports():
             from memlint.session.target import Target  # noqa: PLC0415
 
+        collect_seldom()  # between traces, which run without the collector, a tenth of a run
         return Target(request)
 
     def answer(job: Job) -> Any:

@@ -55,7 +55,10 @@ class ProcessSetup:
     @classmethod
     def of_script(cls, request: Request, script: Script) -> Self:
         """For `script`, which runs on a simulated device from its first line on."""
-        return replace(cls._simulated(request), command=("memlint run", script.command), script=script)
+        typed = script.command
+        if script.path and not script.typed:
+            typed = shlex.join((os.path.relpath(script.path, script.folder or None), *script.arguments))
+        return replace(cls._simulated(request), command=("memlint run", typed), script=script)
 
     @classmethod
     def of_predictions(cls, request: Request, gpu: str) -> Self:
@@ -93,7 +96,7 @@ class ProcessSetup:
 
     def _simulate(self) -> None:
         # These change PyTorch, which a real step must not see.
-        from memlint.accelerator import lazy_imports  # noqa: PLC0415
+        from memlint.accelerator import lazy_imports, private  # noqa: PLC0415
         from memlint.compile import requests  # noqa: PLC0415
         from memlint.libraries import installation  # noqa: PLC0415
 
@@ -102,12 +105,15 @@ class ProcessSetup:
         else:
             requests.install(self.compile_seconds, write_compiling)
         installation.install(self.ops)
+        private.keep_script_executor()
 
     def _expect_script(self, script: Script) -> None:
         """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
+        from memlint.script.hydra_plugins import stand_in_for_plugins  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
 
         set_variables(script)
+        stand_in_for_plugins()
         file = Path(script.path or os.curdir).absolute()
         above = [folder for folder in file.parents if folder.is_relative_to(self.root)]
         placeholders.find_project(self.root, list(dict.fromkeys((Path.cwd(), self.root, self.root / "src", *above))))

@@ -195,7 +195,8 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     message = f"{taken} no model was called on the GPU{without}"
     if not run.num_steps and (caught := placeholders.last_use()) is not None:
         return f"{message}; before, it caught: {caught.message}", caught.hint, ()
-    return message, elsewhere or _ON_GPU, ()
+    lacks = placeholders.lacking(run.script.path) if placeholders.has_called() else ""
+    return message, elsewhere or lacks or _ON_GPU, ()
 
 
 def _reached(run: ScriptRun) -> str:

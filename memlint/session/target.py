@@ -15,7 +15,6 @@ from memlint.accelerator import lazy_imports
 from memlint.accelerator.private import tree_leaves
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkloadError
-from memlint.base.garbage import seldom_collected
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_fields
 from memlint.compile.fallback import not_compiled
@@ -95,7 +94,7 @@ class Traced:
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device))
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
-            text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
+            text = "oneDNN copies operands of convolutions as on a processor with AVX-512, without scratchpads"
             program.assumptions.append(Assumption(text, None))
         return cls(completed, device, settings, program, trace, root, lazy_imports.Compilation.seconds)
 
@@ -267,8 +266,7 @@ def find_requested(request: Request) -> Discovery:
     target = request.path or request.target
     if request.path and request.qualname:
         target += f"::{request.call or request.qualname}"
-    with seldom_collected():  # modules of the target, and syntax trees of its project's files
-        discovered = find_workloads(target, root, configured, overrides, request.asked)
+    discovered = find_workloads(target, root, configured, overrides, request.asked)
     workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
     return discovered._replace(workloads=tuple(map(_of_one_text, workloads)))
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,8 +81,9 @@ class ProjectFiles:
         return self._index.unknown(self.paths)
 
     def _distance(self, path: Path) -> tuple[bool, bool, int, str]:
-        common = os.path.commonpath((path, self.near))
-        steps = len(path.parts) + len(self.near.parts) - 2 * len(Path(common).parts)
+        parts, near = path.parts, self.near.parts
+        num_common = sum(1 for _ in takewhile(bool, map(eq, parts, near)))
+        steps = len(parts) + len(near) - 2 * num_common
         return "train" not in path.stem, EVALUATES.search(path.stem) is not None, steps, str(path)
 
     def sources(

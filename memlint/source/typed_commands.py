@@ -9,14 +9,16 @@ from typing import NamedTuple
 from memlint.source.project_files import ProjectFiles
 
 _DOCUMENTS = (".md", ".rst", ".sh")
-_MAY_RUN = re.compile(r"\.py\b|-m ")
-_OF_COMMANDS = (".py", "-m ", "cd ")
+_MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
+_OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
 _CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
 _PYTHON = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|fabric)$")
 """Programs that start a script of Python."""
+_TORCHRUN = re.compile(r"(?:^|[\s/])torchrun\s|-m\s+torch\.distributed\.(?:run|launch)\s")
+"""Launchers that give a script the variables of a process group."""
 _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile", "pdb", "debugpy", "pip", "ipykernel")
 """Packages whose modules, behind `python -m`, start a script or are no part of a project."""
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
@@ -25,6 +27,8 @@ _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+_COMPUTED = re.compile(r"\$|`")
+"""Pattern of text that a shell replaces: a variable that is not known, or the output of a command."""
 _LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
 _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
@@ -33,11 +37,11 @@ _ARGUMENT = re.compile(r"^-|[=./<\[]")
 """Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
 _PLACEHOLDER = re.compile(
-    r"\$|[<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
+    r"[$`<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
 )
 
 
-_IS_TEMPLATE = re.compile(r"\$|[<>\[\]]|\.\.\.")
+_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\.\.\.")
 """Characters of a placeholder, such as `<folder>` or `$DATA`, which no real path has."""
 _REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
 """Words of what stands for any number of options."""
@@ -63,6 +67,8 @@ class TypedCommand(NamedTuple):
     document: Path | None = None
     """The file that types it; None if none does."""
     line: int = 0
+    joins_group: bool = False
+    """True if torchrun starts it: it may join a process group."""
 
     @property
     def num_placeholders(self) -> int:
@@ -123,7 +129,8 @@ def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:
                 yield command
 
 
-def _commands(path: Path, files: ProjectFiles) -> Iterator[TypedCommand]:
+def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iterator[TypedCommand]:
+    """Yield the commands of one document; of a shell script with the arguments `rest` only those that hand them on."""
     text = files.text(path)
     if not _MAY_RUN.search(text):
         return
@@ -133,19 +140,40 @@ def _commands(path: Path, files: ProjectFiles) -> Iterator[TypedCommand]:
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
             _assign(line, variables, loops)
-        if not any(each in line for each in _OF_COMMANDS):  # which is found much faster than the pattern
-            continue
-        for step in _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line))):
-            if not (_MAY_RUN.search(step) or step.startswith("cd ")):
+        for step in _steps(line):
+            if rest and not _REST.search(step) and not step.startswith("cd "):
                 continue
-            for words in _words_of_loop(step, variables, loops):
+            for words in _words_of_loop(step, variables, loops, rest):
                 run = _script_in(words)
                 found = _found(run[1], folder, path, files) if run is not None else None
                 if run is not None and found is not None:
-                    yield TypedCommand(found[0], run[0], run[2], found[1], path, number)
+                    joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
+                    yield TypedCommand(found[0], run[0], run[2], found[1], path, number, joins)
             words = _words(step, variables)
+            if path.suffix != ".sh":
+                yield from _of_shell_script(words, folder, path, number, files)
             if words[:1] == ["cd"] and len(words) == 2:
                 folder = next((each for each in (folder / words[1], folder) if each.is_dir()), folder).resolve()
+
+
+def _steps(line: str) -> Iterator[str]:
+    """Yield the commands of a line that run something or change the folder."""
+    if any(each in line for each in _OF_COMMANDS):  # which is found much faster than the pattern
+        steps = _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line)))
+        yield from (step for step in steps if _MAY_RUN.search(step) or step.startswith("cd "))
+
+
+def _of_shell_script(
+    words: Sequence[str], folder: Path, document: Path, line: int, files: ProjectFiles
+) -> Iterator[TypedCommand]:
+    """Yield the commands to which a shell script hands on the arguments that a document's line gives it: `"$@"`."""
+    start = next((i for i, word in enumerate(words[:2]) if word.endswith(".sh")), None)
+    if start is None or not words[start + 1 :]:
+        return
+    found = _found(words[start].removeprefix("./"), folder, document, files)
+    if found is not None:
+        for each in _commands(found[0], files, words[start + 1 :]):
+            yield each._replace(document=document, line=line)
 
 
 def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -169,20 +197,22 @@ def _assign(line: str, variables: dict[str, str], loops: dict[str, list[str]]) -
     """
     if match := _ASSIGNED.match(line):
         value = _with_values(match[2].strip("\"'"), variables)
-        if "$" not in value and value:
+        if value and not _COMPUTED.search(value):
             variables[match[1]] = value
             loops.pop(match[1], None)
     elif match := _LOOPED.match(line):
         values = [each.strip("\"'") for each in _with_values(match[2], variables).split()]
-        if values and "$" not in "".join(values):
+        if values and not _COMPUTED.search("".join(values)):
             variables[match[1]], loops[match[1]] = values[0], values[:_MOST_OF_LOOP]
 
 
-def _words_of_loop(step: str, variables: dict[str, str], loops: dict[str, list[str]]) -> Iterator[list[str]]:
+def _words_of_loop(
+    step: str, variables: dict[str, str], loops: dict[str, list[str]], rest: Sequence[str] = ()
+) -> Iterator[list[str]]:
     """Yield the words of a command: once for each value of the first variable of a loop that it has."""
     name = next((match[1] or match[3] for match in _VARIABLE.finditer(step) if (match[1] or match[3]) in loops), None)
     for value in [None] if name is None else loops[name]:
-        yield _words(step, variables if name is None or value is None else {**variables, name: value})
+        yield _words(step, variables if name is None or value is None else {**variables, name: value}, rest)
 
 
 def _with_values(text: str, variables: dict[str, str]) -> str:
@@ -192,8 +222,8 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _words(step: str, variables: dict[str, str]) -> list[str]:
-    text = _with_values(_REST.sub("", step), variables)
+def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> list[str]:
+    text = _with_values(_REST.sub(lambda _: shlex.join(rest), step), variables)
     text = _BRACKETED.sub(lambda match: f"'{match[0]}'" if " " in match[0] and "'" not in match[0] else match[0], text)
     try:
         words = shlex.split(text)

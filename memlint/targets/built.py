@@ -120,6 +120,8 @@ class Built:
     """Whole numbers in arguments, configs and variables of the script, by name."""
     happened: Happened = "nothing"
     """The point that the script itself reached."""
+    lacks: str = ""
+    """Advice on the packages that are not installed and that tensors may pass through; empty without any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class Script(BaseModel):
     """True to replace missing data with fake data; None to do so once the script has ended for want of it."""
     seq: Count | None = None
     """Words of each text of a fake data set; None: as many as most scripts cut texts to."""
+    config_of: tuple[tuple[str, str], ...] = ()
+    """Settings, as JSON objects, of models and checkpoints that are not on this machine, by their names."""
     keep_writes: bool = False
     """True to let the script write files where it wants to, instead of into a scratch folder."""
     repeat: bool = False
@@ -108,3 +110,5 @@ class Ending:
     """Advice on how to mend a failure, if there is any."""
     amendment: Amendment | None = None
     """A change with which the script may come further, if a package of another version ended it."""
+    is_refusal: bool = False
+    """True if the script's parser rejected its arguments."""

@@ -7,6 +7,7 @@ forward, through the sequence number that autograd gives every node when the for
 
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -48,6 +49,7 @@ class Attribution:
         self._last: tuple[int, Place] = 0, NOWHERE
         """Sequence number and place that were noted last."""
         self._kinds: dict[CodeType, int] = {}
+        self._internal = _modules_to_pass()
 
     @property
     def modules(self) -> list[tuple[int, str]]:
@@ -96,9 +98,12 @@ class Attribution:
     def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int, Line | None]:
         """Return the innermost line of a project or a package; for a package also that of the project around it."""
         innermost: Line | None = None
-        kinds = self._kinds
+        kinds, internal = self._kinds, self._internal
         while frame is not None:
-            code = frame.f_code
+            if frame.f_globals.get("__name__") in internal:
+                frame = frame.f_back
+                continue
+            code = frame.f_code  # which Python reports to the audit hook of a child
             kind = kinds.get(code)
             if kind is None:
                 kind = kinds[code] = _kind(code)
@@ -116,12 +121,29 @@ class Attribution:
 _INTERNAL, _PACKAGE, _PROJECT, _END = 0, 1, 2, 3
 
 
+def _modules_to_pass() -> frozenset[str]:
+    """Return the names of the modules of PyTorch and memlint in which neither lines of a program are, nor its end."""
+    ends = (ENGINE_FUNCTION, *_TRACERS)
+    modules = [(name, getattr(module, "__dict__", {})) for name, module in list(sys.modules.items())]
+    return frozenset(
+        name
+        for name, defined in modules
+        if name.startswith(("torch.", "memlint.")) and not any(end in defined for end in ends)
+    )
+
+
+@cache
+def _resolved(path: str) -> str:
+    """The path without symbolic links: a trace meets some fifty files, and each link costs a look at every folder."""
+    return str(Path(path).resolve())
+
+
 def _kind(code: CodeType) -> int:
     if code.co_name == ENGINE_FUNCTION:
         return _END
     if code.co_filename.startswith("<"):
         return _INTERNAL
-    path = str(Path(code.co_filename).resolve())
+    path = _resolved(code.co_filename)
     if code.co_name in _TRACERS and is_memlint(path):
         return _END
     if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path):

@@ -19,7 +19,7 @@ from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.accelerator.private import OpOverload
 from memlint.base import broken_plugins
-from memlint.base.garbage import uncollected
+from memlint.base.garbage import frozen_by_owner, uncollected
 from memlint.base.units import format_nbytes
 from memlint.compile import origins
 from memlint.cuda.session import virtual_device
@@ -39,7 +39,6 @@ from memlint.memory.records import (
     Node,
     Phase,
     Round,
-    Streams,
     Trace,
 )
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
@@ -268,7 +267,7 @@ class Recorder:
             torch=torch.__version__.split("+")[0],
             device=device.name,
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
-            streams=Streams(self.ledger.streams, self.ledger.held, self.ledger.first_after_index),
+            streams=self.ledger.used_streams(),
             collectives=tuple(simulated().collectives),
             world=simulated().world,
             trained=tuple(map(frozenset, self.roles.trained.values())),
@@ -416,7 +415,7 @@ def without_collector() -> Iterator[Callable[[], None]]:
             gc.collect()
         num_modules = len(sys.modules)
 
-    is_frozen = gc.get_freeze_count() > 0  # for good, by who owns the process: one object cannot be thawed alone
+    is_frozen = frozen_by_owner()
     gc.freeze()
     try:
         with uncollected():

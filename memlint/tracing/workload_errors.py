@@ -11,7 +11,7 @@ from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
-from memlint.memory.records import Doubt, Storages, Streams, Trace
+from memlint.memory.records import Doubt, Storages, Trace
 from memlint.tracing.recorder import Program, trace_program, virtual_device_of, without_collector
 from memlint.tracing.turns import in_turns
 
@@ -41,7 +41,7 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
                 events=tuple(ledger.events),
                 doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
                 workspaces=simulated().workspaces.numbers,
-                streams=Streams(ledger.streams, ledger.held, ledger.first_after_index),
+                streams=ledger.used_streams(),
             )
 
     with workload_errors():

@@ -25,7 +25,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
-from memlint.base.garbage import seldom_collected
+from memlint.base.garbage import importing
 from memlint.base.own_process import die_with, limit_memory
 from memlint.worker.dependencies import Watch
 
@@ -170,13 +170,10 @@ def run(
 
 @contextmanager
 def own_imports() -> Iterator[None]:
-    """Keep the compiled modules that are imported inside the block, as Python does: memlint's and PyTorch's.
-
-    To look for cycles among what is imported takes as long as a fifth of the import.
-    """
+    """Keep the compiled modules that are imported inside the block, as Python does: memlint's and PyTorch's."""
     sys.dont_write_bytecode = not _Jobs.keeps_bytecode
     try:
-        with seldom_collected():
+        with importing():
             yield
     finally:
         sys.dont_write_bytecode = True

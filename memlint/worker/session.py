@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from memlint.worker.processes import Child
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
-_LOOK = 0.001, 0.02  # seconds between two looks for a reply: at first, and after a while
+_LOOK = 0.001, 0.005  # seconds between two looks for a reply: at first, and after a while
 _HEARD_PATIENCE = 5.0  # seconds for a script to take notice that it is to end
 _END_PATIENCE = 30.0  # seconds for it to go through what was seen so far
 _MOST_COMPILING = 4  # time limits that a child may compile beyond its own: what compiles has a limit in processor time

@@ -7,6 +7,7 @@ up, except those that count, such as epochs, which begin at 0: a size may depend
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.accelerator.private import LoadedKeys, stand_in_script
 from memlint.base.frames import user_frames
+from memlint.workloads.stated_configs import stated_config
 
 _COUNTED = frozenset(
     ("epoch", "step", "iter", "iteration", "iterations", "best", "acc", "accuracy", "loss", "score", "samples", "seen")
@@ -24,6 +26,8 @@ _COUNTED = frozenset(
 """Words in the names of numbers that a training writes into its checkpoints, and that begin at 0."""
 _SETTINGS = frozenset(("args", "config", "cfg", "dims", "hparams", "hyperparameters", "settings", "kwargs"))
 """Words in the names of settings that a model was trained with, from which some programs build it anew."""
+_OF_SIZES = frozenset(("arange", "empty", "eye", "full", "ones", "rand", "randn", "randperm", "zeros"))
+"""Functions of torch whose arguments are sizes."""
 _MAKERS = ("from_numpy", "tensor", "as_tensor", "asarray")
 """Functions of torch that make a tensor of something else without asking for `__torch_function__`."""
 _CLASSES: tuple[Any, ...] = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
@@ -42,10 +46,28 @@ class Absent(dict[Any, Any]):
         _made.append(self)
 
     def __missing__(self, name: object) -> Any:
+        settings = self._settings()
+        if name in settings:
+            return settings[name]
         words = set(re.split(r"[\W_]+", name.lower())) if isinstance(name, str) else set()
         if words & _SETTINGS:
-            state.assume(f"{name} of the checkpoint are not known: what they would set has its default values")
+            hint = f"state them in JSON: --config-of {self._name()}=FILE"
+            state.assume(f"{name} of the checkpoint are not known: what they set has its default values; or {hint}")
         return 0 if words & _COUNTED else self
+
+    def _name(self) -> str:
+        return os.path.basename(str(self.__dict__["_error"].filename or "checkpoint"))  # noqa: PTH119 -- or an address
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the content beside weights that the command line states."""
+        return stated_config(self._name()) or {}
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self._settings()
+
+    def __delitem__(self, key: Any) -> None:
+        if super().__contains__(key):
+            super().__delitem__(key)
 
     def __getitem__(self, key: Any) -> Any:
         try:
@@ -96,7 +118,10 @@ class Absent(dict[Any, Any]):
         frame = next(user_frames(), None)
         where = "the program" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         name = f"the checkpoint {error.filename}" if error.filename else "a checkpoint"
-        error.add_note(f"{where} takes a number from {name}, which is not there: put it there, as a size may need it.")
+        error.add_note(
+            f"{where} takes a number from {name}, which is not there: put it there, as a size may need it, "
+            f"or state what it holds beside weights in JSON: --config-of {self._name()}=FILE."
+        )
         raise error
 
     __index__ = __int__ = __float__ = _number
@@ -106,6 +131,8 @@ class Absent(dict[Any, Any]):
         name = str(getattr(function, "__name__", ""))
         if name.endswith("_") and not name.startswith("__") and isinstance(args[0], torch.Tensor):
             return args[0]  # written in place
+        if name in _OF_SIZES:
+            next(_absent_in(args))._number()
         return None if name == "__setitem__" else next(_absent_in(args))
 
     def __array_function__(self, *_call: object) -> Absent:
@@ -142,10 +169,25 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
 
     def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **named: Any) -> Any:
         if isinstance(state_dict, Absent) or (_made and state_dict == {}):
+            if named.get("assign") or True in arguments[1:]:
+                _materialize(self)
             return LoadedKeys([], [])
         return load(self, state_dict, *arguments, **named)
 
     return load_state_dict
+
+
+def _materialize(module: nn.Module) -> None:
+    """Give tensors on the meta device the memory of those that a checkpoint would have put in their place."""
+    made: dict[torch.Tensor, torch.Tensor] = {}
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter.is_meta:
+                values = made.setdefault(parameter, torch.empty_like(parameter, device="cpu"))
+                setattr(part, name, nn.Parameter(values, parameter.requires_grad))
+        for name, buffer in part.named_buffers(recurse=False):
+            if buffer.is_meta:
+                setattr(part, name, made.setdefault(buffer, torch.empty_like(buffer, device="cpu")))
 
 
 def _setting(set_attribute: Callable[..., None]) -> Callable[..., None]:

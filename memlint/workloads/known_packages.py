@@ -29,8 +29,8 @@ _DISTRIBUTIONS = {
     "faiss": "faiss-cpu",
     "fitz": "PyMuPDF",
     "git": "GitPython",
+    "google": "protobuf",
     "google.cloud": "google-cloud-storage",
-    "google.protobuf": "protobuf",
     "hydra": "hydra-core",
     "igraph": "python-igraph",
     "jose": "python-jose",
@@ -60,15 +60,27 @@ _DISTRIBUTIONS = {
     "zmq": "pyzmq",
 }
 """Distributions by the package that a program imports, where their names differ by more than `_` and `-`."""
-NEEDS = {"torch.utils.tensorboard": "tensorboard"}
-"""Modules of installed packages that cannot be imported without another one."""
+_LOGGERS = {
+    "wandb": "wandb",
+    "comet": "comet_ml",
+    "mlflow": "mlflow",
+    "neptune": "neptune",
+    "tensorboard": "tensorboard",
+}
+"""Modules of Lightning's loggers, and the packages that they want."""
+NEEDS = {
+    "torch.utils.tensorboard": "tensorboard",
+    **{f"lightning.pytorch.loggers.{name}": package for name, package in _LOGGERS.items()},
+    **{f"pytorch_lightning.loggers.{name}": package for name, package in _LOGGERS.items()},
+}
+"""Modules of installed packages that cannot be imported, or do nothing, without another one."""
 _QUIET = """
     IPython adjustText aim alibabacloud_oss_v2 azure beartype bokeh boto3 botocore clearml codecarbon coloredlogs
-    colorlog colorama comet_ml debugpy deprecated dvclive gpustat graphviz google.cloud icecream ipdb line_profiler
-    logfire loguru matplotlib memory_profiler mlflow mpl_toolkits neptune nvitop oss2 overrides plotly prettytable
-    pretty_errors pudb py3nvml pydot pylab pynvml pyvista seaborn sentry_sdk setproctitle slack_sdk snoop structlog
-    swanlab tensorboard tensorboardX tensorboard_logger termcolor torchinfo torchsummary torchviz
-    torch.utils.tensorboard trackio typeguard visdom viztracer wandb wordcloud
+    colorlog colorama comet_ml debugpy deprecated dotenv dvclive gpustat graphviz google.cloud icecream ipdb
+    line_profiler logfire loguru matplotlib memory_profiler mlflow mpl_toolkits neptune nvitop oss2 overrides plotly
+    prettytable pretty_errors pudb py3nvml pydot pylab pynvml pyvista seaborn sentry_sdk setproctitle slack_sdk snoop
+    structlog swanlab tensorboard tensorboardX tensorboard_logger termcolor torchinfo torchsummary torchviz
+    trackio typeguard visdom viztracer wandb wordcloud
 """
 _PROGRESS = "alive_progress enlighten fastprogress progress progressbar rich tqdm"
 _METRIC = """
@@ -76,7 +88,7 @@ _METRIC = """
     pystoi pesq rouge rouge_score sacrebleu seqeval sklearn.metrics thop
 """
 _KINDS: dict[str, Kind] = {
-    **dict.fromkeys(_QUIET.split(), "quiet"),
+    **dict.fromkeys([*_QUIET.split(), *NEEDS], "quiet"),
     **dict.fromkeys(_PROGRESS.split(), "progress"),
     **dict.fromkeys(_METRIC.split(), "metric"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import linecache
 import os
@@ -30,6 +31,10 @@ _OF_DATA = re.compile(
 _WEIGHT_SUFFIXES = frozenset((".pth", ".ckpt", ".safetensors"))
 _BOTH_SUFFIXES = frozenset((".bin", ".npz", ".npy", ".pkl", ".pt", ".h5", ".tar", ".gz", ".zip", ""))
 """Ends of the names of files that may hold either."""
+STANDS_FOR = b"memlint: a record that is not here\n"
+"""Content of a file that stands for one that is not there: its parts have names that only its readers know."""
+_FILE_SUFFIX = re.compile(r"\.[a-z]\w*")
+"""End of the name of a file; that of a folder may be as in Llama-3.1-8B."""
 Note = Callable[[str], object]
 Put = Callable[[Any, str, Any], object]
 
@@ -40,7 +45,7 @@ def is_of_weights(path: str | os.PathLike[Any]) -> bool:
     A file that no word tells apart holds weights if its name ends like those of PyTorch's checkpoints.
     """
     place = PurePath(os.fsdecode(path))
-    suffix = place.suffix.lower()
+    suffix = suffix_of(place)
     if suffix not in _WEIGHT_SUFFIXES | _BOTH_SUFFIXES:
         return False
     frames = list(user_frames())
@@ -52,6 +57,12 @@ def is_of_weights(path: str | os.PathLike[Any]) -> bool:
     if any(map(_OF_WEIGHTS.fullmatch, words)):
         return True
     return suffix in (*_WEIGHT_SUFFIXES, ".pt") and not any(map(_OF_DATA.fullmatch, words))
+
+
+def suffix_of(path: PurePath) -> str:
+    """Return the end of a file's name in small letters, with its dot; empty for what is no such end."""
+    suffix = path.suffix.lower()
+    return suffix if _FILE_SUFFIX.fullmatch(suffix) else ""
 
 
 def _words(text: str) -> list[str]:
@@ -68,7 +79,10 @@ def replace_loads(put: Put, note: Note) -> None:
         @functools.wraps(load)
         def loaded(*arguments: Any, **named: Any) -> Any:
             try:
-                return load(*arguments, **named)
+                content = load(*arguments, **named)
+                if ends_in_weights and not content:  # a file that stands for weights
+                    return Absent(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(arguments[0])))
+                return content
             except (FileNotFoundError, NotADirectoryError) as error:
                 path = next(iter((*arguments, *named.values())), None)
                 if not isinstance(path, str | os.PathLike) or os.path.exists(path):  # noqa: PTH110 -- as it is asked

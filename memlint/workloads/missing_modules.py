@@ -16,11 +16,36 @@ from memlint.base.ownership import is_users
 from memlint.libraries.op_template import OP_TEMPLATE
 from memlint.source.files import SKIPPED_DIRECTORIES, folders_of_modules
 from memlint.workloads.known_packages import distribution_of
+from memlint.workloads.pinned_versions import requirement_for
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
 _EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
 """Name of the extension that a setup.py builds."""
 _MOST_FOLDERS = 1000
+_OF_PROJECTS = frozenset(
+    [
+        "common",
+        "config",
+        "configs",
+        "core",
+        "data",
+        "helper",
+        "helpers",
+        "layers",
+        "lib",
+        "misc",
+        "model",
+        "models",
+        "modules",
+        "networks",
+        "options",
+        "src",
+        "tools",
+        "util",
+        "utils",
+    ]
+)
+"""Names that projects give their own modules; what is published under them is something else."""
 
 
 def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
@@ -37,9 +62,12 @@ def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
         return f"There is no {module} in {place}: complete the project, or import it by its new name."
     if folder := _project_folder_of(module.partition(".")[0], importer):
         return f"Put the folder that the project has it in on the search path: PYTHONPATH={shlex.quote(folder)}."
+    if module in _OF_PROJECTS and not requirement_for(module, Path(importer)):
+        return f"The project lacks its module {module}: complete it, or name the folder that has it: PYTHONPATH=FOLDER."
     packages = list(dict.fromkeys(each.partition(".")[0] for each in (module, *others)))
     names = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
-    distributions = " ".join(dict.fromkeys(shlex.quote(distribution_of(each)) for each in (module, *others)))
+    wanted = (requirement_for(each, Path(importer)) or distribution_of(each) for each in (module, *others))
+    distributions = " ".join(dict.fromkeys(map(shlex.quote, wanted)))
     return f"Install {names} where memlint runs, {sys.prefix}: pip install {distributions}; {elsewhere}"
 
 

@@ -35,6 +35,11 @@ _MOST_FOLDERS = 4
 _OLDEST_TORCH = "2.10"
 """The oldest that memlint runs with."""
 _VERSIONS = r"(?:[=!~<>]=|=|<|>)\s*\d[\w.*]*(?:\s*,\s*(?:[=!~<>]=|<|>)\s*\d[\w.*]*)*"
+_OF_REQUIREMENTS = (".txt", ".yml", ".yaml", ".toml")
+_REQUIREMENT = re.compile(
+    r"^(?:-e\s+)?[\s\"'-]*(?:(git\+\S+/([\w.-]+?)(?:\.git)?)(?=[@#\s\"']|$)|([A-Za-z][\w.-]*))", re.MULTILINE
+)
+"""A line that asks for a package: its address with its last part, or its name."""
 _INSIDE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([\w-]+)")
 _OF_VERSIONS = (TypeError, AttributeError, ImportError, NotImplementedError, KeyError)
 """Errors that a function of another version raises: it takes, has or imports something else."""
@@ -135,6 +140,31 @@ def _pins(distribution: str, file: Path) -> Iterator[tuple[SpecifierSet, str]]:
                         text = re.sub(r"^=(?!=)", "==", match[1]).rstrip(".")  # conda writes one sign
                         with suppress(InvalidSpecifier):
                             yield SpecifierSet(text), f"{path}:{number}"
+
+
+def requirement_for(module: str, file: Path) -> str:
+    """Return what the project of `file` asks for under the name of a module, without a version; empty if nothing.
+
+    `opencv-python-headless` for cv2, `git+https://github.com/openai/CLIP.git` for clip.
+    """
+    package, usual = map(_normalized, (module.partition(".")[0], distribution_of(module)))
+    names = {package, usual, f"python-{package}", f"{package}-python", f"py{package}", f"{package}-py"}
+    for folder in [*file.parents][:_MOST_FOLDERS]:
+        for path in _files(folder):
+            if path.suffix not in _OF_REQUIREMENTS:
+                continue
+            with suppress(OSError, Unreadable):
+                for match in _REQUIREMENT.finditer(read_bytes(path).decode(errors="replace")):
+                    place, name = match[1], match[2] or match[3]
+                    asked = _normalized(name)
+                    if asked in names or asked.startswith(f"{usual}-"):
+                        return place or name
+    return ""
+
+
+def _normalized(name: str) -> str:
+    """Return a package's name as PyPI compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _files(folder: Path) -> Iterator[Path]:

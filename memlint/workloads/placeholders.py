@@ -5,7 +5,8 @@ package's place. Files may import the placeholder, name it in annotations and us
 nothing during imports. Any other use, above all by the model, fails and says what to install.
 
 A script cannot be imported once more: there a finder behind all others gives each package that is missing a placeholder
-at once. Those of packages that no tensor passes through do nothing, whenever they are used.
+at once. Those of packages that no tensor passes through do nothing, whenever they are used. All others may be called
+with anything but tensors, and give placeholders; they fail where a tensor comes to them, or a number is wanted of them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from functools import cached_property
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, NoReturn
+
+import torch
+from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
@@ -130,6 +134,17 @@ def missing() -> list[str]:
     return [name for name in (*names, *others) if _finder.kind_of(name) is None]
 
 
+def lacking(importer: str = "") -> str:
+    """Return advice on all packages that are missing and that a script, the `importer`, may need; empty without any."""
+    names = missing()
+    return remedy(names[0], importer, names[1:]) if names else ""
+
+
+def has_called() -> bool:
+    """Return True if a script has called something of a package that is missing, and went on."""
+    return _finder.has_called
+
+
 def last_use() -> AbsentError | None:
     """Return the error that the last use of a missing package has raised."""
     return _finder.last_use
@@ -164,7 +179,8 @@ def is_missing(package: str) -> bool:
 def _behaviour(name: str) -> str:
     kind = _finder.kind_of(name)
     if kind is None:
-        return f"fails when the {'script' if _finder.in_script else 'model'} uses it"
+        in_script = "a tensor or a number passes through it"
+        return f"fails when {in_script if _finder.in_script else 'the model uses it'}"
     return "gives what it is to iterate over" if kind == "progress" else "does nothing"
 
 
@@ -194,7 +210,7 @@ class _Absent:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         kind = _finder.kind_of(self._name)
-        if kind is None and not _finder.is_importing():
+        if kind is None and not self._may_be_called(arguments, named):
             self._fail()
         if len(arguments) == 1 and not named and isinstance(arguments[0], FunctionType | type):
             return arguments[0]  # of a decorator
@@ -202,6 +218,19 @@ class _Absent:
         if kind == "progress" and isinstance(items, Iterable) and not isinstance(items, str):
             return _Progress(f"{self._name}()", items)
         return (_Zero if kind == "metric" else _absent)(f"{self._name}()")
+
+    def _may_be_called(self, arguments: Sequence[object], named: Mapping[str, object]) -> bool:
+        """Return True while files are imported; in a script also with anything that is no tensor and has none."""
+        if _finder.is_importing():
+            return True
+        is_gone = any(f"{self._name}.".startswith(f"{each}.") for each in (*_finder.gone, *_finder.failed))
+        would_be_called = len(arguments) == 1 and isinstance(arguments[0], FunctionType | type)
+        if is_gone or would_be_called or not _finder.in_script:
+            return False
+        if any(map(_has_tensors, (*arguments, *named.values()))):
+            return False
+        _finder.has_called = True
+        return True
 
     def __getitem__(self, _key: object) -> _Absent:
         return self  # of an annotation
@@ -212,7 +241,7 @@ class _Absent:
     __ror__ = __or__
 
     def __enter__(self) -> _Absent:
-        if _finder.kind_of(self._name) is None and not _finder.is_importing():
+        if _finder.kind_of(self._name) is None and not self._may_be_called((), {}):
             self._fail()
         return self
 
@@ -262,6 +291,15 @@ class _Absent:
         raise error
 
 
+def _has_tensors(value: object, depth: int = 2) -> bool:
+    """Return True for a tensor, a module, the parameters of one, and collections of these."""
+    if isinstance(value, GeneratorType):
+        return value.gi_code.co_filename == nn.Module.parameters.__code__.co_filename
+    if depth and isinstance(value, list | tuple | dict):
+        return any(_has_tensors(each, depth - 1) for each in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor | nn.Module)
+
+
 for _use in _USES:
     setattr(_Absent, f"__{_use}__", _Absent._fail)
 
@@ -296,6 +334,9 @@ class _Quiet(_Absent):
 
     def __str__(self) -> str:
         return ""
+
+    def __fspath__(self) -> str:
+        return "."  # a logger's folder
 
     def __format__(self, _specification: str) -> str:
         return ""
@@ -396,6 +437,8 @@ class _Finder(MetaPathFinder, Loader):
         self.elsewhere: dict[str, Frame] = {}
         """Descriptions of packages of the user's that were not on the search path, with their first import."""
         self.target = ""
+        self.has_called = False
+        """True if a script has called something of a package that is missing, and went on."""
         self.last_use: AbsentError | None = None
         """The error of the last use of a package that is missing, which a script may have caught."""
 
@@ -410,7 +453,9 @@ class _Finder(MetaPathFinder, Loader):
         """Return True if a file is being imported; of a script the line that calls has to be one of its modules."""
         if not self.in_script:
             return self.importing > 0
-        frame = sys._getframe(2)
+        frame: FrameType = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
         is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
         return not is_function and frame.f_globals.get("__name__") != "__main__"
 
@@ -418,16 +463,17 @@ class _Finder(MetaPathFinder, Loader):
         name = next((name for name in self.replaced if f"{fullname}.".startswith(f"{name}.")), None)
         if name is None:
             needed = NEEDS.get(fullname) if self.in_script else None
-            return None if needed is None or importlib.util.find_spec(needed) else self.stand_in(fullname)
+            if needed is None or importlib.util.find_spec(needed):
+                return None
+            return self.stand_in(fullname, _behind_package(fullname.partition(".")[0]))
         if not isinstance(sys.modules.get(fullname.rpartition(".")[0]), _Module):
             frame = _asking()
             if frame is None or (self.replaced[name] and _is_guarded(frame.f_code.co_filename, frame.f_lineno)):
                 return None
         return ModuleSpec(fullname, self, is_package=True)
 
-    def stand_in(self, fullname: str) -> ModuleSpec | None:
-        """Give the user's file a placeholder for a module that is missing, if it cannot do without it."""
-        frame = _asking()
+    def stand_in(self, fullname: str, frame: FrameType | None) -> ModuleSpec | None:
+        """Give the user's file that imports in `frame` a placeholder for a module, if it cannot do without it."""
         if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
@@ -515,13 +561,23 @@ class _MissingFinder(MetaPathFinder):
         package = fullname.rpartition(".")[0]
         if package and not isinstance(sys.modules.get(package), _Module):
             return None  # an installed package of another version, or a file of the user's that is not there
-        return _finder.stand_in(fullname)
+        return _finder.stand_in(fullname, _asking())
 
 
 def _asking() -> FrameType | None:
     """Return the frame of the import statement, if it is in a file of the user's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _IMPORTING:
+        frame = frame.f_back
+    return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+
+
+def _behind_package(package: str) -> FrameType | None:
+    """Return the frame of the import statement in a file of the user's that has this package import parts of itself."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and (
+        frame.f_code.co_filename in _IMPORTING or str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ):
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None
 

@@ -5,9 +5,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +28,8 @@ _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
 _PIP = re.compile(
-    r"pip install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
+    r"pip3? install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|"
+    r"requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
 )
 """Phrases in which an ImportError names the missing package."""
 _typed = ["memlint check FILE", ""]
@@ -82,6 +85,8 @@ def of_environment(error: BaseException) -> str:
         return absent(error)
     if isinstance(error, ImportError) and error.name:
         return of_another_version(error) or version_hint(error.name.partition(".")[0], user_line(error))
+    if "Couldn't load custom C++ ops" in text_of(error):
+        return _of_torchvision()
     operator = _OPERATOR.search(text_of(error))
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
@@ -91,6 +96,16 @@ def of_environment(error: BaseException) -> str:
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
     return ""
+
+
+def _of_torchvision() -> str:
+    """Return what to install where torchvision's compiled operators do not fit the installed PyTorch."""
+    build = torch.__version__.partition("+")[2]
+    index = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
+    return (
+        f"torchvision's compiled operators do not load beside torch {torch.__version__}, in {sys.prefix}: type "
+        f"pip install --force-reinstall --no-deps torchvision{index}."
+    )
 
 
 def what_to_do(error: BaseException) -> str:
@@ -145,11 +160,34 @@ def unset_variable(error: BaseException) -> str:
     return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
 
 
+def meant_options(error: BaseException) -> str:
+    """Return a hint at the options that were meant by those that argparse does not know; else empty."""
+    refusal = _refusal(error)
+    if refusal is None:
+        return ""
+    known = [option for action in refusal["self"]._actions for option in action.option_strings]
+    unknown = [word for word in str(refusal["message"]).split() if re.match(r"--?\w", word)]
+    close = {word: get_close_matches(word.partition("=")[0], known, n=1) for word in unknown}
+    meant = [f"{names[0]} for {word}" for word, names in close.items() if names and names[0] != word]
+    return f"The script has {' and '.join(meant)}." if meant else ""
+
+
 def _refused_arguments(error: BaseException) -> str | None:
     """Return argparse's message before it ends the process; None for other exits."""
+    refusal = _refusal(error)
+    return None if refusal is None else str(refusal["message"])
+
+
+def _refusal(error: BaseException) -> Mapping[str, Any] | None:
+    """Return the variables of argparse's last function before it ends the process; None for other exits."""
     frames = (frame for frame, _line in traceback.walk_tb(error.__traceback__))
-    refusals = (frame.f_locals for frame in frames if frame.f_code is argparse.ArgumentParser.error.__code__)
-    return next((str(each["message"]) for each in refusals), None)
+    return next((each.f_locals for each in frames if each.f_code is argparse.ArgumentParser.error.__code__), None)
+
+
+def is_of_parser(error: SystemExit) -> bool:
+    """Return True if a parser of command lines ended the program: argparse, or an installed package such as click."""
+    frames = [frame.f_code.co_filename for frame, _line in traceback.walk_tb(error.__traceback__)]
+    return bool(error.code) and bool(frames) and not is_users(frames[-1]) and not is_memlint(frames[-1])
 
 
 def wants_a_gpu(error: BaseException) -> bool:

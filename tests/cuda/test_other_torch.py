@@ -17,6 +17,8 @@ from memlint.cli import main
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import torch_version
 from memlint.memory.devices import device_named
+from memlint.memory.estimate import estimate
+from memlint.memory.timeline import Timeline
 from memlint.targets.workload import Workload
 from memlint.targets.workload_tables import render_declaration, workload_from_table
 from memlint.tracing.recorder import trace_program
@@ -49,6 +51,34 @@ def test_autocast_has_the_lists_of_the_version(version: tuple[int, int], dtype: 
     with virtual_device(replace(A100, torch=version)), torch.autocast("cuda", dtype=torch.float16):
         x = torch.zeros(4, 64, device="cuda", dtype=torch.float16)
         assert torch.nn.functional.rms_norm(x, (64,)).dtype is dtype
+
+
+class Fragmented:
+    """Blocks whose places decide what is reserved: 72 MiB if the lowest address is taken first, 58 if the highest is."""
+
+    def setup(self) -> None:
+        self.blocks: dict[int, torch.Tensor] = {}
+
+    def step(self) -> None:
+        for number, mib, dies in (
+            *((1, 6, 0), (2, 9, 0), (3, 3, 1), (4, 11, 0), (5, 25, 4), (6, 3, 2), (0, 0, 5), (7, 9, 6), (8, 6, 8)),
+            *((9, 25, 0), (10, 14, 3)),
+        ):
+            if mib:
+                self.blocks[number] = torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+            self.blocks.pop(dies, None)
+
+
+def test_the_driver_s_addresses_decide_nothing_where_free_blocks_are_taken_by_age() -> None:
+    """PyTorch 2.13 orders by age (pytorch/pytorch#183591): fixtures/allocator holds its binary's answers."""
+    bounds = {}
+    for version in ((2, 12), (2, 13)):
+        gpu = replace(A100, torch=version)
+        trace = trace_program(Fragmented(), gpu, num_steps=1).trace
+        assert trace.streams.oldest_first is (version == (2, 13))
+        bounds[version] = [nbytes / MIB for nbytes in estimate(Timeline.of(trace), gpu, trace.nodes).reserved]
+    assert bounds[2, 12] == [53, 72, 77]
+    assert bounds[2, 13] == [67, 72, 77]
 
 
 def test_outside_of_a_simulation_and_by_default_it_is_the_installed() -> None:

@@ -223,9 +223,11 @@ def test_a_default_type_of_the_gpu_makes_tensors_there(gpu: Ledger) -> None:
     try:
         assert torch.zeros(2).is_cuda
         assert torch.zeros(2).dtype is torch.float16
+        assert torch.nn.Parameter(torch.Tensor(2, 3)).is_cuda
     finally:
         torch.set_default_tensor_type(torch.FloatTensor)
     assert not torch.zeros(2).is_cuda
+    assert not torch.nn.Parameter(torch.Tensor(2, 3)).is_cuda
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ def through_allocator(
     first_after_index: int | None = None,
     *,
     descending: bool = False,
+    oldest_first: bool = False,
 ) -> tuple[int, int, int]:
     driver = Driver(descending=descending)
-    allocator = Allocator(driver=driver)
+    allocator = Allocator(driver=driver, oldest_first=oldest_first)
     blocks = {}
     for event in events:
         if event == first_after_index:
@@ -63,6 +64,9 @@ def test_any_sequence_has_the_peaks_of_the_allocator(
     for descending in (False, True):
         replayed = peaks(sizes, events, streams, first_after_index, descending=descending)
         assert replayed == through_allocator(sizes, events, streams, first_after_index, descending=descending)
+    # Where free blocks are taken by age, the driver's addresses change nothing.
+    by_age = through_allocator(sizes, events, streams, first_after_index, descending=True, oldest_first=True)
+    assert by_age == peaks(sizes, events, streams)
 
 
 def test_no_events_take_nothing() -> None:

@@ -26,9 +26,14 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import memlint_rules
+from pydantic import BaseModel
 
+from memlint.base.garbage import frozen_by_owner
 from memlint.base.own_process import die_with
+from memlint.cuda.session import virtual_device
+from memlint.distributed.group import become
+from memlint.distributed.rank import Rank
+from memlint.memory.devices import device_named
 from tests.forks.pythons import READY, Template, use_copies
 
 if TYPE_CHECKING:
@@ -37,11 +42,18 @@ if TYPE_CHECKING:
 MOST_FILES = 64
 """Descriptors in one order: what it says, and those that the copy gets."""
 _IMPORTED = (
-    "memlint.worker.child",
-    "memlint.worker.protocol",
-    "memlint.session.script",
     "memlint.cli",
+    "memlint.commands",
+    "memlint.distributed",
+    "memlint.libraries",
+    "memlint.report",
+    "memlint.script",
+    "memlint.session",
+    "memlint.whatif",
+    "memlint.worker",
+    "memlint_rules",
 )
+"""What commands and their children import sooner or later, with all that is in it."""
 
 _own_templates: list[int] = []
 """Processes that this process' children are copies of."""
@@ -50,17 +62,29 @@ _own_templates: list[int] = []
 def begin(parent: int, handle: int) -> Callable[[], None]:
     """Import, and carry out the orders of process `parent`; returns only in copies, with the program that each is."""
     die_with(parent)
-    for name in (*_IMPORTED, *_rules()):
-        importlib.import_module(name)
+    for name in _IMPORTED:
+        for each in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(each.name)
+    for record in _descendants(BaseModel):
+        record.model_rebuild()  # its first use would
+    _simulate_once()
     gc.freeze()  # a copy that searches these objects for cycles would copy them
+    frozen_by_owner()
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         sys.exit("PyTorch or memlint start a thread when they are imported, which copies would lack")
     return _serve(socket.socket(fileno=handle))
 
 
-def _rules() -> Iterator[str]:
-    """All modules of memlint's own rules."""
-    return (each.name for each in pkgutil.walk_packages(memlint_rules.__path__, "memlint_rules."))
+def _simulate_once() -> None:
+    """Let the search of all modules for functions of PyTorch be done: in each copy it would copy every object."""
+    with virtual_device(device_named("a100-80gb")):
+        become(Rank(2, 0))
+
+
+def _descendants(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _descendants(each)
 
 
 def _serve(orders: socket.socket) -> Callable[[], None]:

@@ -182,3 +182,46 @@ def test_a_package_that_is_missing_stands_in_the_way_of_no_answer(project):
         dedent(use) + OPTIONS.replace("model = Net", "Meter().reset()\n    model = Net") + ENDS + MAIN
     )
     assert parameters(checked(project)) == 3 * 4 * (64 * 64 + 64)
+
+
+UNGUESSED = MODEL.replace(
+    "        return self.blocks(x)",
+    "        if type(x).__name__ != 'Sample':\n            raise TypeError('a Sample is wanted')\n        return self.blocks(x.parts[0])",
+)
+SAMPLES = """
+    class Sample:
+        def __init__(self, *parts):
+            self.parts = parts
+    for step in range(1000):
+        loss = model(Sample(torch.zeros(args.batch_size, 7, args.width, device="cuda"))).mean()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_model_that_takes_what_nobody_guesses_is_answered_by_the_script_that_trains_it(project):
+    (project / "model.py").write_text(UNGUESSED)
+    (project / "train.py").write_text(OPTIONS + SAMPLES + MAIN)
+    workload = checked(project)
+    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --data data builds it"
+    assert (workload["name"], workload["target"], workload["error"]) == ("Net", "model.py::Net", None)
+    assert workload["script"]["happened"] == "trained"
+    assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
+
+
+def test_what_the_command_line_says_is_not_answered_with_what_a_script_decides(project):
+    (project / "model.py").write_text(UNGUESSED)
+    (project / "train.py").write_text(OPTIONS + SAMPLES + MAIN)
+    workload = checked(project, "model.py", "--batch", "4")
+    assert workload["estimate"] is None
+    assert "a Sample is wanted" in workload["error"]["message"]
+
+
+def test_a_script_that_refuses_its_arguments_is_not_named_and_the_one_that_comes_furthest_is(project):
+    (project / "model.py").write_text(UNGUESSED)
+    (project / "README.md").write_text(README.replace("--width 64", "--wide 64"))
+    needs = OPTIONS.replace("required=True", "default=48") + "    open('labels.bin', 'rb').seek('end')\n" + MAIN
+    (project / "pretrain.py").write_text(needs)
+    hint = checked(project)["error"]["hint"]
+    assert "memlint run pretrain.py, which comes furthest" in hint
+    assert "train.py --wide" not in hint

@@ -265,3 +265,17 @@ parser.add_argument("--lr", type=float, default=0.1)
     project(tmp_path, model=MODEL, train=f"{options}{TRAIN}")
     (tmp_path / "README.md").write_text("```\npython train.py --out results\n```\n")
     assert leading(tmp_path) == ["train.py --out results -c c"]
+def test_a_shell_script_hands_on_the_arguments_that_a_document_gives_it(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/train.sh").write_text('torchrun \\\n  --nnodes=$nnodes \\\n  train.py --amp "$@"\n')
+    (tmp_path / "README.md").write_text("```\nbash scripts/train.sh --data /path/to/data --size 384\n```\n")
+    assert leading(tmp_path)[0] == "train.py --amp --data /path/to/data --size 384"
+
+
+@pytest.mark.parametrize("computed", ["`echo ${num} | awk '{print $1}'`", "$(nproc)"])
+def test_what_a_shell_computes_is_no_value_of_an_argument(tmp_path, monkeypatch, computed):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    (tmp_path / "train.sh").write_text(f"num={computed}\npython train.py --workers ${{num}} --amp\n")
+    monkeypatch.chdir(tmp_path)
+    assert likeliest_command(tmp_path / "model.py", tmp_path, keep=False) == "memlint run --fake-data train.py --amp"

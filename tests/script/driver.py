@@ -61,7 +61,7 @@ def main() -> None:
         state.current.assume = lambda text: assumptions.append([text, line_in(options["script"])])
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
         exits.enter_context(loaders_in_process(Cut(options["limit"]) if "limit" in options else None))
-        exits.enter_context(random_weights())
+        exits.enter_context(random_weights(options.get("config_of", ())))
         missing = exits.enter_context(missing_data(writes, fake=options.get("fake", False), seq=options.get("seq")))
         try:
             runpy.run_path(options["script"], run_name="__main__")

@@ -119,3 +119,16 @@ def test_the_settings_of_a_config_of_accelerate_hold(tmp_path: Path) -> None:
     assert workload.estimate is not None
     assert workload.estimate.categories["communication"] > 0
     assert workload.estimate.categories["parameter"] < 2 * 257 * 256 * 4 / 2  # an eighth, where one layer is gathered
+
+
+def test_a_package_that_accelerate_wants_is_named_with_all_that_the_script_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch_command(_words: list[str]) -> None:
+        raise ImportError("Absent is not installed => run `pip3 install absent_engine` or build it from source.")
+
+    accelerate(monkeypatch, launch_command)
+    script = Script(name="t", path=str(write(tmp_path, "import absent_rows")), accelerate=())
+    with pytest.raises(WorkloadError, match="`accelerate launch` refuses: Absent is not installed") as caught:
+        launched(script)
+    assert "pip install absent-engine absent-rows;" in caught.value.hint

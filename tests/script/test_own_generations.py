@@ -156,3 +156,22 @@ def test_a_script_that_fails_before_it_generates_gets_a_generation_of_memlints_o
     assert set(workload.estimate.phase_peaks) >= {"prefill", "decode"}
     assert workload.estimate.generation.new_tokens == 128
     assert any("prompt 512, new_tokens 128" in each.text for each in workload.assumptions)
+
+
+def test_calls_of_the_forward_of_a_model_by_itself_are_its_rounds(tmp_path: Path) -> None:
+    workload, text = workload_of(tmp_path, WITH_CACHE.replace("model(", "model.forward("))
+    assert workload.estimate.generation.new_tokens == 6
+    assert set(workload.estimate.phase_peaks) >= {"prefill", "decode"}
+    assert "highest by model" not in text
+
+
+def test_the_tokens_of_a_loop_that_would_take_too_long_follow_from_the_first(tmp_path: Path) -> None:
+    whole, _ = workload_of(tmp_path, WITH_CACHE)
+    longer = WITH_CACHE.replace("range(8, 13):", "range(8, 10_000):\n            time.sleep(0.05)").replace(
+        "(chosen, position)", "(chosen, 8 + position % 24)"
+    )
+    short, text = workload_of(tmp_path, f"    import time\n{longer}")
+    assert "17 of 9,993 tokens were generated, from which the others follow" in text
+    assert (short.estimate.generation.new_tokens, whole.estimate.generation.new_tokens) == (9993, 6)
+    assert short.estimate.generation.cache_nbytes == whole.estimate.generation.cache_nbytes
+    assert short.estimate.peak == whole.estimate.peak

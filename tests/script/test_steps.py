@@ -441,3 +441,52 @@ def test_inference_under_a_default_device_is_an_evaluation_of_the_model(tmp_path
     assert "evaluation" in workload.estimate.phase_peaks
     assert workload.estimate.categories["parameter"] == (256 + 1) * 1024 * 4
     assert not [each.text for each in workload.assumptions if "no model was called" in each.text]
+
+
+def test_functions_of_torchscript_run_also_where_the_program_asks_for_its_older_executor(tmp_path: Path) -> None:
+    (workload,) = run_text(
+        tmp_path,
+        """
+        import torch
+
+        torch._C._jit_set_profiling_mode(False)
+        torch._C._jit_set_profiling_executor(False)
+
+        @torch.jit.script
+        def modulate(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return x * (1 + scale)
+
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                return modulate(super().forward(x), self.weight[0])
+
+        model = Net(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.randn(2, 8, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    ).report.workloads
+    assert workload.error is None
+    assert workload.script.steps == 2
+
+
+def test_the_batch_is_that_of_the_settings_where_the_first_call_chooses_an_action(tmp_path: Path) -> None:
+    text = """
+        import argparse
+        import torch
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch_size", type=int, default=256)
+        args = parser.parse_args()
+        policy = torch.nn.Linear(17, 6).cuda()
+        optimizer = torch.optim.Adam(policy.parameters())
+        for _ in range(4):
+            action = policy(torch.zeros(1, 17, device="cuda")).cpu().data.numpy()
+            loss = policy(torch.zeros(args.batch_size, 17, device="cuda")).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.mode, workload.batch) == ("train", 256)

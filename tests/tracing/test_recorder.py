@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from memlint.accelerator import state
+from memlint.base import garbage
 from memlint.memory.devices import device_named
 from memlint.memory.records import Buffer, Category, Phase, Trace
 from memlint.tracing.recorder import Recorded, trace_program
@@ -202,8 +203,9 @@ class Failing(Training):
 
 
 @pytest.fixture
-def thawed() -> Iterator[None]:
+def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No object is out of reach of the collector, as when Python starts."""
+    monkeypatch.setattr(garbage._Frozen, "is_known", False)
     gc.unfreeze()
     yield
     gc.freeze()

@@ -7,7 +7,7 @@ import pytest
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.loading import load_file
-from memlint.workloads.pinned_versions import of_another_version
+from memlint.workloads.pinned_versions import of_another_version, requirement_for
 from memlint.workloads.user_errors import reported, what_to_do
 
 _INSTALLED = version("networkx")
@@ -80,3 +80,20 @@ def test_an_older_pytorch_is_never_to_be_installed(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch==1.8.0\n")
     code = "import torch\n\n\ndef build():\n    return torch.function_of_another_version()\n"
     assert "pip install" not in what_to_do(_error(tmp_path, code))
+
+
+@pytest.mark.parametrize(
+    ("module", "asked", "distribution"),
+    [
+        ("cv2", "numpy\nopencv-python-headless==4.8\n", "opencv-python-headless"),
+        ("cv2", "numpy\n", ""),
+        ("skimage.io", "scikit_image>=0.19\n", "scikit_image"),
+        ("clip", "-e git+https://github.com/someone/CLIP.git@main\n", "git+https://github.com/someone/CLIP.git"),
+        ("yaml", "  - PyYAML=6.0\n", "PyYAML"),
+        ("Levenshtein", "python-Levenshtein\n", "python-Levenshtein"),
+        ("util", "pillow\n", ""),
+    ],
+)
+def test_the_projects_requirements_say_under_which_name_a_module_is_installed(tmp_path, module, asked, distribution):
+    (tmp_path / "requirements.txt").write_text(asked)
+    assert requirement_for(module, tmp_path / "src/model.py") == distribution

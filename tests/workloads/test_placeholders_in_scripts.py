@@ -68,8 +68,11 @@ def test_loggers_do_nothing_wherever_they_are_used(run):
         left.plot([1, 2])
         points = [point for point in visdom.points()]
         name = log.name
+        import os
+        path = os.fspath(run.folder)
     """)
     assert (variables["name"], variables["points"]) == ("mine", [])
+    assert variables["path"] == "."
     assert texts() == [
         f"a placeholder that does nothing replaces {name}, which is not installed"
         for name in ("comet_ml", "visdom", "clearml")
@@ -120,7 +123,7 @@ def test_a_package_is_missed_where_it_is_used_and_all_others_are_named(run):
             def main():
                 import absent_late
                 absent_blocks = Block.kind
-                cv2_absent.imread("image.png")
+                cv2_absent.imread("image.png").shape[0] + 1
             main()
             """,
             parts__blocks="""
@@ -136,7 +139,7 @@ def test_a_package_is_missed_where_it_is_used_and_all_others_are_named(run):
                 import absent_export
             """,
         )
-    assert caught.value.message.startswith("cv2_absent.imread is used, but cv2_absent is not available")
+    assert caught.value.message.startswith("cv2_absent.imread().shape is used, but cv2_absent is not available")
     assert "train.py:14" in caught.value.message
     assert caught.value.package == "cv2_absent"
     names = "cv2_absent, absent_blocks and absent_late"
@@ -186,7 +189,7 @@ def test_a_class_of_a_missing_package_fails_when_it_is_made(run):
 
 
 def test_a_decorator_that_would_call_the_script_is_missed(run):
-    with pytest.raises(AbsentError, match=r"absent_hydra.main is used"):
+    with pytest.raises(AbsentError, match=r"absent_hydra.main\(\) is used"):
         run("""
             import absent_hydra
             @absent_hydra.main(config_path="conf")
@@ -266,7 +269,7 @@ def test_a_package_that_the_project_only_has_the_name_of_is_to_be_installed_and_
             from absent_rows import load_rows
             def main():
                 import own_words
-            load_rows()
+            len(load_rows())
             """,
             lib__absent_rows="def other(): ...",
             lib__own_words="import absent_words",
@@ -290,3 +293,68 @@ def test_a_module_of_a_folder_that_an_installed_package_of_its_name_hides_is_fou
     assert (variables["Rows"].__name__, variables["load"]) == ("Rows", 1)
     (text,) = (text for text in texts() if text.startswith("hiding.rows"))
     assert text == f"hiding.rows is in {tmp_path / 'elsewhere'}, where the installed package hiding hides it"
+
+
+def test_a_script_goes_on_without_a_package_that_gets_no_tensor_and_gives_no_number(run):
+    variables = run("""
+        import absent_paths, absent_images, torch
+        root = absent_paths.setup_root(".git", pythonpath=True)
+        with absent_images.reading() as images:
+            change = absent_images.Compose([absent_images.Flip(p=0.5), images.Blur()])
+        changed = change(image="a.png")["image"]
+        optimizer = torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1)
+        schedule = absent_images.Warmup(optimizer, total_epoch=3)
+        schedule.step()
+    """)
+    assert placeholders.is_placeholder(variables["changed"])
+    assert placeholders.has_called()
+    assert placeholders.missing() == ["absent_paths", "absent_images"]
+    assert texts()[0] == (
+        "a placeholder that fails when a tensor or a number passes through it replaces absent_paths, "
+        "which is not installed"
+    )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "absent_parts.attention(torch.zeros(2))",
+        "absent_parts.Loss()([torch.zeros(2)])",
+        "absent_parts.wrap(model=torch.nn.Linear(2, 2))",
+        "absent_parts.Adam(torch.nn.Linear(2, 2).parameters(), lr=1)",
+        "torch.nn.Linear(absent_parts.make('env').space.shape[0] + 2, 2)",
+        "torch.optim.SGD(absent_parts.build('net').parameters(), lr=1)",
+    ],
+)
+def test_a_package_on_the_way_of_tensors_or_sizes_is_missed(run, use):
+    with pytest.raises(AbsentError, match="absent_parts is not available") as caught:
+        run(f"import torch, absent_parts, absent_words\n{use}\n")
+    assert "pip install absent-parts absent-words;" in caught.value.hint
+
+
+def test_a_trainers_logger_does_nothing_where_its_service_is_not_installed(run, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "pytorch_lightning"
+    (package / "loggers").mkdir(parents=True)
+    (package / "__init__.py").write_text("from pytorch_lightning import loggers\nkind = loggers.WandbLogger\n")
+    (package / "loggers/__init__.py").write_text("from pytorch_lightning.loggers.wandb import WandbLogger\n")
+    refuses = "class WandbLogger:\n    def __init__(self, project):\n        raise ModuleNotFoundError('wandb')\n"
+    (package / "loggers/wandb.py").write_text(refuses)
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    variables = run("""
+        import pytorch_lightning
+        logger = pytorch_lightning.loggers.WandbLogger(project="p")
+        logger.log_metrics({"loss": 1.0})
+        loggers, is_one = list(logger), isinstance(1, pytorch_lightning.kind)
+    """)
+    assert (variables["loggers"], variables["is_one"]) == ([], False)
+    assert texts() == [
+        "a placeholder that does nothing replaces pytorch_lightning.loggers.wandb, which is not installed"
+    ]
+    for name in [each for each in sys.modules if each.startswith("pytorch_lightning")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_module_that_projects_name_so_is_never_a_package_to_install():
+    from memlint.workloads.missing_modules import remedy
+
+    assert "pip install" not in remedy("util", "/nowhere/train.py")

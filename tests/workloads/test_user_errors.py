@@ -1,10 +1,13 @@
 """Messages for errors that user code raised."""
 
+import argparse
 import os
 import runpy
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
+import torch
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads import user_errors
@@ -151,3 +154,25 @@ def test_a_model_that_is_called_by_other_methods_than_forward_is_left_to_its_scr
     ) as caught:
         complete(workload)
     assert caught.value.hint == "Give the script that calls them: memlint run SCRIPT.py"
+
+
+def test_an_option_that_a_script_does_not_have_is_told_which_one_was_meant():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-data")
+    parser.add_argument("-dataset-name")
+    parser.add_argument("--epochs")
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args(["-data", "x", "--dataset-name", "stl10", "--epochs", "1"])
+    assert user_errors.is_of_parser(caught.value)
+    assert user_errors.meant_options(caught.value) == "The script has -dataset-name for --dataset-name."
+    with pytest.raises(SystemExit) as own:
+        sys.exit(2)
+    assert not user_errors.is_of_parser(own.value)
+    assert not user_errors.meant_options(own.value)
+
+
+def test_operators_of_torchvision_that_do_not_load_are_of_the_environment():
+    text = "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are incompatible"
+    hint = user_errors.of_environment(RuntimeError(text))
+    assert f"do not load beside torch {torch.__version__}" in hint
+    assert "pip install --force-reinstall --no-deps torchvision" in hint

@@ -372,3 +372,9 @@ def stand_in_script(function: Callable[..., Any], original: Callable[..., Any]) 
     """Let TorchScript take `function` for the operator that it takes `original` for, if it knows operators already."""
     if _builtins._builtin_table is not None and (name := _builtins._find_builtin(original)) is not None:
         _builtins._register_builtin(function, name)
+
+
+def keep_script_executor() -> None:
+    """Keep the executor of TorchScript: the older one, which programs may choose, refuses the virtual device."""
+    for name in ("_jit_set_profiling_mode", "_jit_set_profiling_executor"):
+        setattr(torch._C, name, lambda _is_on: True)

@@ -1,9 +1,10 @@
 """Third stage of `memlint check`: Workloads and findings from the answers of workers, which alone run user code."""
 
 import importlib.util
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -13,10 +14,11 @@ from memlint.capture.capture import Capture
 from memlint.capture.files import is_capture
 from memlint.commands.analyse.analyse import analyse, look_at_file
 from memlint.commands.analyse.look import Look
-from memlint.commands.asking import with_scripts_asked
+from memlint.commands.asking import Attempt, ScriptsAsked, slowness, with_scripts_asked
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.commands.parts import OnPart, Part, Phase, nobody
+from memlint.commands.scripts_run import with_scripts_run
 from memlint.lint.diagnostics import BrokenRule
 from memlint.lint.suppression import unsuppressed
 from memlint.report.escaping import visible
@@ -61,6 +63,8 @@ class Answers:
     """With `init`: what to add to the configuration."""
     outputs: tuple[Output, ...]
     """One for each target whose code ran."""
+    attempts: Mapping[str, Sequence[Attempt]] = field(default_factory=dict)
+    """By absolute path: the scripts that were asked how they build the models of the file."""
 
 
 def answers_of_workers(
@@ -94,11 +98,9 @@ def answers_of_workers(
     workloads += [_unspeakable(request) for request, _ in requests if not request.is_utf8]
     requests = [(request, rules) for request, rules in requests if request.is_utf8]
     look = Look.model_validate(options.model_dump(include=set(Look.model_fields)))
-    own = [request for request, _ in requests]
-    if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
-        on_part(Phase("looking for scripts that build its models"))
-        own = with_scripts_asked(own, on_wait, cache=options.cache)
-    answers = _answers(own, look, on_wait, _shown(requests, workloads, on_part), early, cache=options.cache)
+    of_code = [request for request, _ in requests]
+    shown = _shown(requests, workloads, on_part)
+    own, answers, attempts = _with_scripts(of_code, look, on_wait, shown, early, cache=options.cache)
     of_files = [(request, rules) for request, rules in all_requests if _is_file(request)]
     requests += of_files
     own += [request for request, _ in of_files]
@@ -138,8 +140,33 @@ def answers_of_workers(
         empty=tuple(empty),
         skipped=tuple(skipped),
         declarations=tuple(declarations),
+        attempts={own[number].path or "": each for number, each in attempts.items()},
         outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(own, answers, strict=True)),
     )
+
+
+def _with_scripts(
+    requests: Sequence[Request],
+    look: Look,
+    on_wait: Callable[[str, float], None],
+    on_part: OnPart,
+    early: Session | None,
+    *,
+    cache: bool,
+) -> tuple[list[Request], list[Answer], Mapping[int, Sequence[Attempt]]]:
+    """Have the project's scripts say how they build the models, and run where nothing else gives an Estimate.
+
+    Return the Requests with that, the Answers, and by number of the Request the scripts that were asked.
+    """
+    begin = time.monotonic()
+    asked = ScriptsAsked(list(requests), {})
+    if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
+        on_part(Phase("looking for scripts that build its models"))
+        asked = with_scripts_asked(asked.requests, on_wait, cache=cache)
+    answers = _answers(asked.requests, look, on_wait, on_part, early, cache=cache)
+    most = max((request.settings.timeout for request in requests), default=0.0)
+    seconds = most * slowness() - (time.monotonic() - begin)
+    return asked.requests, *with_scripts_run(asked, answers, look, on_wait, seconds, cache=cache)
 
 
 def _shown(requests: Sequence[tuple[Request, ChosenRules]], failures: Sequence[Workload], on_part: OnPart) -> OnPart:

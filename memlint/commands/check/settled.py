@@ -58,7 +58,7 @@ def settle(
     """
     failures, skipped = _without_workloads(answers)
     requests = (request for rules in chosen for request in rules.target.requests)
-    workloads = tuple(with_commands((*answers.workloads, *failures), requests, cache=cache))
+    workloads = tuple(with_commands((*answers.workloads, *failures), requests, answers.attempts, cache=cache))
     if any(rules.target.settings.rule_paths and not rules.rule_paths for rules in chosen):
         skipped.insert(0, Skipped(reason="the rules in rule-paths were not loaded, because of --no-exec"))
     is_complete = answers.executed and not any(workload.error for workload in workloads)

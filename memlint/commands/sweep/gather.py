@@ -86,7 +86,8 @@ def gather(
     if importlib.util.find_spec("torch") is None:
         raise TargetError("PyTorch is not installed, so no model can be built", install_command("torch"))
     resolved = list(distinct([resolve(argument, options) for argument in targets]))
-    requests = with_scripts_asked([request for target in resolved for request in target.requests], on_wait, cache=True)
+    named = [request for target in resolved for request in target.requests]
+    requests = with_scripts_asked(named, on_wait, cache=True).requests
     tasks = [task for request in requests for task in tasks_of(request)]
     answers: dict[int, Answer] = {}
     interrupted = False

@@ -20,6 +20,7 @@ from memlint.accelerator.private import (
     is_wrapper_subclass,
     make_subclass,
 )
+from memlint.cuda.facade import queries
 from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, pin, real_to, to
 
 Tensor = torch.Tensor
@@ -207,6 +208,8 @@ def _new_tensor(tensor: Tensor, data: Any, **kwargs: Any) -> Tensor:
 def _parameter_new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
     """Make parameters virtual even on the host: PyTorch can then move them in place, as it does from CPU to CUDA."""
     is_plain = type(data) in (Tensor, torch.nn.Parameter) and data.is_cpu and data.layout is torch.strided
+    if is_plain and queries.has_default_type_of_gpu and is_gpu(_context_device()) and not is_virtual(data):
+        data = to(data, CUDA)  # of `torch.Tensor(3, 4)`
     return _real_parameter_new(cls, values.to_host(data) if is_plain and not is_virtual(data) else data, requires_grad)
 
 

@@ -250,10 +250,16 @@ _TENSOR_TYPES = {f"{name}Tensor": getattr(torch, name.lower()) for name in _NUMB
 _TENSOR_TYPES["ByteTensor"] = torch.uint8
 
 
+has_default_type_of_gpu = False
+"""True if `torch.Tensor(3, 4)`, which no default device concerns, is on the GPU."""
+
+
 def _set_default_tensor_type(kind: Any) -> None:
     """Stand in for `torch.set_default_tensor_type`: a tensor type of the GPU also sets the default device."""
+    global has_default_type_of_gpu  # noqa: PLW0603 -- of the process, as the device is
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
-    torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
+    has_default_type_of_gpu = name.startswith("torch.cuda.")
+    torch.set_default_device("cuda" if has_default_type_of_gpu else None)
     torch.set_default_dtype(_TENSOR_TYPES[name.rpartition(".")[2]])
 
 

@@ -6,6 +6,7 @@ them. `iteration`, `staging` and `cub` compute sizes and know nothing of torch.
 
 from memlint.cuda.hidden import (
     host,
+    host_convolution,
     indexing,
     linear_algebra,
     losses,
@@ -18,5 +19,16 @@ from memlint.cuda.hidden import (
 from memlint.cuda.hidden.table import ROWS, Row
 
 __all__ = ["ROWS", "Row"]
-_TABLES = (host, indexing, linear_algebra, losses, normalization, operands, products, reductions, transforms)
+_TABLES = (
+    host,
+    host_convolution,
+    indexing,
+    linear_algebra,
+    losses,
+    normalization,
+    operands,
+    products,
+    reductions,
+    transforms,
+)
 """Modules whose import enters their rows in the table."""

@@ -17,8 +17,6 @@ from memlint.cuda.kernels.host import half_product
 Tensor = torch.Tensor
 INDEX = 8
 """Bytes of an int64."""
-CHANNELS = 16
-"""Channels that oneDNN keeps together on a processor with AVX-512; fewer elsewhere."""
 MAXIMUM = 2
 """Value of an EmbeddingBag's `mode` that takes the maximum."""
 SMALL_OUTPUT = 128
@@ -387,39 +385,3 @@ def _scaled_product(a: Tensor, b: Tensor, *rest: Any, **_: Any) -> Steps:
     operands = [copy_of(b), copy_of(a, 4), copy_of(b, 4)]
     product = scratch(max((4 + dtype.itemsize) * a.shape[0] * b.shape[1], 4 * b.numel()))
     del product, operands
-
-
-def _blocked(shape: Sequence[int], x: Tensor, channel_dims: Sequence[int]) -> int:
-    """Return the bytes of a tensor of this shape and the dtype of `x` in oneDNN's layout of channel blocks."""
-    sizes = [-(-n // CHANNELS) * CHANNELS if d in channel_dims else n for d, n in enumerate(shape)]
-    return math.prod(sizes) * x.element_size()
-
-
-@hidden(
-    "convolution", "_convolution", source="mkldnn/Conv.cpp, NaiveConvolutionTranspose2d.cpp; measured", devices="host"
-)
-def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Steps:
-    """OneDNN's copies of its operands in blocks of channels, if it wants any, and its scratchpad.
-
-    Without oneDNN, the unfolded columns of one image of a transposed convolution.
-    """
-    out = infer(kernel_of(torch.ops.aten.convolution.default), (x, weight, *rest[:7]), {})
-    most = 2 * (_blocked(x.shape, x, (1,)) + _blocked(weight.shape, weight, (0, 1))) + _blocked(out.shape, x, (1,))
-    if rest[4]:
-        most += (weight[:1].numel() * x[:1, :1].numel() + out.shape[1] * math.prod(out.shape[2:])) * x.element_size()
-    entry = scratch(0, (0, most))
-    yield
-    del entry
-
-
-@hidden("convolution_backward", source="mkldnn/Conv.cpp, NaiveConvolutionTranspose2d.cpp; measured", devices="host")
-def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Steps:
-    """OneDNN's copies of operands and results in blocks of channels, if it wants any, and its scratchpad."""
-    most = _blocked(grad.shape, x, (1,)) + 2 * _blocked(x.shape, x, (1,)) + 2 * _blocked(weight.shape, weight, (0, 1))
-    if rest[4]:
-        most += weight[:1].numel() * x[:1, :1].numel() * x.element_size()
-    if _is_half(x):  # the gradient of the weight is summed in float32, from operands in another layout
-        most += 2 * _blocked(weight.shape, weight, (0, 1)) + _blocked(x.shape, x, (1,)) + _blocked(grad.shape, x, (1,))
-    entry = scratch(0, (0, most))
-    yield
-    del entry

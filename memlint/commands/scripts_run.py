@@ -1,0 +1,106 @@
+"""Where a file's models cannot be analysed: the script that builds them is run, and its steps are the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from memlint.base.errors import WorkloadError
+from memlint.commands.analyse.analyse import analyse
+from memlint.commands.analyse.look import Look
+from memlint.commands.asking import Attempt, ScriptsAsked, classes_of, request_of
+from memlint.config import Settings
+from memlint.report.model import Workload
+from memlint.source.leading_scripts import shown_as
+from memlint.worker.protocol import Answer, Limits, Request, Result
+from memlint.worker.task import Task
+
+_LEAST_SECONDS = 20.0
+"""Seconds in which a script may come to its steps; with fewer left none is run."""
+_DECIDED_BY_SCRIPTS = {"batch", "dtype", "mode", "optimizer", "strategy", "dimensions"}
+"""Settings of a Workload that a script which is run decides itself."""
+
+
+def with_scripts_run(
+    asked: ScriptsAsked,
+    answers: Sequence[Answer],
+    look: Look,
+    on_wait: Callable[[str, float], None],
+    seconds: float,
+    *,
+    cache: bool,
+) -> tuple[list[Answer], Mapping[int, Sequence[Attempt]]]:
+    """Return the answers, those of Requests without any Estimate by the script that builds the model, if it gives one.
+
+    The scripts may take these `seconds` together. Also returns the attempts, with the errors of what was run.
+    """
+    from memlint.worker.parallel import answers_to  # noqa: PLC0415 -- most commands run none
+
+    answered, attempts = list(answers), {number: list(each) for number, each in asked.attempts.items()}
+    running = {
+        number: place
+        for number, (request, answer) in enumerate(zip(asked.requests, answers, strict=True))
+        if not _has_estimate(answer) and _may_run(request.settings)
+        for place in _building(request, attempts.get(number, ()))
+    }
+    if not running or seconds < _LEAST_SECONDS:
+        return answered, attempts
+    numbers = list(running)
+    ask = partial(analyse, look=look.model_copy(update={"sweep": False}))
+    tasks = [
+        Task(_request(asked.requests[n], attempts[n][running[n]]), _limits(asked.requests[n], seconds), ask, cache)
+        for n in numbers
+    ]
+    begin = time.monotonic()
+    for place, answer in answers_to(tasks, on_wait=lambda task, passed: on_wait(task.request.target, passed)):
+        number = numbers[place]
+        attempt = attempts[number][running[number]]
+        workload = _only(answer)
+        if workload is not None and workload.estimate is not None and workload.error is None:
+            answered[number] = _labelled(answer, asked.requests[number], attempt)
+        elif workload is not None and workload.error is not None and time.monotonic() - begin < seconds:
+            failure = WorkloadError(workload.error.message, workload.error.hint)
+            attempts[number][running[number]] = attempt._replace(error=failure)
+    return answered, attempts
+
+
+def _has_estimate(answer: Answer) -> bool:
+    result = answer.result or answer.partial
+    return isinstance(result, Result) and any(each.estimate is not None for each in result.workloads)
+
+
+def _may_run(settings: Settings) -> bool:
+    """Return True unless a setting is typed that a script decides itself."""
+    return not any(getattr(settings, name) for name in _DECIDED_BY_SCRIPTS)
+
+
+def _building(request: Request, attempts: Sequence[Attempt]) -> list[int]:
+    """Return the place of the attempt that has built a class of the file, in a list; empty without one."""
+    return [place for place, each in enumerate(attempts) if each.has_built(request)][:1]
+
+
+def _request(request: Request, attempt: Attempt) -> Request:
+    assert attempt.built is not None, "it has built the class"
+    _model, kind = next(classes_of(request, attempt.built))
+    return request_of(attempt.script.command, request, name=kind.name)
+
+
+def _limits(request: Request, seconds: float) -> Limits:
+    return Limits(seconds=min(seconds, request.settings.timeout), nbytes=request.settings.memory_limit)
+
+
+def _only(answer: Answer) -> Workload | None:
+    result = answer.result or answer.partial
+    return result.workloads[0] if isinstance(result, Result) and result.workloads else None
+
+
+def _labelled(answer: Answer, request: Request, attempt: Attempt) -> Answer:
+    """Return the answer with the words that say which script builds the model."""
+    assert attempt.built is not None, "it has built the class"
+    assert isinstance(answer.result, Result), "it has an Estimate and no error"
+    model, kind = next(classes_of(request, attempt.built))
+    of_part = "" if kind is model else f"part of {model.name}, which is run whole; "
+    built_by = f"{of_part}as {shown_as(attempt.script.command)} builds it"
+    workloads = [each.model_copy(update={"built_by": built_by}) for each in answer.result.workloads]
+    return Answer(answer.result.model_copy(update={"workloads": workloads}), stdout=answer.stdout, stderr=answer.stderr)
