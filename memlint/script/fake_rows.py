@@ -141,6 +141,30 @@ def keys_of_script() -> tuple[str, ...]:
     return tuple(key for key in keys if not key.isupper())  # which are variables of the environment
 
 
+def compared_by_script() -> dict[str, tuple[str, ...]]:
+    """Return the texts that the script's files compare with values by a name, as in `row["split"] == "train"`."""
+    compared: dict[str, dict[str, None]] = {}
+    for text in texts_of_script():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Compare) and (name := _name_of(node.left)):
+                constants = (each for right in node.comparators for each in ast.walk(right))
+                texts = (each.value for each in constants if isinstance(each, ast.Constant))
+                compared.setdefault(name, {}).update((each, None) for each in texts if isinstance(each, str) and each)
+    return {name: tuple(texts) for name, texts in compared.items() if texts}
+
+
+def _name_of(node: ast.expr) -> str:
+    """Return the name by which an expression takes a value; empty for another one."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value=str(name))) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(name)), *_]):
+            return name
+        case ast.Call(func=ast.Attribute(attr="lower" | "strip", value=inner)):
+            return _name_of(inner)
+    return ""
+
+
 def has_tokenized_data() -> bool:
     """Return True if no file of the script makes numbers of texts: then its data has the numbers."""
     return not any(_TOKENIZES.search(text) for text in texts_of_script())

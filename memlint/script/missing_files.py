@@ -7,6 +7,7 @@ What is made goes by the name of the file and by the functions that open it; the
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
 import functools
 import glob
@@ -26,9 +27,11 @@ from memlint.base import cache
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
+from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
 from memlint.script.checkpoint_files import num_shards, write_settings, write_weights
 from memlint.script.fake_files import PLAIN, kind_by_name, written
+from memlint.script.forms import forms
 from memlint.script.overlay import real
 from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
@@ -45,7 +48,10 @@ _READERS = {
     "imageio": "image",
     "skimage": "image",
     "tifffile": "image",
+    "cv2": "image",
     "wave": "audio",
+    "librosa": "audio",
+    "torchaudio": "audio",
     "soundfile": "audio",
     "scipy": "audio",
     "pandas": "table",
@@ -54,6 +60,7 @@ _READERS = {
     "pickle": "record",
     "torch": "record",
     "tiktoken": "ranks",
+    "xml": "xml",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
@@ -62,6 +69,14 @@ _PLAIN_READERS = frozenset(
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
+_MEDIA = frozenset(("image", "audio"))
+_TABLES = frozenset(("pandas",))
+_DELIMITER = re.compile(r"delimiter\s*=\s*[\"'](.+?)[\"']")
+_EMPTY_LINES = re.compile(
+    r"if not \w*line|if (?:len\()?\w*line\w*(?:\.r?strip\(\))?\)? *== *(?:0|[\"'](?:\\n)?[\"'])|isspace\("
+)
+"""Texts of a function that goes by lines between which there are empty ones."""
+_NUM_LINES_OF_PARAGRAPH = 16
 _SPLITS = ("train", "val", "test")
 _NUM_FOLDERS = 2
 """Number of folders in a folder whose folders are looked into: one for each of two classes."""
@@ -88,6 +103,8 @@ class MissingFiles:
         self._reported: Counter[str] = Counter()
         self._checkpoints: set[str] = set()
         """Folders of checkpoints that are not there, without which the script gives up."""
+        self.begin: Callable[[], None] = lambda: None
+        """Called before the first file or folder is made."""
         self.is_searching = False
         """True while folders are listed for files of a pattern."""
 
@@ -96,16 +113,21 @@ class MissingFiles:
         if os.path.dirname(place) in self._checkpoints and suffix_of(PurePath(place)) == ".json":  # noqa: PTH120
             write_settings(place, self._new(place))
             return True
+        if self._is_elsewhere(place) or _is_expected() or is_of_weights(place):
+            return False
         kind, options = self._kind(place)
-        if not kind or self._is_elsewhere(place) or _is_expected():
+        if not kind and self._fake and _reader()[0] != "import":
+            self.begin()  # an attempt may know what it holds
+            kind, options = self._kind(place)
+        if not kind:
             return False
         shown = _shown(place)
-        if is_of_weights(place):
-            return False
         if not self._fake:
             if error is not None:
                 note(error, f"wants the file {shown}, which is not there", _HINT)
             return False
+        self.begin()
+        kind, options = self._kind(place)  # an attempt may ask for another one
         is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
         self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
@@ -144,11 +166,17 @@ class MissingFiles:
         reader, frame = _reader()
         if reader == "memmap" and frame is not None:
             return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
-        kind = kind_by_name(place)
+        if asked := forms.of(place).kind:
+            return asked, _options()
+        kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _MEDIA else "")
+        if reader in _TABLES:
+            kind = "table" if kind in ("", "text", "zeros", "table") else kind
         if place in self._overlay.blank:
-            return kind if kind == "record" else _READERS.get(reader) or kind or "text", {}
+            return kind if kind == "record" else _READERS.get(reader) or kind or "text", _options()
         if kind == "pieces":
             return _READERS.get(reader, kind), {}
+        if kind in ("table", "text", "json"):
+            return (kind if not reader or reader in _PLAIN_READERS else ""), _options()
         return (kind if kind not in PLAIN or not reader or reader in _PLAIN_READERS else ""), {}
 
     def _new(self, place: str) -> Path:
@@ -174,6 +202,7 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
+        self.begin()
         shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
         if _lists_inside():
@@ -217,6 +246,7 @@ class MissingFiles:
         if not self._fake:
             not_there.append(f"wants files called {pattern}")
             return False
+        self.begin()
         places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
         for each in places:
             self._make_folder(os.path.dirname(each))  # noqa: PTH120
@@ -253,6 +283,7 @@ class MissingFiles:
             return self.make(place, None)
         if PurePath(place).suffix or self._is_elsewhere(place):
             return False
+        self.begin()
         self._make_folder(place)
         return True
 
@@ -353,6 +384,41 @@ def _reader() -> tuple[str, FrameType | None]:
                 break
         frame = frame.f_back
     return found
+
+
+def _options() -> dict[str, Any]:
+    """Return what a running reader of tables was told, or else what the user's running function says of them."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if frame.f_code.co_name in ("read_csv", "read_table"):
+            given = variables_of(frame)
+            return {name: _given(given.get(name)) for name in ("sep", "delimiter", "names", "header") if name in given}
+        frame = frame.f_back
+    text = "" if frame is None else _text_of(frame.f_code.co_filename, frame.f_lineno)
+    delimiter = _DELIMITER.search(text)
+    options: dict[str, Any] = {} if delimiter is None else {"sep": delimiter[1]}
+    options |= {"is_row": True} if "DictReader" in text else {}
+    return options | ({"paragraphs": _NUM_LINES_OF_PARAGRAPH} if _EMPTY_LINES.search(text) else {})
+
+
+def _given(value: Any) -> Any:
+    """Return an option of pandas, which marks the absent ones by an object of its own."""
+    return value if isinstance(value, str | int | list | tuple) else None
+
+
+def _text_of(path: str, line: int) -> str:
+    """Return the text of the function around a line; of a module, some lines around it."""
+    lines = linecache.getlines(path)
+    with contextlib.suppress(SyntaxError):
+        functions = [
+            node
+            for node in ast.walk(ast.parse("".join(lines)))
+            if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or line)
+        ]
+        if functions:
+            inner = max(functions, key=lambda node: node.lineno)
+            return "".join(lines[inner.lineno - 1 : inner.end_lineno])
+    return "".join(lines[max(line - 3, 0) : line + 12])
 
 
 def _asking() -> FrameType | None:
