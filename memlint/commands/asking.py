@@ -43,9 +43,9 @@ class Attempt(NamedTuple):
 
     script: LeadingScript
     built: Built | None = None
-    """What it had built when it ended; None if its child gave no answer."""
+    """Everything that it had built when it ended; None if its child gave no answer."""
     error: MemlintError | None = None
-    """Why it gave no Estimate when it was run as `memlint run` does; None if it was not."""
+    """The error of its run, as `memlint run` runs it; None if it was not run, or not to an end."""
 
     @property
     def is_refused(self) -> bool:

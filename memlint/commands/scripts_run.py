@@ -1,4 +1,4 @@
-"""Where a file's models cannot be analysed: the script that builds them is run, and its steps are the answer."""
+"""Runs of the scripts that build a file's models, where nothing else gives an Estimate: their steps are the answer."""
 
 from __future__ import annotations
 
@@ -53,13 +53,17 @@ def with_scripts_run(
         for n in numbers
     ]
     begin = time.monotonic()
+
+    def is_over(task: Task) -> bool:
+        return time.monotonic() - begin > task.limits.seconds
+
     for place, answer in answers_to(tasks, on_wait=lambda task, passed: on_wait(task.request.target, passed)):
         number = numbers[place]
         attempt = attempts[number][running[number]]
         workload = _only(answer)
         if workload is not None and workload.estimate is not None and workload.error is None:
             answered[number] = _labelled(answer, asked.requests[number], attempt)
-        elif workload is not None and workload.error is not None and time.monotonic() - begin < seconds:
+        elif workload is not None and workload.error is not None and not is_over(tasks[place]):
             failure = WorkloadError(workload.error.message, workload.error.hint)
             attempts[number][running[number]] = attempt._replace(error=failure)
     return answered, attempts

@@ -394,6 +394,8 @@ for _use in (*_USES, "bool"):
     if f"__{_use}__" in vars(float):
         setattr(_Zero, f"__{_use}__", vars(float)[f"__{_use}__"])
 _Zero.__str__ = float.__repr__  # type: ignore[method-assign]
+for _kind in (_Absent, _Quiet, _Pliant, _Progress, _Zero):
+    _kind.__name__ = _kind.__qualname__ = "PlaceholderOfMissingPackage"  # as errors of PyTorch and Python name it
 
 
 def _absent(name: str) -> _Absent:

@@ -451,14 +451,20 @@ def test_a_missing_package_whose_error_a_script_catches_is_named(tmp_path: Path)
     text = """
     import absent_boxes
     try:
-        absent_boxes.load("x")
+        len(absent_boxes.load("x"))
     except Exception:
         pass
     """
     workload = workload_of(run_text(tmp_path, text))
     assert workload.error is not None
-    assert "before, it caught: absent_boxes.load is used, but absent_boxes is not available" in workload.error.message
+    assert "before, it caught: absent_boxes.load() is used, but absent_boxes is not available" in workload.error.message
     assert "pip install absent-boxes" in workload.error.hint
+
+
+def test_a_script_that_builds_nothing_with_a_package_that_is_missing_is_told_to_install_it(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, 'import absent_boxes\nabsent_boxes.train("config.yaml")\n'))
+    assert workload.error is not None
+    assert workload.error.hint.startswith("Install absent_boxes where memlint runs")
 
 
 def test_images_whose_size_nothing_states_are_named_in_the_headline(tmp_path: Path) -> None:

@@ -569,9 +569,13 @@ def test_a_package_that_is_not_there_is_done_without(tmp_path: Path) -> None:
     text = LOOP.replace("import torch\n", "import torch, recorder_of_runs as log\n", 1).replace(
         "        print(", "        log.init(project='p').log({'loss': loss.item()})\n        print("
     )
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is None
+    assert any("passes through it replaces recorder_of_runs, which is not" in a.text for a in workload.assumptions)
+    text = text.replace("loss.item()}", "loss}")
     error = workload_of(run_text(tmp_path, text)).error
     assert error is not None
-    assert "recorder_of_runs.init is used, but recorder_of_runs is not available" in error.message
+    assert "recorder_of_runs.init().log is used, but recorder_of_runs is not available" in error.message
     assert ": pip install recorder-of-runs; " in error.hint
     assert "do without it: --stub recorder_of_runs." in error.hint
     workload = workload_of(run_text(tmp_path, text, settings={"stub": ("recorder_of_runs",)}))

@@ -358,3 +358,9 @@ def test_a_module_that_projects_name_so_is_never_a_package_to_install():
     from memlint.workloads.missing_modules import remedy
 
     assert "pip install" not in remedy("util", "/nowhere/train.py")
+
+
+def test_errors_of_others_say_that_they_have_met_a_placeholder(run):
+    with pytest.raises(TypeError, match="PlaceholderOfMissingPackage"):
+        run("import torch, absent_parts\ntorch.zeros(2, absent_parts.make('env').size)\n")
+    assert placeholders.lacking().startswith("Install absent_parts where memlint runs")
