@@ -99,7 +99,11 @@ class Attribution:
         kinds = self._kinds
         while frame is not None:
             code = frame.f_code
-            kind = kinds.get(code)
+            try:
+                kind = kinds.get(code)
+            except TypeError:  # TorchDynamo writes code with a dict among its constants, which has no hash
+                code = code.replace(co_consts=())
+                kind = kinds.get(code)
             if kind is None:
                 kind = kinds[code] = _kind(code)
             if kind == _PROJECT:

@@ -44,7 +44,7 @@ _DECLARE = (
 def with_lengths(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
     """Give a Workload that generates the lengths and beams that nobody said, and a batch of one text.
 
-    If it is to compile, it has the cache with which transformers compiles decoding. Raises UsageError for another cache.
+    If it is to compile, it has the cache with which transformers compiles decoding. Raises UsageError for another one.
     """
     if workload.mode != "generate":
         return workload, ()
