@@ -12,6 +12,7 @@ import importlib.util
 import operator
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -29,6 +30,10 @@ SYMPY = "sympy"
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
+while_loading: Callable[[], AbstractContextManager[None]] = nullcontext
+"""Makes the block in which the real TorchDynamo is loaded."""
+
+
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         # `inspect` asks every module for its file, and the import system asks for the path of a package.
@@ -36,8 +41,9 @@ class _StandIn(ModuleType):
             raise AttributeError(name)
         if f"{self.__name__}.{name}" in WITHOUT_THE_REST:
             return _alone(f"{self.__name__}.{name}")
-        make_room()
-        return getattr(import_module(self.__name__), name)
+        with while_loading():
+            make_room()
+            return getattr(import_module(self.__name__), name)
 
 
 class _OneModule(_StandIn):

@@ -12,6 +12,7 @@ from memlint.memory.records import Assumption, Frame
 
 _TEXT = "torch.compile could not be simulated, and what it would compile runs eagerly: {}"
 _BREAK = "torch.compile breaks the graph here, and every tensor that is needed after it exists: {}"
+_IN_PACKAGE = "torch.compile breaks the graph in {} at line {}, and every tensor that is needed after it exists: {}"
 _EXPLAINS = "Explanation: "
 _PLACE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 """A line of the program as TorchDynamo writes it into its messages."""
@@ -44,7 +45,10 @@ def graph_break(text: str, stack: traceback.StackSummary) -> Assumption:
     `text` is TorchDynamo's of the exception.
     """
     frames = [Frame(each.filename, each.lineno or 0, each.name) for each in stack if is_users(each.filename)]
-    return Assumption(_BREAK.format(_reason(text)), frames[-1] if frames else None)
+    if frames or not stack:
+        return Assumption(_BREAK.format(_reason(text)), frames[-1] if frames else None)
+    last = stack[-1]
+    return Assumption(_IN_PACKAGE.format(last.filename, last.lineno, _reason(text)), None)
 
 
 def _reason(text: str) -> str:

@@ -3,8 +3,8 @@
 import itertools
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,18 +19,22 @@ from memlint.accelerator.private.compilation import (
     EMPTY_ON_HOST,
     LOAD,
     MAKE_MODULE,
+    WRITE_PROGRAM,
     CodeCache,
     Compiler,
     CudaInterface,
     Kernel,
     Lowering,
+    SplitScanKernel,
     attribute_users,
     compile_metrics,
     cudagraph_checks,
     guards,
     load_module,
     make_module,
+    reproductions,
     run_with_state,
+    scan,
     scheduler,
     vector_instructions,
 )
@@ -42,6 +46,8 @@ from memlint.libraries.library import launch
 
 _TRITON = ("triton", "triton.language")
 _PARAMETERS = re.compile(r"^def \w+\(([^)]*)\)", re.MULTILINE)
+_WIDTH = re.compile(r"\d+")
+"""Bits of a type, in its name."""
 _numbers = itertools.count()
 
 
@@ -73,6 +79,9 @@ class _NoTriton(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "primitive_bitwidth":
+            width = _WIDTH.search(self.__name__)
+            return int(width[0]) if width else 1
         return _NoTriton(f"{self.__name__}.{name}")
 
     def __call__(self, *args: Any, **_: Any) -> Any:
@@ -115,14 +124,27 @@ def _load(cls: Any, key: str, path: str, *args: Any, **options: Any) -> Any:
         template: Any = ModuleType(key)
         template.__file__, template.key = path, key
         return template
+    with _something_of_its_name():
+        return load_module(cls, key, path, *args, **options)
+
+
+@contextmanager
+def _something_of_its_name() -> Iterator[None]:
+    """Let `import triton` find the stand-in inside the block."""
     shown = {name: sys.modules[name] for name in _TRITON if name in sys.modules}
     sys.modules.update({name: _NoTriton(name) for name in _TRITON})
     try:
-        return load_module(cls, key, path, *args, **options)
+        yield
     finally:
         for name in _TRITON:
             sys.modules.pop(name, None)
         sys.modules.update(shown)
+
+
+def _scan(kernel: Any, *args: Any) -> Any:
+    """Stand in for `TritonSplitScanKernel.scan`, which asks Triton for the width of a type, for its workspace."""
+    with _something_of_its_name():
+        return scan(kernel, *args)
 
 
 def _module_with_origins(lowering: Any) -> Any:
@@ -174,6 +196,7 @@ def patches(running: Simulated) -> list[Patch]:
         (CodeCache, LOAD, classmethod(_load)),
         (Lowering, MAKE_MODULE, _module_with_origins),
         (guards, EMPTY_ON_HOST, _empty_on_host),
+        (reproductions, WRITE_PROGRAM, lambda *_, **__: None),
     ]
     if not running.cuda:
         return [*everywhere, (vector_instructions, "valid_vec_isa_list", list)]
@@ -181,6 +204,7 @@ def patches(running: Simulated) -> list[Patch]:
         *everywhere,
         (guards, EMPTY_ON_GPU, _empty_on_gpu),
         (Kernel, "codegen_kernel", _without_source),
+        (SplitScanKernel, "scan", _scan),
         *((module, "AttrsDescriptorWrapper", _alignments) for module in attribute_users),
         (scheduler, "has_triton", lambda *_: True),
         (compile_metrics, "has_triton", lambda *_: False),

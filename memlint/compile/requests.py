@@ -3,7 +3,8 @@
 import functools
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,7 +22,26 @@ def compile_where_simulated(model: Any = None, **options: Any) -> Any:
     if isinstance(model, torch.nn.Module):
         setattr(model, CALL_COMPILED, _compiled(call_uncompiled(model), options, model))
         return model
+    owner = getattr(model, "__self__", None)
+    if isinstance(owner, torch.nn.Module) and model == owner.__call__:
+        return _compiled_call(owner, options)
     return _compiled(model, options)
+
+
+def _compiled_call(module: torch.nn.Module, options: dict[str, Any]) -> Callable[..., Any]:
+    """Return the compiled `__call__` of a module that runs eagerly where the program calls itself."""
+    compiled = _compiled(call_uncompiled(module), options, module)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        own = vars(module)
+        before = own.get(CALL_COMPILED)
+        own[CALL_COMPILED] = compiled
+        try:
+            return module(*args, **kwargs)
+        finally:
+            own[CALL_COMPILED] = before
+
+    return call
 
 
 def _compiled(
@@ -47,12 +67,20 @@ def _compiled(
 
 def _begin(running: Simulated) -> Any:
     """Load what compiles, and let it compile until the simulation ends."""
-    with Facade(running).away():
+    with _facade_away():
         lazy_imports.make_room()
         from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
     facade = Facade(running, kept_while_compiling(running))
     running.compilation = running.exits.enter_context(compiling(running, facade, Patience.seconds, Patience.announce))
     return running.compilation
+
+
+@contextmanager
+def _facade_away() -> Iterator[None]:
+    """Put the facade away, if there is one: PyTorch's compilers are imported inside, and remember its functions."""
+    running = state.current
+    with Facade(running).away() if isinstance(running, Simulated) else nullcontext():
+        yield
 
 
 class Patience:
@@ -70,5 +98,6 @@ def install(seconds: float = math.inf, announce: Callable[[str], None] = Patienc
     One simulation may compile for so many `seconds` of processor time; `announce` is called as `Patience` says.
     """
     torch.compile = compile_where_simulated
+    lazy_imports.while_loading = _facade_away
     Patience.seconds = seconds
     Patience.announce = staticmethod(announce)

@@ -104,7 +104,11 @@ class Attribution:
                 frame = frame.f_back
                 continue
             code = frame.f_code  # which Python reports to the audit hook of a child
-            kind = kinds.get(code)
+            try:
+                kind = kinds.get(code)
+            except TypeError:  # TorchDynamo writes code with a dict among its constants, which has no hash
+                code = code.replace(co_consts=())
+                kind = kinds.get(code)
             if kind is None:
                 kind = kinds[code] = _kind(code)
             if kind == _PROJECT:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ from memlint.memory.devices import device_named
 from memlint.memory.records import Category, Phase, Trace
 from memlint.memory.timeline import Timeline, live
 from memlint.tracing.recorder import trace_program
-from tests.compile.programs import Compiled
+from tests.compile.programs import Compiled, Net
 
 GPU = device_named("a100-80gb")
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -258,3 +259,76 @@ def test_a_compilation_that_breaks_leaves_nothing_behind(stage: str, calls_befor
     assert dict(os.environ) == environment
     assert sys.modules.get("triton", "absent") == modules
     assert traced(compiles=False).events == eager.events
+
+
+def test_a_call_that_is_compiled_runs_through_no_code_of_memlint() -> None:
+    # As `generate` of transformers compiles it; a frame of memlint's in it would break the graph.
+    class Called(Compiled):
+        def setup(self) -> None:
+            super().setup()
+            self.called = torch.compile(Net(64, 2).to(self.device).__call__)
+
+    trace = trace_program(Called("cuda"), GPU).trace
+    assert trace.assumptions == ()
+    assert any(node.op.startswith("inductor.") for node in trace.nodes)
+
+
+def test_long_cumulative_sums_take_a_workspace() -> None:
+    @torch.compile
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(0)
+
+    with virtual_device(GPU, compiles=True) as ledger:
+        x = torch.zeros(8 * MIB, device="cuda")
+        born = len(ledger.births)
+        summed(x)
+        sizes = [entry.nbytes for entry in ledger.births[born:]]
+    # torch/_inductor/codegen/triton_split_scan.py: a number of 64 bits for each block of 256 elements
+    assert sizes == [32 * MIB, 8 * MIB // 256 * 8]
+
+
+_TOUCHES_DYNAMO = """
+import torch
+from memlint.compile import requests
+requests.install()
+from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
+from memlint.cuda.simulated import simulated
+
+@torch.compile
+def made(x):
+    return torch.arange(4, device=x.device) + x.sum()
+
+with virtual_device(device_named("a100-80gb"), compiles=True):
+    x = torch.zeros(1024, device="cuda")
+    torch._dynamo.mark_static_address(x)
+    print(made(x).numel(), list(simulated().graph_breaks), list(simulated().about_compilation))
+"""
+
+
+def test_a_program_that_touches_dynamo_before_it_compiles_breaks_no_graph(tmp_path: Path, copied_pythons: None) -> None:
+    program = tmp_path / "touches.py"
+    program.write_text(_TOUCHES_DYNAMO)
+    child = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert child.stdout.strip() == "4 [] []", child.stderr
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def test_a_line_of_code_that_has_no_hash_is_named() -> None:
+    # TorchDynamo writes code with a dict among its constants.
+    class Unhashable(Compiled):
+        def setup(self) -> None:
+            super().setup()
+            code = doubled.__code__
+            self.called = FunctionType(code.replace(co_consts=(*code.co_consts, {})), globals())
+
+        def step(self) -> None:
+            self.kept = self.called(self.inputs["x"])
+
+    trace = trace_program(Unhashable("cuda", compiles=False), GPU).trace
+    (frame,) = {b.frame for b in trace.buffers if b.op == "aten.mul.Tensor"}
+    assert frame is not None
+    assert (frame.path, frame.function) == (__file__, "doubled")

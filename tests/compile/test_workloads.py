@@ -16,6 +16,7 @@ from memlint.base.patching import patched
 from memlint.capture.codec import decode, encode
 from memlint.compile import requests
 from memlint.memory.estimate import estimate
+from memlint.memory.records import Phase
 from memlint.memory.timeline import Timeline
 from memlint.report.tables import Order
 from memlint.session.tables import _around, _tables
@@ -154,3 +155,26 @@ def test_where_code_is_compiled_eager_sizes_stand_beside_it(workload: Workload) 
 def _around_last(traced: Traced) -> list[Sweep]:
     *_, last = _around(traced, None)
     return last
+
+
+LLAMA = {
+    "num_hidden_layers": 1,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": 400,
+}
+
+
+def test_decoding_is_compiled_with_a_cache_of_fixed_size(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"prompt": 16, "new_tokens": 3}
+    target = "transformers::LlamaConfig"
+    generating = Workload("llama", target, "", "LlamaConfig", mode="generate", dimensions=sizes, arguments=LLAMA)
+    traced = Traced.of(replace(generating, compile="on"), tmp_path)
+    assert {node.phase for node in traced.trace.nodes if node.op.startswith("inductor.")} == {Phase.DECODE}
+    assert traced.trace.graph_breaks == ()
+    assert not [text for text in texts(traced) if "breaks the graph" in text]
+    with pytest.raises(UsageError, match="decoding is compiled with a cache of fixed size, not with dynamic"):
+        Traced.of(replace(generating, compile="on", cache="dynamic"), tmp_path)

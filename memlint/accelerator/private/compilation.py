@@ -14,6 +14,7 @@ from torch._dynamo import convert_frame as _convert_frame
 from torch._dynamo import device_interface, exc, external_utils, symbolic_convert, trace_rules, utils
 from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
+from torch._dynamo.repro import after_aot
 from torch._functorch import config as _functorch_config
 from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, output_code, select_algorithm
 from torch._inductor import config as _inductor_config
@@ -22,6 +23,7 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.codegen.triton_split_scan import TritonSplitScanKernel
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime import hints as _hints
@@ -142,6 +144,14 @@ Compiler: Any = AsyncCompile
 """Makes kernels of their sources."""
 Kernel: Any = TritonKernel
 """One kernel of Triton, while its source is generated."""
+SplitScanKernel: Any = TritonSplitScanKernel
+"""A kernel whose blocks sum up one after the other, each with the sums of those before it."""
+scan: Callable[..., Any] = TritonSplitScanKernel.scan
+"""Its method that sums up, and takes the workspace for those sums."""
+reproductions: Any = after_aot
+"""The module that writes each graph as a program, for PyTorch's logs; it starts `nvcc` for a comment in it."""
+WRITE_PROGRAM = "save_graph_repro"
+"""Name of the function of `reproductions` that does so."""
 hints: Any = _hints
 """Facts about kernels and devices."""
 attribute_users: tuple[Any, ...] = (hints, triton_utils)

@@ -31,6 +31,8 @@ NUM_NEW = (
 """Names of parameters that take the number of tokens to generate."""
 _LENGTHS = ("max_length", "max_len", "max_seq_len", "seq_len", "total_len")
 """Names of parameters that take the length with the prompt."""
+COMPILED_CACHE = "static"
+"""The cache with which transformers compiles decoding by itself (`_valid_auto_compile_criteria`)."""
 _OF_FORWARD = ("decoder_input_ids", "labels", "decoder_attention_mask", "attention_mask", "position_ids")
 """Inputs of a forward that `generate` makes itself."""
 _DECLARE = (
@@ -42,7 +44,7 @@ _DECLARE = (
 def with_lengths(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
     """Give a Workload that generates the lengths and beams that nobody said, and a batch of one text.
 
-    Raises UsageError for a number that makes no sense.
+    If it is to compile, it has the cache with which transformers compiles decoding. Raises UsageError for another one.
     """
     if workload.mode != "generate":
         return workload, ()
@@ -50,10 +52,12 @@ def with_lengths(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
     noted = [f"{name} {size}" for name, size in missing.items() if name != "num_beams"]
     changed: dict[str, Any] = {"dimensions": {**missing, **workload.dimensions}}
     if workload.compile == "on":
-        raise UsageError(
-            f"{workload.name}: the whole of a generation cannot be compiled",
-            "Write --compile auto, and let the code compile what it compiles.",
-        )
+        if workload.cache not in ("", COMPILED_CACHE):
+            raise UsageError(
+                f"{workload.name}: decoding is compiled with a cache of fixed size, not with {workload.cache}",
+                f"Write --cache {COMPILED_CACHE}, or --compile auto.",
+            )
+        changed["cache"] = COMPILED_CACHE
     notes = (Assumption(f"{', '.join(noted)}: memlint's own, as nobody said them", None),) if noted else ()
     return replace(workload, **changed), notes
 

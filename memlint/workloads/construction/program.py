@@ -146,7 +146,7 @@ class Program:
             change(self)
         is_replicated = strategy is not None and not strategy.cuts
         self.called = wrapping.replicated(self.model, self.device) if is_replicated else self.model
-        if workload.compile == "on":
+        if workload.compile == "on" and not self.generates:
             compiled: Any = torch.compile(self.called)
             self.called = compiled
         if self.workload.mode == "train":
