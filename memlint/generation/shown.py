@@ -20,7 +20,7 @@ def shown(pieces: Pieces, num_rounds: int) -> Trace:
     trace, end = first.trace, BEGIN + NUM_SIZES * period
     left_out = (num_rounds - end) // period * period
     buffers, nodes = list(trace.buffers), list(trace.nodes)
-    for own in range(end - 2 * period if period > 1 else BEGIN + 1, end):
+    for own in range(end - 2 * period if period > 1 else BEGIN, end):
         lives = pieces.at(own + left_out)
         steps = left_out // period
         sizes, opened = lives.sizes[len(first.carried(own)) :].tolist(), first.opened(own)

@@ -34,7 +34,7 @@ def write_weights(path: Path) -> None:
 
 def num_shards() -> int:
     """Return how many files of weights a folder has: one for each process that loads one."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def write_settings(place: str, path: Path) -> None:

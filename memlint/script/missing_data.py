@@ -8,6 +8,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
+from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +26,7 @@ from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
 from memlint.script.script_line import note, note_fake_data
 from memlint.script.writes import Writes
-from memlint.workloads.missing_checkpoints import is_of_weights
+from memlint.workloads.missing_checkpoints import OF_TENSORS, suffix_of
 
 _COMPILED = (
     ("cv2", "imread"),
@@ -86,7 +87,8 @@ def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None
         except OSError as error:
             if is_users(sys._getframe(1).f_code.co_filename):
                 wanted = kwargs.get("filename") or next(iter(args), "")
-                if name == "hf_hub_download" and is_of_weights(str(wanted)):
+                is_data = kwargs.get("repo_type") == "dataset"
+                if name == "hf_hub_download" and not is_data and suffix_of(PurePath(wanted)) in OF_TENSORS:
                     note_fake_data(f"the weights {wanted} of {repo_id} are not on this machine: they are random")
                     return f"{repo_id}/{wanted}"  # where nothing is: whoever loads it gets absent weights
                 what = f"the file {wanted} of {repo_id!r}" if name == "hf_hub_download" else f"the files of {repo_id!r}"

@@ -7,6 +7,7 @@ up, except those that count, such as epochs, which begin at 0: a size may depend
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,14 @@ _CLASSES: tuple[Any, ...] = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRS
 """Classes beside modules that load a state."""
 
 
+class _Zero(int):
+    """A number that began at 0, which the program may have kept as a tensor."""
+
+    def item(self) -> int:
+        """Return it."""
+        return 0
+
+
 class Absent(dict[Any, Any]):
     """The content of a missing checkpoint, and everything in it: a state dict, a tensor, a model, settings."""
 
@@ -44,6 +53,7 @@ class Absent(dict[Any, Any]):
         if not _made:
             nn.Module.__setattr__ = _setting(nn.Module.__setattr__)  # type: ignore[method-assign]
         _made.append(self)
+        _asked.clear()
 
     def __missing__(self, name: object) -> Any:
         settings = self._settings()
@@ -53,7 +63,7 @@ class Absent(dict[Any, Any]):
         if words & _SETTINGS:
             hint = f"state them in JSON: --config-of {self._name()}=FILE"
             state.assume(f"{name} of the checkpoint are not known: what they set has its default values; or {hint}")
-        return 0 if words & _COUNTED else self
+        return _Zero() if words & _COUNTED else self
 
     def _name(self) -> str:
         return os.path.basename(str(self.__dict__["_error"].filename or "checkpoint"))  # noqa: PTH119 -- or an address
@@ -64,6 +74,10 @@ class Absent(dict[Any, Any]):
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or key in self._settings()
+
+    def keys(self) -> Any:
+        """Return what was put in, and the names of the last model that was asked for its own: they are compared."""
+        return dict.fromkeys((*super().keys(), *_asked)).keys()
 
     def __delitem__(self, key: Any) -> None:
         if super().__contains__(key):
@@ -168,13 +182,26 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `load_state_dict` so that absent weights, or an empty dictionary made of them, change nothing."""
 
     def load_state_dict(self: Any, state_dict: Any, *arguments: Any, **named: Any) -> Any:
-        if isinstance(state_dict, Absent) or (_made and state_dict == {}):
+        if isinstance(state_dict, Absent) or (_made and all(isinstance(v, Absent) for v in state_dict.values())):
             if named.get("assign") or True in arguments[1:]:
                 _materialize(self)
             return LoadedKeys([], [])
         return load(self, state_dict, *arguments, **named)
 
     return load_state_dict
+
+
+def _naming(get_state: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `state_dict` of modules so that absent weights know the names that a program compares with theirs."""
+
+    @functools.wraps(get_state)
+    def state_dict(self: nn.Module, *arguments: Any, **named: Any) -> Any:
+        content = get_state(self, *arguments, **named)
+        if _made and not named.get("prefix"):
+            _asked[:] = content
+        return content
+
+    return state_dict
 
 
 def _materialize(module: nn.Module) -> None:
@@ -211,11 +238,14 @@ def _making(make: Callable[..., Any]) -> Callable[..., Any]:
 
 _made: list[Absent] = []
 """The checkpoints that were missing so far."""
+_asked: list[str] = []
+"""The names of weights in the last model that was asked for them since."""
 
 
 def replace_loading(put: Callable[[Any, str, Any], object]) -> None:
     """Make PyTorch accept absent weights; `put` sets an attribute of an owner."""
     put(nn.Module, "load_state_dict", _loading(nn.Module.load_state_dict))
+    put(nn.Module, "state_dict", _naming(nn.Module.state_dict))
     for owner in _CLASSES:
         put(owner, "load_state_dict", _loading(vars(owner)["load_state_dict"]))
     for name in _MAKERS:

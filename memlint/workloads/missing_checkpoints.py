@@ -35,6 +35,8 @@ STANDS_FOR = b"memlint: a record that is not here\n"
 """Content of a file that stands for one that is not there: its parts have names that only its readers know."""
 _FILE_SUFFIX = re.compile(r"\.[a-z]\w*")
 """End of the name of a file; that of a folder may be as in Llama-3.1-8B."""
+OF_TENSORS = _WEIGHT_SUFFIXES | {".pt", ".bin"}
+"""Ends of the names of files that hold weights where they come out of a model's repository."""
 Note = Callable[[str], object]
 Put = Callable[[Any, str, Any], object]
 

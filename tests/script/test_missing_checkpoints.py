@@ -125,3 +125,18 @@ def test_a_missing_file_of_safetensors(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.assumptions == {text("m.safetensors"): 7}
+
+
+def test_the_names_of_weights_are_those_that_a_script_compares_with(tmp_path):
+    text = """\
+        import torch
+        from torch import nn
+        model = nn.Linear(4, 3).cuda()
+        checkpoint = torch.load("best.pth")
+        state = checkpoint["model"]
+        missing = set(model.state_dict().keys()) - set(state.keys())
+        model.load_state_dict({name: state[name] for name in state.keys()})
+        print(missing, checkpoint["best_val_loss"].item(), tuple(model.weight.shape))
+    """
+    ran = run(tmp_path / "p", text)
+    assert ran.stdout == "set() 0 (3, 4)\n", ran.stderr
