@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memlint.explain.watch.watch import Watch
     from memlint.targets.declare import Declaration, workload
 
-__all__ = ["Declaration", "__version__", "estimate", "fit", "op", "open", "run", "trace", "watch", "workload"]
+__all__ = ["Declaration", "__version__", "check", "estimate", "fit", "op", "open", "run", "trace", "watch", "workload"]
 
 
 def estimate(
@@ -62,6 +62,35 @@ def estimate(
 
     options = {"batch": batch, "dtype": _dtype_name(dtype), "mode": mode, "gpu": gpu}
     return estimate_model(model, sample_input, optimizer, loss, options)
+
+
+def check(
+    target: str | PathLike[str] | torch.nn.Module | Callable[[], torch.nn.Module],
+    sample_input: Any = None,
+    optimizer: str | Callable[..., Any] | torch.optim.Optimizer | None = None,
+    *,
+    loss: Callable[[Any, Mapping[str, Any]], Any] | None = None,
+    batch: int | None = None,
+    dtype: str | torch.dtype | None = None,
+    mode: Literal["train", "inference"] | None = None,
+    gpu: str | None = None,
+) -> Result:
+    """Check what one types after `memlint check`, in a child process, or estimate a model that is at hand.
+
+    >>> step = memlint.check("fixtures/models/mlp.py")
+    >>> step, [finding.code for finding in step.record.findings]
+    (<memlint: MLP takes 1.29 GiB, fits NVIDIA A100 80 GB>, ['MEM203'])
+
+    A file, a class or a function is checked as on the command line, rules included. For a model the answer is that of
+    `memlint.estimate`, which has no findings. A notebook shows either as a page, with the peaks and the timeline.
+
+    Raises what `memlint.estimate` raises, and UsageError for targets with several workloads; where the code of a target
+    fails, `peak` raises WorkloadError, and `report()` says why.
+    """
+    from memlint.api.check import check as check_target  # noqa: PLC0415
+
+    options = {"batch": batch, "dtype": _dtype_name(dtype), "mode": mode, "gpu": gpu}
+    return check_target(target, sample_input, optimizer, loss, options)
 
 
 def run(

@@ -48,7 +48,19 @@ def test_the_example_of_every_public_name_runs(name, monkeypatch):
 
 
 def test_dir_shows_what_is_public():
-    public = ["Declaration", "__version__", "estimate", "fit", "op", "open", "run", "trace", "watch", "workload"]
+    public = [
+        "Declaration",
+        "__version__",
+        "check",
+        "estimate",
+        "fit",
+        "op",
+        "open",
+        "run",
+        "trace",
+        "watch",
+        "workload",
+    ]
     assert dir(memlint) == public
 
 

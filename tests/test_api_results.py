@@ -1,4 +1,4 @@
-"""`memlint.estimate`, `memlint.run` and `memlint.fit`: what they answer, for models as people hand them over."""
+"""`memlint.check`, `estimate`, `run` and `fit`: what they answer, for models as people hand them over."""
 
 from __future__ import annotations
 
@@ -121,6 +121,30 @@ def test_the_largest_batch_of_a_model_is_that_of_its_file(tmp_path):
     assert "largest batch" in named.report()
     with pytest.raises(UsageError, match="says itself"):
         memlint.fit(file, torch.zeros(8, 64))
+
+
+def test_a_checked_target_has_the_peak_of_the_model_at_hand(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import torch\n"
+        "def memlint_workload(batch):\n"
+        "    model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 8))\n"
+        "    return model, torch.zeros(batch, 64)\n"
+        "def other(): return torch.nn.Linear(8, 8)\n"
+    )
+    model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 8))
+    named = memlint.check(file, optimizer="sgd", batch=512, gpu="rtx4090")
+    handed = memlint.check(model, torch.zeros(512, 64), "sgd", gpu="rtx4090")
+    assert requested(named) == requested(handed)
+    assert named.fits()
+    for result in (named, handed):
+        assert result._repr_html_().startswith('<iframe title="memlint"')
+    with pytest.raises(UsageError, match="says itself"):
+        memlint.check(file, torch.zeros(8, 64))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "settings.py").write_text("size = 3\n")
+    with pytest.raises(UsageError, match="has no workloads"):
+        memlint.check(tmp_path / "empty")
 
 
 def test_a_script_that_fails_says_so_where_its_peak_is_asked_for(tmp_path):

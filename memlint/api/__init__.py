@@ -1,1 +1,1 @@
-"""`memlint.estimate`, `run` and `fit`: one module each, which imports PyTorch when it is called."""
+"""`memlint.check`, `estimate`, `run` and `fit`: one module each; what takes a model imports PyTorch when called."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from memlint.report.model import Report
 
-_HEIGHT = 900
+_HEIGHT = 1040
 """Pixels: the head and the timeline; the rest is scrolled to."""
 
 

@@ -1,4 +1,4 @@
-"""The answer of `memlint.estimate` and `memlint.run`."""
+"""The answer of `memlint.check`, `memlint.estimate` and `memlint.run`."""
 
 from __future__ import annotations
 

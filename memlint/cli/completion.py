@@ -52,6 +52,20 @@ def dtypes(_context: click.Context, parameter: click.Parameter, incomplete: str)
     return _of(parameter, dict.fromkeys(DTYPES, ""), incomplete)
 
 
+def engine_dtypes(_context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names of dtypes that serving engines run models in."""
+    from memlint.serving.options import FLOATS  # noqa: PLC0415
+
+    return _of(parameter, dict.fromkeys(FLOATS, ""), incomplete)
+
+
+def cache_dtypes(_context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names of dtypes of a serving engine's cache."""
+    from memlint.serving.options import CACHE_DTYPES  # noqa: PLC0415
+
+    return _of(parameter, dict.fromkeys(("auto", *CACHE_DTYPES), ""), incomplete)
+
+
 def rules(_context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete codes of the installed rules; those of the project are code, which is not run for that."""
     from memlint.lint.registry import load_rules  # noqa: PLC0415

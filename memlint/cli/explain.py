@@ -11,7 +11,7 @@ import click
 from memlint.base.errors import UsageError
 from memlint.base.writing import write_file
 from memlint.cli import completion
-from memlint.cli.options import COLOR, FILE
+from memlint.cli.options import COLOR, FILE, format_option
 from memlint.cli.printing import progress, text_style_of, write
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     "--against", metavar="TARGET", help="Put the simulated step of this program beside it, as check takes it."
 )
 @click.option("--device", type=click.IntRange(min=0), metavar="N", help="This GPU of a snapshot alone.")
-@click.option(
-    "--output-format", "--format", "form", type=click.Choice(("text", "json", "markdown", "html")), default="text",
-    show_default=True,
-)  # fmt: skip
+@format_option("text", "json", "markdown", "html")
 @click.option("-o", "--output-file", type=FILE, help="Write it there.")
 @COLOR
 @click.option("-v", "--verbose", is_flag=True, help="Every line that held memory.")
@@ -52,7 +49,7 @@ def explain(
     gpus: tuple[str, ...],
     against: str | None,
     device: int | None,
-    form: str,
+    output_format: str,
     output_file: Path | None,
     color: str,
     verbose: bool,
@@ -69,18 +66,18 @@ def explain(
     from memlint.commands.explain.sources import sorted_out  # noqa: PLC0415
 
     given, options = sorted_out(sources), RecordingOptions(settings, gpus, device, against)
-    if given.logs and form == "json" and (given.recordings or len(given.logs) > 1):
+    if given.logs and output_format == "json" and (given.recordings or len(given.logs) > 1):
         raise UsageError("several sources do not go into one JSON document", "Name one text, or recordings alone.")
     if given.logs and not given.recordings and not options.are_default:
         raise UsageError(
             "a message can not be replayed: it has no events",
             "Leave --alloc-conf, --gpu, --against and --device out, or give a snapshot of PyTorch.",
         )
-    if form == "html":
+    if output_format == "html":
         _write_page(given, options, output_file)
         return
     style = text_style_of(color, output_file, verbosity=int(verbose))
-    write("\n".join(_explained(given, options, form, style)), output_file, color=style.color)
+    write("\n".join(_explained(given, options, output_format, style)), output_file, color=style.color)
 
 
 def _write_page(given: Sources, options: RecordingOptions, output_file: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from memlint.cli import completion
-from memlint.cli.options import COLOR, FILE, SECONDS
+from memlint.cli.options import COLOR, FILE, SECONDS, format_option
 from memlint.cli.printing import progress, text_style_of, write
 
 _POSITIVE = click.IntRange(min=1)
@@ -34,8 +34,16 @@ _POSITIVE = click.IntRange(min=1)
     metavar="SHARE",
     help="Share of the GPU, as the engine's option.",
 )
-@click.option("--kv-cache-dtype", default="auto", metavar="NAME", help="auto, fp8, bfloat16, float16.")
-@click.option("--dtype", metavar="NAME", help="Of the model; by default its config's.")
+@click.option(
+    "--kv-cache-dtype",
+    default="auto",
+    metavar="NAME",
+    shell_complete=completion.cache_dtypes,
+    help="auto, fp8, bfloat16, float16.",
+)
+@click.option(
+    "--dtype", metavar="NAME", shell_complete=completion.engine_dtypes, help="Of the model; by default its config's."
+)
 @click.option("--quantization", metavar="NAME", help="fp8, w8a8, w4a16, gptq, awq, mxfp4, nvfp4, bitsandbytes.")
 @click.option("--max-num-seqs", type=_POSITIVE, metavar="NUMBER", help="Requests in one batch.")
 @click.option(
@@ -48,14 +56,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--enforce-eager", is_flag=True, help="No compiled pieces and no CUDA graphs.")
 @click.option("--users", type=_POSITIVE, metavar="NUMBER", help="Name the cheapest GPUs for so many requests at once.")
 @click.option("--length", type=_POSITIVE, metavar="TOKENS", help="With --users: tokens of each; short for the above.")
-@click.option(
-    "--output-format",
-    "--format",
-    "output_format",
-    type=click.Choice(("text", "json", "markdown")),
-    default="text",
-    show_default=True,
-)
+@format_option("text", "json", "markdown")
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
 @click.option("--timeout", **SECONDS, help="For all of it.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory the model's code may take.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 GIB: Final = 2**30
 FLOATS: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of the dtypes that engines run models in."""
-_CACHE_DTYPES: Final = {"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, **FLOATS}
+CACHE_DTYPES: Final = {"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, **FLOATS}
 """Bytes of a value in the cache, by `--kv-cache-dtype`."""
 
 
@@ -39,11 +39,11 @@ class ServeOptions(Record):
     def cache_itemsize(self) -> int:
         """Bytes of a value in the cache. Raises UsageError."""
         name = self.dtype if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
-        if name not in _CACHE_DTYPES:
+        if name not in CACHE_DTYPES:
             raise UsageError(
-                f"--kv-cache-dtype {name} is not known", f"Choose one of: auto, {', '.join(_CACHE_DTYPES)}."
+                f"--kv-cache-dtype {name} is not known", f"Choose one of: auto, {', '.join(CACHE_DTYPES)}."
             )
-        return _CACHE_DTYPES[name]
+        return CACHE_DTYPES[name]
 
     def runs_on(self, device: Device) -> bool:
         """Return True if the GPU computes in the dtype: bfloat16 needs compute capability 8 in all engines."""

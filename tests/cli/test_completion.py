@@ -57,6 +57,11 @@ def test_dtypes_and_rules_are_completed(completed):
     assert "MEM107" in completed("rule", "MEM1")
 
 
+def test_serve_completes_the_dtypes_of_engines(completed):
+    assert completed("serve", "--dtype", "") == ["bfloat16", "float16", "float32"]
+    assert completed("serve", "--kv-cache-dtype", "fp8_") == ["fp8_e4m3", "fp8_e5m2"]
+
+
 @pytest.mark.parametrize(
     "command", ["check", "explain", "run", "report", "diff", "rules", "serve", "sweep", "validate"]
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from memlint.api.frame import framed
 from memlint.base.units import format_nbytes
 from memlint.report.page.render import render_page
 from memlint.report.page.timeline import CATEGORIES, tick_step
@@ -420,3 +421,13 @@ def test_axe_finds_no_fault(browser: Browser, axe: str, file: Path, scheme: str)
             found = page.evaluate("tags => axe.run(document, { runOnly: tags })", tags)
             assert found["violations"] == []
             assert len(found["passes"]) > 40
+
+
+def test_the_frame_of_a_notebook_draws_its_timeline_though_nothing_scrolls_there(browser: Browser, file: Path) -> None:
+    file.write_text(f"<!DOCTYPE html><div style='height: 5000px'></div>{framed(made_up(50))}", encoding="utf-8")
+    page = browser.new_page()
+    try:
+        page.goto(file.as_uri())
+        page.frame_locator("iframe").locator(".live[data-top]").wait_for(state="attached", timeout=20_000)
+    finally:
+        page.close()

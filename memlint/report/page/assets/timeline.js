@@ -231,17 +231,21 @@ function startTimeline(figure, lifetimes) {
   document.addEventListener("theme", draw);
 }
 
-// A timeline is read and drawn when it is about to become visible; until then it only has its space.
+// A timeline is read and drawn when it is about to become visible; until then it only has its space. Those that are
+// visible at first do not wait: in the frame of a notebook an observer may be told late, or only after scrolling.
+const NEAR = 800; // pixels
 const timelines = JSON.parse(document.getElementById("timelines").textContent);
+const start = (figure) => startTimeline(figure, readLifetimes(timelines[Number(figure.dataset.timeline)]));
 const awaited = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
     awaited.unobserve(target);
-    startTimeline(target, readLifetimes(timelines[Number(target.dataset.timeline)]));
+    start(target);
   }
-}, { rootMargin: "800px" });
+}, { rootMargin: `${NEAR}px` });
 for (const figure of document.querySelectorAll("figure[data-timeline]")) {
   figure.classList.add("is-live");
   for (const part of figure.querySelectorAll("[data-live]")) part.hidden = false;
-  awaited.observe(figure);
+  if (figure.getBoundingClientRect().top < window.innerHeight + NEAR) start(figure);
+  else awaited.observe(figure);
 }
