@@ -46,6 +46,7 @@ from memlint.workloads.construction.recorded_arguments import dump_arguments
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
+    from memlint.source.fed_calls import FedCall
     from memlint.targets.script import Ending, Happened, Script
 
 _MOST_OF_A_CLASS = 4
@@ -61,8 +62,8 @@ _CONSTRUCTS = "__init__"
 _TORCH = "torch."
 
 
-_Inputs = tuple[weakref.ref[nn.Module], bool, tuple[BuiltInput, ...]]
-"""A module, its mode, and the tensors of its first call."""
+_Inputs = tuple[weakref.ref[nn.Module], bool, tuple[BuiltInput, ...], Frame | None]
+"""A module, its mode, and the tensors of its first call with the user's line of it."""
 
 
 class _Call(NamedTuple):
@@ -166,12 +167,12 @@ class Construction:
         self._of_class.clear()
         known = self._inputs.get(id(module))
         if known is None or known[0]() is not module:
-            self._inputs[id(module)] = weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs))
+            self._inputs[id(module)] = _first_inputs(module, args, kwargs)
 
     def note_call_on_host(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note a call of a model that is not on the GPU, such as one that counts its operations."""
         if not self._is_over and id(module) not in self._host_inputs:
-            self._host_inputs[id(module)] = weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs))
+            self._host_inputs[id(module)] = _first_inputs(module, args, kwargs)
 
     def _hold(self, value: object) -> None:
         if self._held is not None:
@@ -199,6 +200,8 @@ class Construction:
         key = kind.__module__, kind.__qualname__
         if key not in self._files:
             file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+            if kind.__module__ == "__main__" and self._script.path:
+                file = self._script.path  # its module is put away when it ends, and memlint may run it further
             self._files[key] = os.path.realpath(file) if file else ""
         return self._files[key]
 
@@ -364,14 +367,14 @@ class Construction:
 
     def built(self, ending: Ending, happened: Happened) -> Built:
         """Return the record of everything built by a script that reached this point by itself."""
-        roots = (self.finished_roots() or self.roots())[:_MOST_MODELS]
+        roots, loop = (self.finished_roots() or self.roots())[:_MOST_MODELS], LoopText(self._script)
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         kinds = [type(unwrapped(root)) for root in roots]
         models = tuple(
-            self._model(root, trained, is_last_of_several=kinds.count(kind) > 1)
+            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1)
             for root, kind in zip(roots, kinds, strict=True)
         )
-        dtype, loop = self.dtype(roots[0] if roots else None), LoopText(self._script)
+        dtype = self.dtype(roots[0] if roots else None)
         is_called = any(each.is_called for each in models)
         if models and not is_called and (dtype is None or dtype.source == PARAMETERS):
             dtype = loop.setting("dtype") or dtype
@@ -389,7 +392,14 @@ class Construction:
             happened=happened,
         )
 
-    def _model(self, root: nn.Module, trained: set[int], *, is_last_of_several: bool) -> BuiltModel:
+    def fed(self, root: nn.Module, loop: LoopText) -> FedCall | None:
+        """Return the call of a model in the text of its training loop."""
+        model = unwrapped(root)
+        call = self._call(model)
+        functions = (call.frame.function,) if call is not None and call.frame is not None else ()
+        return loop.fed((type(model).__name__, *functions))
+
+    def _model(self, root: nn.Module, trained: set[int], loop: LoopText, *, is_last_of_several: bool) -> BuiltModel:
         module = unwrapped(root)
         called = next((known for known in map(self._called, (root, module)) if known is not None), None)
         parts: dict[type, BuiltClass] = {}
@@ -403,7 +413,9 @@ class Construction:
             has_optimizer=_has_any(root, trained),
             is_copy=is_last_of_several and self._call(module) is None,
             inputs=() if called is None else called[2],
+            called_at=None if called is None else called[3],
             parts=tuple(parts.values()),
+            fed=self.fed(root, loop),
         )
 
     def _class(self, module: nn.Module) -> tuple[str, str, str, int, Frame | None, bytes | None, str]:
@@ -424,6 +436,11 @@ class Construction:
 
     def _called(self, module: nn.Module) -> _Inputs | None:
         return _known_call(self._inputs, module)
+
+
+def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:
+    frame = _caller(sys._getframe(2))
+    return weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs)), frame
 
 
 def _known_call(calls: Mapping[int, _Inputs], module: nn.Module) -> _Inputs | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 from memlint.base.ownership import is_users
 from memlint.config import find_settings
 from memlint.memory.records import Assumption, Frame
+from memlint.source.fed_calls import FedCall, fed_call
+from memlint.source.text import source_at
 from memlint.source.training_loop import LoopSetting, loop_of_files
 from memlint.targets.built import Setting
 
@@ -43,6 +46,11 @@ class LoopText:
         self._used.append(name)
         value = stated.value if isinstance(stated.value, int) else str(stated.value)
         return Setting(value, stated.text, Frame(stated.path, stated.line, ""), is_sure=False)
+
+    def fed(self, makers: Collection[str]) -> FedCall | None:
+        """Return the call of the model that one of these classes or functions gives."""
+        sources = (source_at(path) for path in self._paths)
+        return fed_call((each for each in sources if each is not None), makers)
 
     def sizes(self) -> dict[str, object]:
         """Return the sizes of images and texts."""

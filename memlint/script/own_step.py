@@ -35,7 +35,13 @@ from memlint.workloads.as_built import takes_inputs, with_inputs
 from memlint.workloads.construction.generating import NUM_NEW, inputs_of_generate, with_lengths
 from memlint.workloads.construction.optimizers import OptimizerFactory, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
-from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
+from memlint.workloads.construction.training_step import (
+    assumption,
+    calls_methods,
+    calls_training_step,
+    of_methods,
+    own_optimizer,
+)
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
 from memlint.workloads.loss import ALIKE, OF_CLASSES, NamedLoss
 from memlint.workloads.tensors import make_inputs
@@ -173,9 +179,12 @@ class _Plan:
         if mode == "inference" and _SURELY_TRAINS.search(_text_of(script)):
             return None  # a frozen part of what it would have trained
         notes: list[Assumption] = []
+        loop = LoopText(script)
+        fed = construction.fed(root, loop) if mode == "train" else None
         if mode == "train" and calls_training_step(model):
             notes.append(assumption(model))
-        loop = LoopText(script)
+        elif fed is not None and calls_methods(model, fed):
+            notes.append(of_methods(fed))
         stated_sizes = {**loop.sizes(), **construction.sizes(model)}
         lengths: dict[str, int] = {}
         if mode == "inference" and hasattr(model, "generate") and _GENERATES.search(_text_of(script)):
@@ -196,6 +205,7 @@ class _Plan:
             optimizer="none",
             assumed=frozenset({"batch"} if batch is None else ()),
             dimensions=lengths,
+            fed=fed,
         )
         workload, of_lengths = with_lengths(workload)
         notes += of_lengths
@@ -236,7 +246,8 @@ class _Plan:
         if self.workload.inputs is not None and takes_inputs(model, self.workload, self.place):
             inferred = Inferred(self.workload.inputs, self.workload.found, self.workload.dimensions)
         else:
-            inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes)
+            fed = self.workload.fed
+            inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes, fed=fed)
         if self.workload.mode == "generate":
             sizes = {**inferred.dimensions, **self.workload.dimensions}
             sizes.pop(SEQUENCE, None)

@@ -158,10 +158,12 @@ def _sides(value: Sequence[Any], path: tuple[str, ...]) -> Iterator[Value]:
 def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
     """Return names and values of a namespace, a mapping, a dataclass or a config of a library; else nothing.
 
-    An object of the project's own is a config if it has the name of one.
+    An object or a module of the project's own is a config if it has the name of one.
     """
     kind = type(value)
-    if isinstance(value, type | ModuleType):
+    if isinstance(value, ModuleType):
+        return _constants(value) if name.lower().endswith(CONFIG_NAMES) else []
+    if isinstance(value, type):
         return []
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
@@ -176,3 +178,10 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
         if is_own and name.lower().endswith((*CONFIG_NAMES, "exp")):
             return list(vars(value).items())
     return []
+
+
+def _constants(module: ModuleType) -> list[tuple[Any, Any]]:
+    """Return the plain values that a module of the project's own assigns."""
+    if not is_users(getattr(module, "__file__", None) or "<"):
+        return []
+    return [(name, value) for name, value in list(vars(module).items()) if type(value) in (bool, int, float, str)]

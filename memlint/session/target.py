@@ -281,7 +281,7 @@ def _of_one_text(workload: Workload) -> Workload:
 
 def without_code(workload: Workload) -> Workload:
     """The same without arguments and examples, which may be any objects."""
-    return replace(workload, arguments={}, adapter={}, guessed={}, found=(), sizes={}, shown=None)
+    return replace(workload, arguments={}, adapter={}, guessed={}, found=(), sizes={}, shown=None, fed=None)
 
 
 def of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:

@@ -43,6 +43,12 @@ def attribute_assignments(scope: Scope) -> Mapping[str, list[ast.Assign]]:
     return assigned
 
 
+def is_grown(scope: Scope, name: str) -> bool:
+    """Return True if entries are added to the list of this name."""
+    adding = (call.func for call in scope.calls if isinstance(call.func, ast.Attribute))
+    return any(each.attr in ("append", "extend", "insert") and dotted_name(each.value) == name for each in adding)
+
+
 def ends_before(statement: ast.AST, node: ast.stmt | ast.expr) -> bool:
     """Return True if a statement ends before the line of `node`."""
     return (getattr(statement, "end_lineno", 0) or 0) < node.lineno

@@ -21,6 +21,7 @@ from memlint.source.assignments import (
     defines,
     ends_before,
     has_parameter,
+    is_grown,
     made_in_init,
     name_assignments,
 )
@@ -214,6 +215,8 @@ class Values:
             assigned = [n for n in binding if each is not scope or ends_before(n, node)]
             for statement in reversed(assigned):
                 if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                    if isinstance(statement.value, ast.List) and is_grown(each, node.id):
+                        raise Unknown
                     if self.runs(statement, each):
                         return self._with_attributes(node, statement.value, each)
                 else:

@@ -52,6 +52,8 @@ _ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
 _FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """An option of a command line, and its names."""
 _TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
+_REQUIRED = re.compile(r"\brequired\s*=\s*True")
+_OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _MODEL_OPTION = re.compile(
     r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
@@ -303,7 +305,17 @@ class LeadingScripts:
         chosen = self._chosen_group(command)
         if chosen is not None:
             arguments.append(chosen)
+        arguments += self._required(command)
         return command._replace(arguments=tuple(arguments))
+
+    def _required(self, command: TypedCommand) -> Iterator[str]:
+        """Yield the options with a text, such as a path, that the script requires and the command lacks."""
+        given = {each.partition("=")[0] for each in command.arguments}
+        for added in _ADDED.findall(self._files.text(command.script)):
+            flags = _FLAG.findall(added.partition(",")[0]) + _FLAG.findall(added)
+            is_text = _OF_OTHER_TYPE.search(added) is None and _TAKES_NO_WORD_OR_MANY.search(added) is None
+            if flags and given.isdisjoint(flags) and is_text and _REQUIRED.search(added) is not None:
+                yield from (flags[0], flags[0].lstrip("-"))
 
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""

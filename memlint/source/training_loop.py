@@ -85,13 +85,13 @@ def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
 
     Those of the file itself come before if it trains, and otherwise after.
     """
-    scripts, own = list(_scripts(target, project)), next(iter(project.files.code(target)), None)
+    scripts, own = list(training_scripts(target, project)), next(iter(project.files.code(target)), None)
     settings = _in_source(scripts[0], project) if len(scripts) == 1 else {}
     stated = {} if own is None else _in_source(own, project)
     return {**settings, **stated} if own is not None and "backward" in own.words else {**stated, **settings}
 
 
-def _scripts(target: Path, project: Project) -> Iterator[Source]:
+def training_scripts(target: Path, project: Project) -> Iterator[Source]:
     """Yield the training scripts that import the file, or a package it is in."""
     module = target.relative_to(project.root).with_suffix("").parts
     for source in project.files.sources(module, may_train):
@@ -110,7 +110,7 @@ def nearest_batch(target: Path, names: Collection[str], project: Project) -> Loo
     naming = [each for each in configs if project.files.mentions(Path(each), names)]
     stated = chain(
         (sizes_in_config(path, project) for path in naming),
-        (_in_source(source, project) for source in _scripts(target, project)),
+        (_in_source(source, project) for source in training_scripts(target, project)),
         (sizes_in_config(path, project) for path in configs if not path.endswith(".json") or _SETTINGS.search(path)),
     )
     return next((batch for each in stated if (batch := batch_of(each)) is not None), None)
@@ -436,4 +436,12 @@ def _run_as_script(source: Source) -> Iterator[ast.stmt]:
             yield from statement.body if is_training(source) else ()  # type: ignore[attr-defined]
 
 
-__all__ = ["OPTIMIZERS", "LoopSetting", "loop_of_files", "sizes_in_config", "sole_loop", "training_loop"]
+__all__ = [
+    "OPTIMIZERS",
+    "LoopSetting",
+    "loop_of_files",
+    "sizes_in_config",
+    "sole_loop",
+    "training_loop",
+    "training_scripts",
+]

@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 from pydantic import ConfigDict
 
 from memlint.memory.records import Frame
+from memlint.source.fed_calls import FedCall
 from memlint.targets.script import Ending, Happened
 
 
@@ -75,8 +76,12 @@ class BuiltModel(BuiltClass):
     """True if it was copied from another one, as an average of weights is."""
     inputs: tuple[BuiltInput, ...] = ()
     """The tensors of its first call on the GPU."""
+    called_at: Frame | None = None
+    """The user's line of that call."""
     parts: tuple[BuiltClass, ...] = ()
     """The classes of the project's own files among its submodules, each with its first instance."""
+    fed: FedCall | None = None
+    """Its call in the text of the training loop; None if none is seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from memlint.memory.records import Assumption
 from memlint.targets.strategy import Strategy
 
 if TYPE_CHECKING:
+    from memlint.source.fed_calls import FedCall
     from memlint.source.shown_inputs import ShownCall
 
 WORST = "worst"
@@ -214,6 +215,8 @@ class Workload:
     """Sizes of images and texts in the project's training loop."""
     shown: "ShownCall | None" = None
     """The arguments of a call in one of the project's examples."""
+    fed: "FedCall | None" = None
+    """The call of the model in the loop that trains it; None if none is seen."""
     recorded: bytes | None = None
     """The arguments with which a script has built it, for `memlint.workloads.construction.recorded_arguments`; they
     take the place of `arguments`.

@@ -12,6 +12,8 @@ from torch import nn
 
 from memlint.base.units import Dtype
 from memlint.memory.records import Assumption
+from memlint.source.fed_calls import FedCall
+from memlint.source.shown_inputs import ShownCall, ShownTensor
 from memlint.source.training_loop import OPTIMIZERS
 from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.targets.workload import BATCH, SEQUENCE, InputSpec, Workload
@@ -116,7 +118,10 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         assumptions.append(
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
-    if not is_part and model.inputs:
+    workload = replace(workload, fed=None if is_part else model.fed)
+    if not is_part and model.inputs and model.fed is not None and _is_before_loop(model, model.fed):
+        workload = replace(workload, shown=_as_shown(model.inputs, model.fed))
+    elif not is_part and model.inputs:
         is_trial = bool(asked.trainer)
         workload = with_inputs(workload, model.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(
@@ -126,6 +131,19 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         copies=copies,
         found=(*assumptions, *workload.found),
     )
+
+
+def _is_before_loop(model: BuiltModel, fed: FedCall) -> bool:
+    """Return True if the first call was not the training loop's, which feeds more: it initialized or counted."""
+    num_inputs = len({each.name.partition(".")[0] for each in model.inputs})
+    place = model.called_at
+    is_elsewhere = place is not None and (place.path, place.line) != (fed.path, fed.line)
+    return is_elsewhere and num_inputs < len(fed.inputs)
+
+
+def _as_shown(inputs: Sequence[BuiltInput], fed: FedCall) -> ShownCall:
+    """Return the inputs of a call that feeds less than the loop does as an example."""
+    return ShownCall({each.name: ShownTensor(each.shape, each.dtype) for each in inputs}, fed.path, fed.line)
 
 
 def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:

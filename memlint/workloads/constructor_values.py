@@ -24,7 +24,12 @@ def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
     that this is some size, and the parameter's own name says of what.
     """
     says_more = _fits(called) == SOME_SIZE and _fits(parameter.name)
-    if called.isidentifier() and not says_more and (value := plain_value(parameter.replace(name=called))) is not None:
+    if (
+        called.isidentifier()
+        and _fits(called)
+        and not says_more
+        and (value := plain_value(parameter.replace(name=called))) is not None
+    ):
         return value
     kind = parameter.annotation
     members = typing.get_args(kind) if not isinstance(kind, str) else [each.strip() for each in kind.split("|")]

@@ -32,6 +32,7 @@ from memlint.targets.workload import Workload
 from memlint.workloads import placeholders
 from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_settings_of
 from memlint.workloads.construction.construct import build_object, build_program, complete, simulated_device
+from memlint.workloads.construction.training_step import has_methods
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, sized
@@ -233,7 +234,10 @@ def _of_script(
         return None
     defaults = with_settings_of(defaults, asked)
     is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
-    recipes = Recipes(path, root, [kind.qualname for _model, kind in found] if is_open else [])
+    factories = makers(ast.parse(path.read_bytes()), [kind.qualname for _model, kind in found])
+    recipes = Recipes(
+        path, root, [*(kind.qualname for _model, kind in found), *factories] if is_open else [], asked.built.sizes
+    )
     candidates: dict[type, _Candidate] = {}
     with simulated_device(defaults.device) as place:
         for model, kind in found:
@@ -243,12 +247,15 @@ def _of_script(
             workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:
                 function = attrgetter(kind.qualname)(module)
-                built, workload = _repeated(function, workload, recipes)
+                of_it = [maker for maker, name in factories.items() if name == kind.qualname and hasattr(module, maker)]
+                functions = {kind.qualname: function, **{maker: getattr(module, maker) for maker in of_it}}
+                built, workload = _repeated(functions, workload, recipes)
             except (AttributeError, WorkloadError, TargetError):
                 continue
             if workload.inputs is not None and not takes_inputs(built, workload, place):
                 workload = replace(workload, inputs=None)
-            candidates[type(built)] = _candidate(kind.qualname, built, workload, is_trained=True, elsewhere=True)
+            name = workload.qualname or kind.qualname
+            candidates[type(built)] = _candidate(name, built, workload, is_trained=True, elsewhere=True)
     classes = {each.__name__: each for each in candidates}
     chosen = _chosen(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
     return chosen if chosen.workloads else None
@@ -259,17 +266,23 @@ def _of(workload: Workload) -> frozenset[str]:
     return frozenset({"batch", "dtype"} | ({"optimizer"} if workload.mode == "train" else set()))
 
 
-def _repeated(function: Callable[..., Any], workload: Workload, recipes: Recipes) -> tuple[nn.Module, Workload]:
-    """Build as a script has, or if its arguments are unknown as the project's text says. Raises WorkloadError."""
+def _repeated(
+    functions: Mapping[str, Callable[..., Any]], workload: Workload, recipes: Recipes
+) -> tuple[nn.Module, Workload]:
+    """Build as a script has, or if its arguments are unknown as the project's text says. Raises WorkloadError.
+
+    `functions` are the class and, by their names, the functions of its file that make it.
+    """
     if workload.recorded is not None:
-        return build_object(function, workload).model, workload
+        return build_object(next(iter(functions.values())), workload).model, workload
     failure: WorkloadError | TargetError | None = None
-    for recipe in recipes.of(workload.name, function):
-        changed = recipes.applied(workload, recipe)
-        try:
-            return build_object(function, changed).model, changed
-        except (WorkloadError, TargetError) as error:
-            failure = failure or error
+    for name, function in functions.items():
+        for recipe in recipes.of(name, function):
+            changed = replace(recipes.applied(workload, recipe), qualname=name)
+            try:
+                return build_object(function, changed).model, changed
+            except (WorkloadError, TargetError) as error:
+                failure = failure or error
     raise failure or WorkloadError(f"nothing says how to build {workload.name}")
 
 
@@ -301,6 +314,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             built = _first_built(module, name, makers_of_it, recipes, defaults, failures, absent)
             if built is not None:
                 candidates[kind] = built
+        candidates |= _without_forward(module, used, factories, recipes, defaults)
         defined = (name for name in functions if callable(getattr(module, name, None)))
         called = (r for name in defined for r in recipes.of(name, getattr(module, name)) if r.trains)
         for recipe in () if candidates else (*called, *map(Recipe, _makers(module, tree))):
@@ -317,7 +331,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
                 before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
                 reason = f"{before.reason}; with guessed sizes, {error.message}"
                 failures[recipe.maker] = before._replace(reason=reason, hint=before.hint or error.hint)
-    for name in used:
+    for name in (each for each in used if used[each] not in candidates):
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
@@ -325,6 +339,25 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     chosen = _chosen(candidates, failures, classes, parts, text)
     call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
     return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
+
+
+def _without_forward(
+    module: ModuleType,
+    classes: Mapping[str, type],
+    factories: Mapping[str, Sequence[str]],
+    recipes: Recipes,
+    defaults: Workload,
+) -> dict[type, _Candidate]:
+    """Build those of these classes without a `forward` whose methods a training loop calls."""
+    candidates: dict[type, _Candidate] = {}
+    for name, kind in classes.items():
+        makers_of_it = factories.get(name, ())
+        if any(map(recipes.is_trained, (name, *makers_of_it))):
+            built = _first_built(module, name, makers_of_it, recipes, defaults, {}, [])
+            fed = None if built is None else built.workload.fed
+            if built is not None and fed is not None and fed.code and has_methods(kind, fed):
+                candidates[kind] = built
+    return candidates
 
 
 def _leave_out_untrained(

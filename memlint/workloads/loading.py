@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +48,7 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     # finds the files beside it.
     above = [each for each in path.parents if root is not None and each.is_relative_to(root)]
     sys.path += [str(each) for each in (path.parent, *above) if str(each) not in sys.path]
+    _keep_folder_of_its_name(path, root)
     known = sys.modules.get(name)
     file = getattr(known, "__file__", None)
     if known is not None and file is not None and Path(file).resolve() == path:
@@ -56,6 +58,19 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
             return _loaded(lambda: importlib.import_module(name), path)
         is_own = known is None and not is_shadow
         return _loaded(lambda: _execute(path, name if is_own else f"memlint_target_{path.stem}"), path)
+
+
+def _keep_folder_of_its_name(path: Path, root: Path | None) -> None:
+    """Let a folder above the file that has its name and no `__init__.py` be the package of that name.
+
+    Python prefers the file, whose own folder is on the search path, too.
+    """
+    above = (each for each in path.parents if root is not None and each != root and each.is_relative_to(root))
+    folder = next((each for each in above if each.name == path.stem), None)
+    if folder is not None and path.stem not in sys.modules and not (folder / "__init__.py").is_file():
+        spec = ModuleSpec(path.stem, None, is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
 
 
 def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:

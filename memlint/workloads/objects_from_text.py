@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.source.scripts import training_at_import
 from memlint.source.text import source_at
@@ -18,6 +20,8 @@ from memlint.workloads.loading import load_file
 
 _KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")
 _NAMESPACE = "Namespace"
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+"""Classes that are something else without the layers that they are given."""
 
 
 class _Settings(argparse.Namespace):
@@ -52,7 +56,10 @@ def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]
             arguments = {name: object_of(each, namespace, assumed) for name, each in value.arguments.items()}
             if value.function.text == _NAMESPACE:
                 return _Settings(**arguments)
-            result = _called(_named(value.function, namespace), arguments, assumed)
+            function = _named(value.function, namespace)
+            if value.unseen and function in _CONTAINERS:
+                raise WorkloadError(f"the layers of a {value.function.text.rpartition('.')[2]} are not known")
+            result = _called(function, arguments, assumed)
             _set(result, value.attributes, namespace, assumed)
             return result
         case Settings():

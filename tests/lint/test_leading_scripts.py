@@ -251,3 +251,17 @@ def test_words_behind_a_switch_or_in_brackets_stay_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     typed = likeliest_command(tmp_path / "model.py", tmp_path, keep=False)
     assert typed == "memlint run --fake-data train.py --multi --size 1 images"
+
+
+def test_paths_that_a_script_requires_are_given(tmp_path):
+    options = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-c", "--code-path", type=str, required=True)
+parser.add_argument("--out", required=True, help="a folder")
+parser.add_argument("--classes", type=int, required=True)
+parser.add_argument("--lr", type=float, default=0.1)
+"""
+    project(tmp_path, model=MODEL, train=f"{options}{TRAIN}")
+    (tmp_path / "README.md").write_text("```\npython train.py --out results\n```\n")
+    assert leading(tmp_path) == ["train.py --out results -c c"]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+import sys
 from argparse import Namespace
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from memlint.script.settings_by_name import ACCUMULATION, BATCH, named_autocast, named_setting, sizes_of, values_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass
@@ -90,3 +96,14 @@ def test_the_sides_of_images_are_read_wherever_settings_are() -> None:
         "image_width": 496,
     }
     assert sizes_of(values_in((), [{"cfg": {"IMG_SIZE": 48}}])) == {"IMG_SIZE": 48, "img_size": 48}
+
+
+def test_a_module_of_the_project_that_is_named_like_a_config_has_its_constants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "constants_of_test.py").write_text("import math\nbatch_size = 6\nmax_length = 200\n_hidden = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("constants_of_test")
+    monkeypatch.delitem(sys.modules, "constants_of_test")
+    values = values_in((), [{"CFG": module, "other": module, "math_config": math}])
+    assert sizes_of(values) == {"batch_size": 6, "max_length": 200}

@@ -662,3 +662,36 @@ class Whole(nn.Module):
             "optimizer = torch.optim.SGD(model.parameters())\nmodel(torch.zeros(2)).sum().backward()\n"
         )
     assert names(path) == ["Whole"]
+
+
+def test_a_checkpoint_that_is_not_there_is_done_without_while_a_gpu_is_simulated(write):
+    path = write(
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(8, 8)
+                checkpoint = torch.load("./weights/net_pretrain.tar", map_location="cpu")
+                self.layer.load_state_dict({k[7:]: v for k, v in checkpoint["state_dict"].items()})
+            def forward(self, x):
+                return self.layer(x)
+        """
+    )
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    assert workload.qualname == "Net"
+
+
+def test_a_folder_without_init_that_has_the_name_of_its_file_is_the_package_of_that_name(tmp_path):
+    folder = tmp_path / "models" / "foldernet"
+    folder.mkdir(parents=True)
+    (folder / "blocks.py").write_text("from torch import nn\nclass Block(nn.Linear):\n    pass\n")
+    net = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.block = Block(8, 8)\n"
+    )
+    net += "    def forward(self, x):\n        return self.block(x)\n"
+    for imports in ("from .blocks import Block", "from models.foldernet.blocks import Block"):
+        (folder / "foldernet.py").write_text(f"{imports}\nfrom torch import nn\n{net}")
+        (workload,) = find_workloads(str(folder / "foldernet.py"), tmp_path).workloads
+        assert workload.qualname == "Net"
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("foldernet", "models")]:
+            del sys.modules[name]

@@ -1036,3 +1036,27 @@ def test_a_setting_that_the_project_does_not_have_is_said_and_no_class_of_memlin
     assert not hasattr(settings, "depth")
     with pytest.raises(AttributeError, match="no setting 'depth' was found in the project"):
         settings.depth  # noqa: B018
+
+
+def test_a_list_that_is_filled_later_has_no_entries_that_anybody_sees(write):
+    path = write(
+        """
+        class Net(nn.Module):
+            def __init__(self, layers, head):
+                super().__init__()
+                self.layers, self.head = layers, head
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                return self.head(x)
+
+        def build(width, depth=3):
+            layers = []
+            for _ in range(depth):
+                layers.append(nn.Linear(width, width))
+            return Net(nn.ModuleList(layers), nn.Linear(width, 4))
+        """
+    )
+    (path.parent / "train.py").write_text("from model import build\nnet = build(24)\nloss.backward()\n")
+    workload = the_only(path)
+    assert (workload.qualname, dict(workload.arguments)) == ("build", {"width": 24})

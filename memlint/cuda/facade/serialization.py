@@ -17,7 +17,6 @@ _CPU = torch.device("cpu")
 _clone: Callable[..., torch.UntypedStorage] = torch.UntypedStorage.clone
 _copy = torch.UntypedStorage.copy_
 _reduce: Callable[..., Any] = getattr(torch.Tensor, REDUCE)
-_load = torch.load
 
 
 def clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -83,25 +82,29 @@ def rebuild(
     return tensor.requires_grad_(requires_grad)
 
 
-def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Replace `torch.load`: real storages are read on the host and then moved."""
-    seen_gpu = False
+def _loading(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement of `torch.load`, until now `inner`: real storages are read on the host and then moved."""
 
-    def to_host(storage: Any, location: str) -> Any:
-        nonlocal seen_gpu
-        seen_gpu = seen_gpu or place(location.startswith("cpu")) is False
-        return storage
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        seen_gpu = False
 
-    place = _placing(map_location)
-    _placements.append(place)
-    try:
-        with torch.serialization.safe_globals([rebuild]):
-            loaded = _load(f, to_host, *args, **kwargs)
-    finally:
-        _placements.pop()
-    if not seen_gpu:
-        return loaded
-    return tree_map(lambda x: x.to("cuda") if isinstance(x, torch.Tensor) and x.is_cpu else x, loaded)
+        def to_host(storage: Any, location: str) -> Any:
+            nonlocal seen_gpu
+            seen_gpu = seen_gpu or place(location.startswith("cpu")) is False
+            return storage
+
+        place = _placing(map_location)
+        _placements.append(place)
+        try:
+            with torch.serialization.safe_globals([rebuild]):
+                loaded = inner(f, to_host, *args, **kwargs)
+        finally:
+            _placements.pop()
+        if not seen_gpu:
+            return loaded
+        return tree_map(lambda x: x.to("cuda") if isinstance(x, torch.Tensor) and x.is_cpu else x, loaded)
+
+    return load
 
 
 def _placing(map_location: Any) -> Callable[[bool], bool]:
@@ -122,5 +125,5 @@ def patches() -> list[tuple[Any, str, Any]]:
         (torch.UntypedStorage, "clone", clone_storage),
         (torch.UntypedStorage, "copy_", copy_storage),
         (torch.Tensor, REDUCE, reduce_tensor),
-        (torch, "load", load),
+        (torch, "load", _loading(torch.load)),
     ]

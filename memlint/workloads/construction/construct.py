@@ -24,7 +24,13 @@ from memlint.workloads.construction.generating import inputs_of_generate, with_l
 from memlint.workloads.construction.optimizers import NONE, optimizer_named
 from memlint.workloads.construction.program import Construction, Program
 from memlint.workloads.construction.recorded_arguments import load_arguments
-from memlint.workloads.construction.training_step import assumption, calls_training_step, own_optimizer
+from memlint.workloads.construction.training_step import (
+    assumption,
+    calls_methods,
+    calls_training_step,
+    of_methods,
+    own_optimizer,
+)
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, NoInputsError, infer_inputs
 from memlint.workloads.huggingface.adapters import with_adapter
@@ -64,12 +70,20 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
         own = own_optimizer(built.model) if "optimizer" in workload.assumed and built.optimizer is None else None
         notes = (*built.assumptions, assumption(built.model))
         built = replace(built, optimizer=own or built.optimizer, assumptions=notes)
+    elif _calls_methods(workload, built) and workload.fed is not None:
+        built = replace(built, assumptions=(*built.assumptions, of_methods(workload.fed)))
     config = getattr(built.model, "config", None)
     if workload.mode == "train" and is_model(built.model) and getattr(config, "use_cache", False):
         # transformers' own Trainer does the same.
         built.model.config.use_cache = False  # type: ignore[union-attr]
         return replace(built, assumptions=(*built.assumptions, Assumption("use_cache is off while training", None)))
     return built
+
+
+def _calls_methods(workload: Workload, built: Construction) -> bool:
+    """Make a step call the methods that the training loop calls in place of `forward`, if it does; True if so."""
+    is_own = workload.mode == "train" and built.step is None
+    return is_own and workload.fed is not None and calls_methods(built.model, workload.fed)
 
 
 def _join(workload: Workload) -> None:
@@ -206,8 +220,15 @@ def _inferred(workload: Workload, built: Construction, place: str, dimensions: M
         # The tracer applies autocast as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
-    stated, shown = _stated(workload), workload.shown
-    return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=stated, shown=shown)
+    return infer_inputs(
+        model,
+        train=train,
+        device=place,
+        dimensions=dimensions,
+        stated=_stated(workload),
+        shown=workload.shown,
+        fed=workload.fed if workload.mode == "train" else None,
+    )
 
 
 def _inferred_for_prompt(workload: Workload, built: Construction, place: str) -> Inferred:

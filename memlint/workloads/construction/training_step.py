@@ -1,4 +1,8 @@
-"""Modules that have a training step but no `forward`, as LightningModules may: their step is the training step."""
+"""Modules of which a step calls something else than `forward`.
+
+A LightningModule may have only a `training_step`. Of others a training loop calls several methods, such as `encode` and
+`decode`, or one that gives the loss.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from torch import nn
 
 from memlint.base.ownership import is_installed
 from memlint.base.signatures import signature_of
-from memlint.memory.records import Assumption
+from memlint.memory.records import Assumption, Frame
+from memlint.source.fed_calls import FedCall
 
 _STEP, _OPTIMIZERS = "training_step", "configure_optimizers"
 
@@ -30,6 +35,22 @@ def calls_training_step(model: nn.Module) -> bool:
     return True
 
 
+def calls_methods(model: nn.Module, fed: FedCall) -> bool:
+    """Make `model(...)` call the methods that its training loop calls, if it has all of them; return True if so."""
+    kind = type(model)
+    if not fed.code or not has_methods(kind, fed):
+        return False
+    namespace: dict[str, Any] = {}
+    exec(compile(fed.code, f"<the loop at {fed.path}:{fed.line}>", "exec"), namespace)
+    kind.forward = namespace["forward"]
+    return True
+
+
+def has_methods(kind: type, fed: FedCall) -> bool:
+    """Return True if the class has all methods that a loop calls."""
+    return all(callable(getattr(kind, name, None)) for name in fed.methods)
+
+
 def own_optimizer(model: nn.Module) -> Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None:
     """Return a factory of the one optimizer that `model` configures; None if it configures none, or several."""
     configure = getattr(model, _OPTIMIZERS, None)
@@ -42,6 +63,11 @@ def own_optimizer(model: nn.Module) -> Callable[[Iterable[nn.Parameter]], torch.
 def assumption(model: nn.Module) -> Assumption:
     """Return the assumption that names the method called in place of `forward`."""
     return Assumption(f"{type(model).__name__} has no forward: a step is its {_STEP}", None)
+
+
+def of_methods(fed: FedCall) -> Assumption:
+    """Return the assumption that names the methods called in place of `forward`."""
+    return Assumption(f"a step calls {', '.join(fed.methods)}", Frame(fed.path, fed.line, ""), found=True)
 
 
 def _through(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,10 @@
-"""Inputs from an example in the project, for any batch size."""
+"""Inputs from an example in the project, for any batch size, and from the loop that trains the model."""
+
+from collections.abc import Mapping
 
 from torch import nn
 
+from memlint.source.fed_calls import FedCall, FedInput
 from memlint.source.shown_inputs import ShownCall, ShownTensor
 from memlint.targets.workload import BATCH, DTYPES, InputSpec
 from memlint.workloads.constructor_values import parameters
@@ -27,3 +30,16 @@ def as_shown(model: nn.Module, shown: ShownCall) -> Specs:
         elif isinstance(value, bool | int | float | str):
             specs.append(InputSpec.constant(name, value))
     return tuple(specs)
+
+
+def fed_inputs(model: nn.Module, fed: FedCall) -> Mapping[str, FedInput] | None:
+    """Return what the training loop feeds by parameter of `forward`; None if the call must be another model's."""
+    known = parameters(model.forward)
+    names = list(known)
+    feeding = {
+        names[int(key)] if key.isdigit() and int(key) < len(names) else key: each for key, each in fed.inputs.items()
+    }
+    required = {name for name, each in known.items() if each.default is each.empty}
+    if feeding.keys() <= known.keys() and required <= feeding.keys():
+        return feeding
+    return None

@@ -12,7 +12,7 @@ import inspect
 import re
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,12 +26,13 @@ from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import line_of, text_of
 from memlint.memory.records import Assumption, Frame
+from memlint.source.fed_calls import FedCall, FedInput
 from memlint.source.shown_inputs import ShownCall
 from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.containers import entries, fields, unpacked
-from memlint.workloads.guess.examples import as_shown
+from memlint.workloads.guess.examples import as_shown, fed_inputs
 from memlint.workloads.guess.forward_names import first_entry, guess_input
 from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.repair import Specs, repairs
@@ -94,15 +95,18 @@ def infer_inputs(
     dimensions: Mapping[str, int] | None = None,
     stated: Mapping[str, object] | None = None,
     shown: ShownCall | None = None,
+    fed: FedCall | None = None,
 ) -> Inferred:
     """Find inputs for `model`, which is on `device` in the mode that it will run in.
 
     `stated` are sizes by name from the model's arguments or from its training loop. `shown` is the call of the model in
-    an example: tried first if the example builds the model in the same way, else after the first guess. In training,
-    the inputs include labels if the model accepts them and then returns its loss. The length of texts becomes the
-    dimension `seq`, with its size in `dimensions` if given; if `dimensions` is None the length stays a number. Raises
-    WorkloadError with the inputs that were tried.
+    an example: tried first if the example builds the model in the same way, else after the first guess. `fed` is its
+    call in the training loop, which decides what it is given beside its required inputs. In training, the inputs
+    include labels if the loop feeds some, or none is seen, and the model then returns its loss. The length of texts
+    becomes the dimension `seq`, with its size in `dimensions` if given; if `dimensions` is None the length stays a
+    number. Raises WorkloadError with the inputs that were tried.
     """
+    feeding = fed_inputs(model, fed) if fed is not None else None
     length, named = (dimensions or {}).get(SEQUENCE), dimensions is not None
     sizes = ModelSizes(model, stated)
     failure: NoInputsError | None = None
@@ -116,10 +120,10 @@ def infer_inputs(
                 raise
             known = by_name(model)
             names = {*parameters(model.forward)} - {each.name for each in known}
-            guessed = (spec for spec in _first_guess(model, sizes) if spec.name in names)
+            guessed = (spec for spec in _first_guess(model, sizes, feeding or {}) if spec.name in names)
             first, failure = (*known, *guessed) or error.specs, error
     else:
-        first = _first_guess(model, sizes)
+        first = _first_guess(model, sizes, feeding or {})
     others = _of_diffusion(TrialModel(model, device), first) if is_diffusion_model(model) else []
     example = as_shown(model, shown) if shown is not None else ()
     with TrialModel(model, device).watched() as stage:
@@ -128,9 +132,7 @@ def infer_inputs(
         if is_needed and stage.attempt(example).error is None:
             starts = [example]
         trial = _searched(stage, starts, sizes, failure)
-        specs = trial.specs
-        if train:
-            specs = _with_labels(stage, trial) or specs
+        specs = _with_optional(stage, trial, sizes, feeding, train=train)
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
     if dimensions and is_diffusion_model(model) and not _is_free(TrialModel(model, device), specs):
         specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}
@@ -289,7 +291,8 @@ def _with_sides(spec: InputSpec, own: int, other: int) -> InputSpec:
     return replace(spec, shape=(*spec.shape[:-2], other, other)) if spec.shape[-2:] == (own, own) else spec
 
 
-def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
+def _first_guess(model: nn.Module, sizes: ModelSizes, feeding: Mapping[str, FedInput]) -> Specs:
+    """Return a guess for each required input, as the call in the training loop, `feeding`, restricts it."""
     required = [each for each in parameters(model.forward).values() if each.default is each.empty]
     size = _size_of_its_own(model)
     if size is not None and len(required) == 1:
@@ -299,12 +302,25 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
         guesses = [guess_input(part, model, frozenset(parts), sizes) for part in each]
         return tuple(replace(spec, name=f"{required[0].name}.{n}") for n, spec in enumerate(guesses))
     names = frozenset(parameter.name for parameter in required)
-    guesses = [spec for parameter in required for spec in _guessed(parameter, model, names, sizes)]
+    guesses = [
+        _as_fed(spec, feeding[parameter.name]) if parameter.name in feeding else spec
+        for parameter in required
+        for spec in _guessed(parameter, model, names, sizes)
+    ]
     if not guesses:
         # forward(*inputs) or forward(**batch): only the first layer tells anything.
         entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
     return tuple(each for spec in guesses for each in entries(model, spec, sizes))
+
+
+def _as_fed(spec: InputSpec, fed: FedInput) -> InputSpec:
+    """Return an input with the dtype and the number of dimensions that the training loop gives it."""
+    shape = (BATCH,) if fed.is_flat and spec.shape[:1] == (BATCH,) else spec.shape
+    if not fed.dtype or (fed.dtype == "float32" and spec.dtype == "float32"):
+        return replace(spec, shape=shape)
+    is_cast = fed.dtype != spec.dtype
+    return replace(spec, shape=shape, dtype=fed.dtype, high=None if is_cast and fed.dtype == "float32" else spec.high)
 
 
 def _guessed(
@@ -392,9 +408,29 @@ def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     return failure
 
 
-def _with_labels(stage: TrialModel, trial: Trial) -> Specs | None:
-    """Add labels to the inputs of `trial`; None if the model accepts none or returns no loss with them."""
-    names = LABELS - {spec.name for spec in trial.specs}
+def _with_optional(
+    stage: TrialModel, trial: Trial, sizes: ModelSizes, feeding: Mapping[str, FedInput] | None, *, train: bool
+) -> Specs:
+    """Return the inputs of `trial` with what the loop feeds beside them, and in training with labels."""
+    specs = trial.specs if feeding is None else _with_fed(stage, trial, sizes, feeding)
+    labels = LABELS if feeding is None else LABELS & feeding.keys()
+    return (_with_labels(stage, replace(trial, specs=specs), labels) if train else None) or specs
+
+
+def _with_fed(stage: TrialModel, trial: Trial, sizes: ModelSizes, feeding: Mapping[str, FedInput]) -> Specs:
+    """Return the inputs of `trial` with those optional ones that the loop feeds, except labels, as far as they run."""
+    specs, known = trial.specs, parameters(stage.model.forward)
+    given = {spec.name.partition(".")[0] for spec in specs}
+    for name in (each for each in feeding if each not in given | LABELS):
+        spec = replace(guess_input(known[name], stage.model, frozenset(feeding), sizes), name=name)
+        if spec.dtype != CONSTANT and stage.attempt((*specs, _as_fed(spec, feeding[name]))).error is None:
+            specs = (*specs, _as_fed(spec, feeding[name]))
+    return specs
+
+
+def _with_labels(stage: TrialModel, trial: Trial, labels: Collection[str]) -> Specs | None:
+    """Add one of these labels to the inputs of `trial`; None if the model takes none or returns no loss with them."""
+    names = {*labels} - {spec.name for spec in trial.specs}
     for name in (name for name in parameters(stage.model.forward) if name in names):
         for label in _labels(name, trial):
             attempt = stage.attempt((*trial.specs, label), grad=True)

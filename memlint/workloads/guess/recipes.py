@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from memlint.memory.records import Assumption, Frame
 from memlint.source.call_sites import CallSite, Where, call_sites
+from memlint.source.fed_calls import FedCall, fed_call
 from memlint.source.project import Project
 from memlint.source.shown_inputs import ShownCall, shown_call
 from memlint.source.training_loop import (
@@ -23,6 +25,7 @@ from memlint.source.training_loop import (
     sizes_in_config,
     sole_loop,
     training_loop,
+    training_scripts,
 )
 from memlint.source.typed_commands import typed_commands
 from memlint.source.values import Call, Name, shown_arguments
@@ -77,10 +80,13 @@ class Recipe:
 class Recipes:
     """Recipes for the definitions of one file, with the settings of the project's training."""
 
-    def __init__(self, path: Path, root: Path, names: Collection[str]) -> None:
-        """`names` are the classes and functions of the file `path` that return models."""
+    def __init__(self, path: Path, root: Path, names: Collection[str], sizes: Mapping[str, int] | None = None) -> None:
+        """`names` are the classes and functions of the file `path` that return models.
+
+        `sizes` are whole numbers by name that a script had when it built one.
+        """
         self._project = Project(HydraConfigs(root, path).files)
-        self._path, self._names = path, names
+        self._path, self._names, self._sizes = path, names, sizes or {}
 
     @cached_property
     def _sites(self) -> tuple[CallSite, ...]:
@@ -103,7 +109,8 @@ class Recipes:
                 continue
             if needs_none and site.where is Where.OTHER and any(isinstance(v, Call) for v in site.arguments.values()):
                 continue  # a file without training shows one config of many
-            arguments, assumed = _completed_arguments(site, taken, partial(self._config, function), takes_any(function))
+            config = partial(self._config, function)
+            arguments, assumed = _completed_arguments(site, taken, self._sizes, config, takes_any(function))
             if arguments is None or arguments in tried:
                 continue
             tried.append(arguments)
@@ -159,6 +166,7 @@ class Recipes:
             guessed=recipe.assumed,
             built_by=workload.built_by or _built_by(recipe),
             shown=self._shown(recipe),
+            fed=self._fed(recipe),
         )
 
     def with_loop_of(self, maker: str, workload: Workload) -> Workload:
@@ -209,6 +217,12 @@ class Recipes:
                 return replace(call, builds_so=site.arguments == alike and site.where is not Where.TEST)
         return None
 
+    def _fed(self, recipe: Recipe) -> FedCall | None:
+        """Return the call of the model in the loop around the recipe's call, or in a script that imports the file."""
+        around = recipe.site.source if recipe.site is not None and recipe.trains else None
+        sources = chain([] if around is None else [around], training_scripts(self._path, self._project))
+        return fed_call(sources, {recipe.maker, *self._names})
+
     def _loop(self, recipe: Recipe) -> Mapping[str, LoopSetting]:
         """Return the settings of the model's training loop: the one around the call, or the project's only one."""
         site, paths = recipe.site, [value for value in recipe.arguments.values() if isinstance(value, str)]
@@ -246,9 +260,13 @@ def _built_by(recipe: Recipe) -> str:
 
 
 def _completed_arguments(
-    site: CallSite, taken: Mapping[str, Any], config: Callable[[str], Call | None], takes_others: bool
+    site: CallSite,
+    taken: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    config: Callable[[str], Call | None],
+    takes_others: bool,
 ) -> tuple[dict[str, object] | None, dict[str, object]]:
-    """Return the arguments of the call, with guessed numbers or a `config` for unknown ones without a default.
+    """Return the arguments of the call; for unknown ones without a default those of `sizes`, a guess, or a `config`.
 
     None if that fails. With `takes_others` the function takes any others by name as well.
     """
@@ -269,6 +287,9 @@ def _completed_arguments(
         if name in arguments or parameter.default is not parameter.empty:
             continue
         called = site.unseen.get(name) or site.unseen.get(str(names.index(name)), "")
+        if (known := sizes.get(name, sizes.get(called))) is not None:
+            arguments[name] = known
+            continue
         value = plain_value(parameter, called)
         if value is None and (value := config(name)) is None:
             return None, {}

@@ -34,6 +34,7 @@ _PRODUCT = re.compile(r"\((\d+)x(\d+) and (\d+)x(\d+)\)|\[(\d+), (\d+)\] X \[(\d
 _VIEW = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 _RANGE = re.compile(r"Dimension out of range \(expected to be in range of \[-\d+, (\d+)\]")
 _RANKS = re.compile(r"same number of dimensions: got (\d+) and (\d+)")
+_BROADCAST = re.compile(r"broadcast|must match the size|expanded size of the tensor|shape of the mask")
 _OUT_OF_BOUNDS = re.compile(r"index \d+ is out of bounds|index out of range")
 _CONV_RANK = re.compile(r"\(batched\) input to conv(\d)d")
 _REQUIRED = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
@@ -56,6 +57,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _missing(trial, message, sizes)
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
+    yield from _as_masks_of_scores(trial, message)
     yield from _as_boxes(trial, message)
     yield from _of_named_rank(trial, message)
     yield from _transposed(trial, sizes)
@@ -132,6 +134,16 @@ def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
         last = spec.shape[-1]
         if isinstance(last, int) and (grown := last + each - own) > 0 and len(spec.shape) > 1:
             yield _with(trial.specs, index, replace(spec, shape=(*spec.shape[:-1], grown)))
+
+
+def _as_masks_of_scores(trial: Trial, message: str) -> Iterator[Specs]:
+    """Give masks of positions the dimensions of attention's scores, if they do not fit them: heads, and queries."""
+    masks = {spec.name: spec for spec in trial.specs if "mask" in spec.name.lower() and len(spec.shape) == 2}
+    if _BROADCAST.search(message) is None or not any(name in trial.inputs_in_scope for name in masks):
+        return
+    for between in ((1, 1), (1,)):
+        shapes = {name: (spec.shape[0], *between, spec.shape[1]) for name, spec in masks.items()}
+        yield tuple(replace(s, shape=shapes[s.name]) if s.name in shapes else s for s in trial.specs)
 
 
 def _as_boxes(trial: Trial, message: str) -> Iterator[Specs]:
