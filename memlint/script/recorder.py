@@ -99,7 +99,7 @@ class ScriptRecorder(Recorder):
         """True once a call of a model without gradients, or a generation, was over."""
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
-        self.own_generations = OwnGenerations(self, lambda number: self.pace.called_for_token(number))
+        self.own_generations = OwnGenerations(self, lambda number: self.pace.called_for_token(number))  # noqa: PLW0108
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._leader: weakref.ref[Any] | None = None
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -1,7 +1,7 @@
 """Calls of a model in the loop that trains it: what it is fed there, and which of its methods are called.
 
-`logits, loss = model(X, Y)` feeds the second parameter of `forward`, optional or not. `model.decode(model.encode(x), y)`
-calls no `forward`: the methods together are the step.
+`logits, loss = model(X, Y)` feeds the second parameter of `forward`, optional or not. Where the loop calls
+`model.decode(model.encode(x), y)` and no `forward`, the methods together are the step.
 """
 
 from __future__ import annotations
@@ -189,7 +189,8 @@ def _composed(scope: Scope, names: Collection[str]) -> FedCall | None:
                 or targets & needed
             ):
                 statements.append(node)
-    if not statements or any(unpacks(each) for node in statements for each in ast.walk(node) if _method(each, names)):
+    methods = (each for node in statements for each in ast.walk(node) if _method(each, names))
+    if not statements or any(isinstance(each, ast.Call) and unpacks(each) for each in methods):
         return None
     return _function(statements, names, scope)
 
@@ -260,7 +261,8 @@ class _Composing(ast.NodeTransformer):
 def _function(statements: list[ast.Assign | ast.Return | ast.Expr], names: Collection[str], scope: Scope) -> FedCall:
     """Return the statements as one function of what the loop feeds, which returns what none of them takes further."""
     composing = _Composing(names, scope)
-    lines, results = [], dict[str, None]()
+    lines: list[str] = []
+    results: dict[str, None] = {}
     for statement in statements:
         calls = [each for each in ast.walk(statement.value or statement) if _method(each, names)]  # outer before inner
         inner = {id(each) for call in calls for each in ast.walk(call) if each is not call}

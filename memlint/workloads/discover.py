@@ -314,11 +314,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             built = _first_built(module, name, makers_of_it, recipes, defaults, failures, absent)
             if built is not None:
                 candidates[kind] = built
-        for name in (each for each in used if any(map(recipes.is_trained, (each, *factories.get(each, ()))))):
-            built = _first_built(module, name, factories.get(name, ()), recipes, defaults, {}, absent)
-            fed = None if built is None else built.workload.fed
-            if built is not None and fed is not None and fed.code and has_methods(used[name], fed):
-                candidates[used[name]] = built
+        candidates |= _without_forward(module, used, factories, recipes, defaults)
         defined = (name for name in functions if callable(getattr(module, name, None)))
         called = (r for name in defined for r in recipes.of(name, getattr(module, name)) if r.trains)
         for recipe in () if candidates else (*called, *map(Recipe, _makers(module, tree))):
@@ -343,6 +339,25 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     chosen = _chosen(candidates, failures, classes, parts, text)
     call = "" if chosen.workloads else _suggested_call(module, recipes, {**classes}, trained, parts, defaults)
     return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
+
+
+def _without_forward(
+    module: ModuleType,
+    classes: Mapping[str, type],
+    factories: Mapping[str, Sequence[str]],
+    recipes: Recipes,
+    defaults: Workload,
+) -> dict[type, _Candidate]:
+    """Build those of these classes without a `forward` whose methods a training loop calls."""
+    candidates: dict[type, _Candidate] = {}
+    for name, kind in classes.items():
+        makers_of_it = factories.get(name, ())
+        if any(map(recipes.is_trained, (name, *makers_of_it))):
+            built = _first_built(module, name, makers_of_it, recipes, defaults, {}, [])
+            fed = None if built is None else built.workload.fed
+            if built is not None and fed is not None and fed.code and has_methods(kind, fed):
+                candidates[kind] = built
+    return candidates
 
 
 def _leave_out_untrained(

@@ -265,6 +265,8 @@ parser.add_argument("--lr", type=float, default=0.1)
     project(tmp_path, model=MODEL, train=f"{options}{TRAIN}")
     (tmp_path / "README.md").write_text("```\npython train.py --out results\n```\n")
     assert leading(tmp_path) == ["train.py --out results -c c"]
+
+
 def test_a_shell_script_hands_on_the_arguments_that_a_document_gives_it(tmp_path):
     project(tmp_path, model=MODEL, train=TRAIN)
     (tmp_path / "scripts").mkdir()

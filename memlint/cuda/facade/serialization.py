@@ -83,7 +83,7 @@ def rebuild(
 
 
 def _loading(inner: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement of `torch.load`, which `inner` was until now: real storages are read on the host and moved."""
+    """Return a replacement of `torch.load`, until now `inner`: real storages are read on the host and then moved."""
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         seen_gpu = False

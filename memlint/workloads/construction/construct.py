@@ -70,15 +70,20 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
         own = own_optimizer(built.model) if "optimizer" in workload.assumed and built.optimizer is None else None
         notes = (*built.assumptions, assumption(built.model))
         built = replace(built, optimizer=own or built.optimizer, assumptions=notes)
-    elif workload.fed is not None and workload.mode == "train" and built.step is None:
-        if calls_methods(built.model, workload.fed):
-            built = replace(built, assumptions=(*built.assumptions, of_methods(workload.fed)))
+    elif _calls_methods(workload, built) and workload.fed is not None:
+        built = replace(built, assumptions=(*built.assumptions, of_methods(workload.fed)))
     config = getattr(built.model, "config", None)
     if workload.mode == "train" and is_model(built.model) and getattr(config, "use_cache", False):
         # transformers' own Trainer does the same.
         built.model.config.use_cache = False  # type: ignore[union-attr]
         return replace(built, assumptions=(*built.assumptions, Assumption("use_cache is off while training", None)))
     return built
+
+
+def _calls_methods(workload: Workload, built: Construction) -> bool:
+    """Make a step call the methods that the training loop calls in place of `forward`, if it does; True if so."""
+    is_own = workload.mode == "train" and built.step is None
+    return is_own and workload.fed is not None and calls_methods(built.model, workload.fed)
 
 
 def _join(workload: Workload) -> None:

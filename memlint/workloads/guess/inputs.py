@@ -132,12 +132,7 @@ def infer_inputs(
         if is_needed and stage.attempt(example).error is None:
             starts = [example]
         trial = _searched(stage, starts, sizes, failure)
-        specs = trial.specs
-        if feeding is not None:
-            specs = _with_fed(stage, trial, sizes, feeding)
-        if train:
-            labels = LABELS if feeding is None else LABELS & feeding.keys()
-            specs = _with_labels(stage, replace(trial, specs=specs), labels) or specs
+        specs = _with_optional(stage, trial, sizes, feeding, train=train)
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
     if dimensions and is_diffusion_model(model) and not _is_free(TrialModel(model, device), specs):
         specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}
@@ -411,6 +406,15 @@ def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     failure = NoInputsError(message, specs, what_to_do(best.error))
     failure.__cause__ = best.error
     return failure
+
+
+def _with_optional(
+    stage: TrialModel, trial: Trial, sizes: ModelSizes, feeding: Mapping[str, FedInput] | None, *, train: bool
+) -> Specs:
+    """Return the inputs of `trial` with what the loop feeds beside them, and in training with labels."""
+    specs = trial.specs if feeding is None else _with_fed(stage, trial, sizes, feeding)
+    labels = LABELS if feeding is None else LABELS & feeding.keys()
+    return (_with_labels(stage, replace(trial, specs=specs), labels) if train else None) or specs
 
 
 def _with_fed(stage: TrialModel, trial: Trial, sizes: ModelSizes, feeding: Mapping[str, FedInput]) -> Specs:
