@@ -72,6 +72,10 @@ class Children:
         self._leads = True
         self._end.take_over()
 
+    def take_over(self) -> None:
+        """Make this process the one that the script began in."""
+        self._main = _getpid()
+
     def leave_end_to_leader(self, ending: Ending) -> None:
         """If another process leads, exit after it, because it has the answer; copies of the leader have their own."""
         if self._leads:

@@ -6,6 +6,7 @@ What a file holds goes by its name and by the function that reads it.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib
 import io
 import json
@@ -20,7 +21,15 @@ from typing import Any
 import numpy as np
 
 from memlint.script.fake_images import PHOTO, black_image
-from memlint.script.fake_rows import columns_named_by_script, has_tokenized_data, keys_of_script, silence, text_of_words
+from memlint.script.fake_rows import (
+    columns_named_by_script,
+    compared_by_script,
+    has_tokenized_data,
+    keys_of_script,
+    silence,
+    text_of_words,
+)
+from memlint.script.forms import ITEM, Form, Kind, Value, forms, made
 
 NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
@@ -38,6 +47,10 @@ _NUM_TOKENS, _MOST_NAMES = 256, 8
 _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 """Words in the names of files of objects in images."""
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
+_NUM_OBJECTS = 2
+"""Objects in an image that has an annotation of its own."""
+_NUM_NUMBERS = 8
+"""Columns of a table of which nothing is known."""
 _PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
 """Side and classes of the images in an archive whose name does not say the side."""
 _SAMPLING_RATE = 24_000
@@ -51,12 +64,13 @@ _KINDS = {
     ".json": "json",
     ".parquet": "parquet",
     ".zip": "zip",
+    ".xml": "xml",
     ".csv": "table",
     ".tsv": "table",
     ".txt": "text",
 }
 """Contents of files by the ends of their names."""
-PLAIN = frozenset(("record", "lines", "json", "table", "parquet", "text"))
+PLAIN = frozenset(("record", "lines", "json", "table", "parquet", "text", "xml"))
 """Kinds of files that need not be data: settings and lists have such names, too."""
 RECORD = b"memlint: a record that is not here\n"
 """Content of a file whose parts have names that only its readers know."""
@@ -110,8 +124,11 @@ def _array(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"{NUM_ELEMENTS:,} zeros"
 
 
-def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    """Write lines of words, which have all printable characters of usual text."""
+def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    """Write lines of words, which have all printable characters of usual text, or of the columns that are asked for."""
+    form = forms.of(str(place))
+    if form.separator is not None:
+        return _columns(place, path, form, options)
     chance = random.Random(0)
     letters = string.ascii_letters
     words = [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
@@ -120,9 +137,62 @@ def _text(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
         distinct["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9)))] = None
     words = list(distinct) * (_NUM_LINES * _NUM_WORDS // _VOCABULARY + 1)
     chance.shuffle(words)
-    lines = (" ".join(words[start : start + _NUM_WORDS]) for start in range(0, _NUM_LINES * _NUM_WORDS, _NUM_WORDS))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = [words[start : start + _NUM_WORDS] for start in range(0, _NUM_LINES * _NUM_WORDS, _NUM_WORDS)]
+    for number, names in form.given.items():
+        lines[number][: len(names)] = names
+    _write_lines(place, path, lines, " ")
     return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
+
+
+def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]) -> str:
+    """Write lines of columns; an empty one after each few where the script looks for such lines."""
+    texts = _texts(options)
+    columns = [(str(number), form.row.fields.get(str(number), Value(form.rest))) for number in range(form.width)]
+    is_short = all((value.kind or form.separator == "") and value.kind != "text" for _name, value in columns)
+    lines = [
+        [_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns]
+        for i in range(_NUM_LINES if is_short else _NUM_ROWS)
+    ]
+    for number, names in form.given.items():
+        lines[number][: len(names)] = names
+    _write_lines(place, path, lines, form.separator or " ", options.get("paragraphs"))
+    between = {"\t": "tabs", ",": "commas", "": "spaces"}.get(form.separator or "", f"{form.separator!r}")
+    return (
+        f"{len(lines)} lines of {form.width} columns, with {between} between them"
+        if form.width > 1
+        else (f"{len(lines)} lines, each of one {_NAMES.get(columns[0][1].kind, 'word')}")
+    )
+
+
+_NAMES = {"whole": "number", "real": "number", "date": "date", "text": "text"}
+
+
+def _plain(value: Value, form: Form) -> Value:
+    """Return what a column without a kind holds: where spaces are between columns, a word."""
+    return value if value.kind or form.separator else Value("word")
+
+
+def _piece(value: Any, form: Form) -> str:
+    text = str(value)
+    return text.replace(form.separator, " ") if form.separator else text.replace(" ", "_")
+
+
+def _write_lines(
+    place: PurePath, path: Path, lines: Sequence[list[str]], separator: str, paragraph: int | None = None
+) -> None:
+    texts = [separator.join(line) for line in lines]
+    columns = [
+        {"": text, **{str(j): word for j, word in enumerate(line)}} for text, line in zip(texts, lines, strict=True)
+    ]
+    forms.note(str(place), columns)
+    if paragraph:
+        texts = [text + "\n" * (i % paragraph == paragraph - 1) for i, text in enumerate(texts)]
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+
+
+def _texts(options: Mapping[str, Any]) -> Callable[[], str]:
+    chance = random.Random(0)
+    return lambda: text_of_words(chance, options.get("seq"))
 
 
 def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str, Any]]:
@@ -153,6 +223,35 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
     return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
 
 
+def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return rows with the values that the program has asked for, and remember them."""
+    form, texts = forms.of(str(place)), _texts(options)
+    compared = compared_by_script()
+    usual: Kind = "word" if has_tokenized_data() else ""
+    fields = {name: _known(value, name, compared, usual) for name, value in form.row.fields.items()}
+    if form.shape == "row":  # lists of which are the data
+        fields = {name: dataclasses.replace(value, length=_NUM_ROWS) for name, value in fields.items()}
+    for i, row in enumerate(rows):
+        for name, value in fields.items():
+            row[name] = made(value, name, i, texts)
+        for name in form.refused:
+            row.pop(name, None)
+    forms.note(str(place), rows)
+    return rows
+
+
+def _known(value: Value, name: str, compared: Mapping[str, tuple[str, ...]], usual: Kind) -> Value:
+    """Return a value with what the script's own lines say of it: the texts that it is compared with."""
+    if value.fields:
+        fields = {
+            each: _known(inner, name if each == ITEM else each, compared, usual) for each, inner in value.fields.items()
+        }
+        return dataclasses.replace(value, fields=fields)
+    if value.kind:
+        return value
+    return Value("choice", compared[name]) if name in compared else Value(usual)
+
+
 def _described(rows: Sequence[Mapping[str, Any]]) -> str:
     names = list(rows[0])
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -160,9 +259,20 @@ def _described(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
-    if _OF_BOXES & set(place.stem.lower().split("_")):
+    form = forms.of(str(place))
+    if form.shape == "boxes" or (_OF_BOXES & set(place.stem.lower().split("_")) and not form.shape):
         return _boxes(path)
-    rows = _rows(options, is_row=True)
+    count = 1 if form.shape == "row" else _NUM_ROWS
+    rows: list[dict[str, Any]] = [{} for _ in range(count)] if form.shape else _rows(options, is_row=True)
+    rows = _asked(rows, place, options)
+    if form.shape == "row":
+        path.write_text(json.dumps(rows[0]), encoding="utf-8")
+        return f"{', '.join(rows[0]) or 'nothing'} by name"
+    if form.shape == "map":
+        names = [f"w{i}" for i in range(len(rows))]
+        values = rows if form.row.fields else range(len(rows))
+        path.write_text(json.dumps(dict(zip(names, values, strict=True))), encoding="utf-8")
+        return f"{len(names)} names with a {'row' if form.row.fields else 'number'} each"
     path.write_text(json.dumps(rows), encoding="utf-8")
     return _described(rows)
 
@@ -190,26 +300,73 @@ def _boxes(path: Path) -> str:
     return f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes in each of {_NUM_ROWS} images of {width} x {height} pixels"
 
 
-def _lines(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
-    rows = _rows(options, is_row=True)
+def _lines(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    rows = _asked(_rows(options, is_row=True), place, options)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return _described(rows)
 
 
 def _table(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
-    rows = _rows(options)
+    rows = _rows_of_table(place, options)
+    separator = str(options.get("sep") or options.get("delimiter") or ("\t" if place.suffix == ".tsv" else ","))
+    separator = "\t" if separator == "\\t" else " " if separator in (r"\s+", "None") else separator
+    lines = [list(rows[0])] if options.get("names") is None and options.get("header", "infer") is not None else []
+    lines += [[str(value) for value in row.values()] for row in rows]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if place.suffix == ".tsv" else ",")
-        writer.writeheader()
-        writer.writerows(rows)
+        if len(separator) == 1:
+            csv.writer(file, delimiter=separator).writerows(lines)
+        else:
+            file.writelines(separator.join(line) + "\n" for line in lines)
     return _described(rows)
 
 
-def _parquet(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return rows with the names that the reader was given, the usual ones, or else some numbers."""
+    form = forms.of(str(place))
+    names = options.get("names")
+    if names is not None:
+        rows: list[dict[str, Any]] = [dict.fromkeys(map(str, names), "") for _ in range(_NUM_ROWS)]
+        for name in map(str, names):
+            form.row.at((name,))
+    elif options.get("is_row"):
+        rows = _rows(options) if columns_named_by_script() else [{} for _ in range(_NUM_ROWS)]
+        for name in keys_of_script():
+            if name not in rows[0]:
+                form.row.at((name,))
+    elif columns_named_by_script() or not has_tokenized_data():
+        rows = _rows(options)
+    else:
+        rows = [{} for _ in range(_NUM_ROWS)]
+        for number in range(_NUM_NUMBERS):
+            form.row.at((f"x{number}",)).kind = "real"
+    for number in range(len({*rows[0], *form.row.fields}), form.width):
+        form.row.at((f"x{number}",)).kind = form.rest or "real"
+    forms.asked[str(place)] = form
+    return _asked(rows, place, options)
+
+
+def _parquet(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     pyarrow: Any = importlib.import_module("pyarrow")
-    rows = _rows(options)
+    rows = _asked(_rows(options), place, options)
     importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), str(path))
     return _described(rows)
+
+
+def _xml(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    """Write the objects of an image as PASCAL VOC has them (Everingham et al., 2010)."""
+    width, height = PHOTO
+    form = forms.of(str(place.with_name("*.xml")))
+    name = form.row.fields.get("name", Value("word"))
+    side = min(PHOTO) // 4
+    box = f"<bndbox><xmin>{side}</xmin><ymin>{side}</ymin><xmax>{2 * side}</xmax><ymax>{2 * side}</ymax></bndbox>"
+    names = [str(made(name, "name", i, str)) for i in range(_NUM_OBJECTS)]
+    rest = "<pose>Unspecified</pose><truncated>0</truncated><difficult>0</difficult>"
+    objects = "".join(f"<object><name>{each}</name>{rest}{box}</object>" for each in names)
+    size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+    head = f"<folder>images</folder><filename>{place.stem}.jpg</filename>"
+    path.write_text(f"<annotation>{head}{size}<segmented>0</segmented>{objects}</annotation>", encoding="utf-8")
+    forms.note(str(place.with_name("*.xml")), [{"name": each} for each in names])
+    return f"{_NUM_OBJECTS} objects in an image of {width} x {height} pixels"
 
 
 def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
@@ -246,4 +403,5 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "parquet": _parquet,
     "record": _record,
     "zip": _zip,
+    "xml": _xml,
 }

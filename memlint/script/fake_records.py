@@ -23,6 +23,7 @@ from memlint.base.after_import import after_import
 from memlint.script.fake_files import RECORD
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script
+from memlint.script.forms import forms
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import is_of_weights
 
@@ -39,6 +40,10 @@ _SIZE = re.compile(r"((img|image|input|crop|output|train)_?)?(size|resolution|sz
 _IMAGE = frozenset(("image", "images", "img", "imgs", "frame", "frames", "slice", "pixels", "photo", "volume", "x"))
 _LABEL = frozenset(("label", "labels", "mask", "masks", "target", "targets", "seg", "gt", "y", "class"))
 _TOKENS = frozenset(("ids", "tokens", "token", "input", "inputs"))
+_POINTS = frozenset(("data", "points", "point", "pos", "xyz", "pc", "pcd", "pts", "cloud", "pointcloud"))
+_NUM_POINTS = re.compile(r"(num|n|number)?_?(of)?_?(point|pt)s?(_?num)?", re.IGNORECASE)
+_MOST_POINTS = 2048
+"""Points of a cloud in the files of ModelNet40, of which programs take as many as they want."""
 _FILE = frozenset(("path", "file", "filename"))
 _TEXT = _FILE | {"text", "texts", "caption", "captions", "name", "prompt", "sentence", "title"}
 _NUMBER = frozenset(("size", "num", "n", "vocab", "count", "dim", "dims", "length", "len", "width", "height", "depth"))
@@ -49,14 +54,17 @@ _UNPACKED = re.compile(r"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*(\w+)\.shape\b", re.MULT
 class Record(dict[Any, Any]):
     """Values by their names, or rows by their numbers."""
 
-    def __init__(self, error: OSError, make: Callable[[np.ndarray[Any, Any]], Any]) -> None:
-        """`error` is raised where a number is needed; `make` turns an array into what the reader of the file gives."""
+    def __init__(self, error: OSError, make: Callable[[np.ndarray[Any, Any]], Any], rank: int = 0) -> None:
+        """`error` is raised where a number is needed; `make` turns an array into what the reader of the file gives.
+
+        That may have `rank` dimensions more.
+        """
         super().__init__()
-        self.__dict__.update(_error=error, _make=make)
+        self.__dict__.update(_error=error, _make=make, _more=rank)
 
     def __missing__(self, key: Any) -> Any:
         if not isinstance(key, str):
-            return Record(self._error, self._make)
+            return Record(self._error, self._make, self._more)
         words = {word.rstrip("0123456789") for word in re.split(r"[\W_]+", key.lower())}
         if words & _NUMBER:
             error: OSError = self._error
@@ -66,13 +74,15 @@ class Record(dict[Any, Any]):
             value: Any = "0.jpg" if words & _FILE else "w1 w2 w3"
         elif words & _LABEL:
             pixels = next((self[name] for name in list(self.keys()) if name in _IMAGE), None)
-            value = self._make(np.zeros(() if pixels is None else _sides(len(pixels.shape)), np.int64))
+            value = self._make(np.zeros(() if pixels is None else _sides(len(pixels.shape) - self._more), np.int64))
         elif words & _IMAGE:
             value = self._make(np.zeros(_sides(_rank(words & _IMAGE)), np.float32))
+        elif words & _POINTS and (number := number_of_script(_NUM_POINTS)[0]):
+            value = self._make(np.zeros((max(number, _MOST_POINTS), 3), np.float32))
         elif words & _TOKENS:
             value = self._make(np.zeros(_NUM_TOKENS, np.int64))
         else:
-            value = Record(self._error, self._make)
+            value = Record(self._error, self._make, self._more)
         self[key] = value
         return value
 
@@ -166,7 +176,30 @@ def _new_file(cls: Any, name: Any, mode: str = "r", *_args: Any, **_kwargs: Any)
 
 def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent:
     error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return Absent(error) if is_of_weights(path) else Record(error, make)
+    if is_of_weights(path):
+        return Absent(error)
+    place = os.path.realpath(path)
+    forms.note(place, ())
+    if forms.of(place).shape == "rows":
+        is_torch = make is torch.from_numpy
+        return Record(error, lambda array: torch.from_numpy(_rows_of(array)) if is_torch else _rows_of(array), 1)
+    return Record(error, make)
+
+
+class _Images(np.ndarray[Any, Any]):
+    """Images of sides that the script gives where it takes them out of their file."""
+
+    def reshape(self, *shape: Any, **options: Any) -> Any:
+        """Return as many images of the sides that are asked for, where their number is left open."""
+        sides = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        if len(sides) > 1 and sides[0] in (-1, len(self)) and self.ndim > 1 and min(sides[1:]) > 0:
+            return np.zeros((len(self), *sides[1:]), self.dtype).view(_Images)
+        return super().reshape(*shape, **options)
+
+
+def _rows_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return rows of an array."""
+    return np.zeros((_LENGTH, *array.shape), array.dtype).view(_Images)
 
 
 def _path_of_record(file: Any) -> str | None:

@@ -7,6 +7,7 @@ What is made goes by the name of the file and by the functions that open it; the
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
 import functools
 import glob
@@ -26,8 +27,10 @@ from memlint.base import cache
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.base.patching import patched
+from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
 from memlint.script.fake_files import PLAIN, kind_by_name, written
+from memlint.script.forms import forms
 from memlint.script.overlay import real
 from memlint.script.script_line import not_there, note, note_fake_data
 from memlint.workloads.missing_checkpoints import is_of_weights
@@ -44,7 +47,10 @@ _READERS = {
     "imageio": "image",
     "skimage": "image",
     "tifffile": "image",
+    "cv2": "image",
     "wave": "audio",
+    "librosa": "audio",
+    "torchaudio": "audio",
     "soundfile": "audio",
     "scipy": "audio",
     "pandas": "table",
@@ -52,6 +58,7 @@ _READERS = {
     "json": "json",
     "pickle": "record",
     "torch": "record",
+    "xml": "xml",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
@@ -60,6 +67,14 @@ _PLAIN_READERS = frozenset(
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
+_MEDIA = frozenset(("image", "audio"))
+_TABLES = frozenset(("pandas",))
+_DELIMITER = re.compile(r"delimiter\s*=\s*[\"'](.+?)[\"']")
+_EMPTY_LINES = re.compile(
+    r"if not \w*line|if (?:len\()?\w*line\w*(?:\.r?strip\(\))?\)? *== *(?:0|[\"'](?:\\n)?[\"'])|isspace\("
+)
+"""Texts of a function that goes by lines between which there are empty ones."""
+_NUM_LINES_OF_PARAGRAPH = 16
 _SPLITS = ("train", "val", "test")
 _NUM_FOLDERS = 2
 """Number of folders in a folder whose folders are looked into: one for each of two classes."""
@@ -89,16 +104,21 @@ class MissingFiles:
 
     def make(self, place: str, error: OSError | None) -> bool:
         """Make the file at `place` if it is data, which is opened for reading; else note in `error` what is missing."""
+        if self._is_elsewhere(place) or _is_expected() or is_of_weights(place):
+            return False
         kind, options = self._kind(place)
-        if not kind or self._is_elsewhere(place) or _is_expected():
+        if not kind and self._fake and _reader()[0] != "import":
+            forms.begin()  # an attempt may know what it holds
+            kind, options = self._kind(place)
+        if not kind:
             return False
         shown = _shown(place)
-        if is_of_weights(place):
-            return False
         if not self._fake:
             if error is not None:
                 note(error, f"wants the file {shown}, which is not there", _HINT)
             return False
+        forms.begin()
+        kind, options = self._kind(place)  # an attempt may ask for another one
         is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
         self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
@@ -137,9 +157,15 @@ class MissingFiles:
         reader, frame = _reader()
         if reader == "memmap" and frame is not None:
             return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
-        kind = kind_by_name(place)
+        if asked := forms.of(place).kind:
+            return asked, _options()
+        kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _MEDIA else "")
+        if reader in _TABLES:
+            kind = "table" if kind in ("", "text", "zeros", "table") else kind
         if place in self._overlay.blank:
-            return kind if kind == "record" else _READERS.get(reader) or kind or "text", {}
+            return kind if kind == "record" else _READERS.get(reader) or kind or "text", _options()
+        if kind in ("table", "text", "json"):
+            return (kind if not reader or reader in _PLAIN_READERS else ""), _options()
         return (kind if kind not in PLAIN or not reader or reader in _PLAIN_READERS else ""), {}
 
     def _new(self, place: str) -> Path:
@@ -163,6 +189,7 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
+        forms.begin()
         shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
         if _lists_inside():
@@ -202,6 +229,7 @@ class MissingFiles:
         if not self._fake:
             not_there.append(f"wants files called {pattern}")
             return False
+        forms.begin()
         places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
         for each in places:
             self._make_folder(os.path.dirname(each))  # noqa: PTH120
@@ -232,6 +260,7 @@ class MissingFiles:
             return self.make(place, None)
         if PurePath(place).suffix or self._is_elsewhere(place):
             return False
+        forms.begin()
         self._make_folder(place)
         return True
 
@@ -321,6 +350,41 @@ def _reader() -> tuple[str, FrameType | None]:
                 break
         frame = frame.f_back
     return found
+
+
+def _options() -> dict[str, Any]:
+    """Return what a running reader of tables was told, or else what the user's running function says of them."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if frame.f_code.co_name in ("read_csv", "read_table"):
+            given = variables_of(frame)
+            return {name: _given(given.get(name)) for name in ("sep", "delimiter", "names", "header") if name in given}
+        frame = frame.f_back
+    text = "" if frame is None else _text_of(frame.f_code.co_filename, frame.f_lineno)
+    delimiter = _DELIMITER.search(text)
+    options: dict[str, Any] = {} if delimiter is None else {"sep": delimiter[1]}
+    options |= {"is_row": True} if "DictReader" in text else {}
+    return options | ({"paragraphs": _NUM_LINES_OF_PARAGRAPH} if _EMPTY_LINES.search(text) else {})
+
+
+def _given(value: Any) -> Any:
+    """Return an option of pandas, which marks the absent ones by an object of its own."""
+    return value if isinstance(value, str | int | list | tuple) else None
+
+
+def _text_of(path: str, line: int) -> str:
+    """Return the text of the function around a line; of a module, some lines around it."""
+    lines = linecache.getlines(path)
+    with contextlib.suppress(SyntaxError):
+        functions = [
+            node
+            for node in ast.walk(ast.parse("".join(lines)))
+            if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or line)
+        ]
+        if functions:
+            inner = max(functions, key=lambda node: node.lineno)
+            return "".join(lines[inner.lineno - 1 : inner.end_lineno])
+    return "".join(lines[max(line - 3, 0) : line + 12])
 
 
 def _asking() -> FrameType | None:

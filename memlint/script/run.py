@@ -22,11 +22,13 @@ from memlint.generation.extension import NotExtendableError, extended
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption, Trace, computes_on_gpu
+from memlint.script.attempts import Attempts
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
 from memlint.script.construction import Construction
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits
+from memlint.script.forms import forms
 from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
@@ -48,6 +50,8 @@ _MOST_AMENDMENTS = 12
 """Changes for packages of other versions, each of which takes one more run."""
 _SHARE = 1 / 3
 """Share of the time limit for lines after one that failed."""
+_SHARE_OF_ATTEMPTS = 0.5
+"""Share of the time limit in which another attempt may begin."""
 _exit = os._exit
 """The original `os._exit`; scripts may replace it."""
 _NameError = NameError
@@ -214,18 +218,37 @@ def run_script(
         )
         children = Children(script, exchange, end)
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
-        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))
         recorder.keep, recorder.reruns.take_steps = keep_in_copy, partial(_take_steps, recorder)
-        if cut is not None:
-            cut.progress = recorder.progress
+        recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))
+        (cut or Cut(1)).progress = recorder.progress
         ways_out = exits(end, recipient.reason_to_end, recorder.postponing)
         if become_rank(script):
             writes.apart()
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over)))
+            again = _attempts(recorder, end, children, _SHARE_OF_ATTEMPTS * time_limit)
+            end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over, again)))
     raise AssertionError("the end of a script ends the process")
+
+
+def _attempts(
+    recorder: ScriptRecorder, end: End, children: Children, seconds: float
+) -> Callable[[BaseException], None]:
+    """Return what lets another attempt take the place of a script that fails on the form of data made up for it."""
+
+    def apart() -> None:
+        recorder.reruns.apart()
+        children.take_over()
+
+    attempts = Attempts(lambda: end.is_here and not recorder.script.ranks, apart, seconds)
+    forms.begin = attempts.begin
+
+    def begin_again(error: BaseException) -> None:
+        if not recorder.num_steps and _amendment(recorder, Ending("it failed", amendment=amendment_of(error))) is None:
+            attempts.fail(error)
+
+    return begin_again
 
 
 def _is_left(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> bool:
@@ -316,8 +339,12 @@ def _executed(
     undisturbed: Callable[[], None],
     construction: Construction,
     passing_over: PassingOver,
+    begin_again: Callable[[BaseException], None],
 ) -> Ending:
-    """Why the script ended by itself; `undisturbed` is called before what it raised is looked at."""
+    """Why the script ended by itself; `undisturbed` is called before what it raised is looked at.
+
+    `begin_again` does not return if another attempt takes the place of this one.
+    """
     try:
         if script.module:
             variables = runpy.run_module(script.module, run_name="__main__", alter_sys=True)
@@ -326,7 +353,8 @@ def _executed(
     except:  # noqa: E722 -- a script may take away the names of exceptions
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        try:  # noqa: SIM105 -- `suppress` needs such names itself
+        try:
+            begin_again(error)
             passing_over.after(error)
         except _NameError:
             pass

@@ -1,0 +1,689 @@
+"""Learn from an exception what a program asks of the data that memlint made up.
+
+The exception says what was asked; the expression that raised it, taken from the position of the instruction, and the
+values of its names say of which part of which file.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+import linecache
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePath
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from memlint.base.frames import text_of
+from memlint.base.ownership import is_users
+from memlint.base.variables import variables_of
+from memlint.script.forms import ITEM, Form, Kind, Path, Value, forms
+from memlint.workloads.missing_checkpoints import is_of_weights
+
+_NUM_TRIED = 4
+"""Values of a container that are looked for."""
+_MOST_CHOICES = 64
+_METHODS = frozenset(
+    ("split", "rsplit", "strip", "rstrip", "lstrip", "lower", "upper", "replace", "decode", "splitlines")
+)
+_OF_MAPPINGS = frozenset(("keys", "items", "values", "get", "update"))
+_OF_TENSORS = frozenset(
+    ("to", "cuda", "float", "long", "int", "shape", "size", "dtype", "dim", "astype", "item", "device", "mean", "sum")
+)
+_WHOLE = re.compile(
+    r"(?:.*_)?(?:id|ids|idx|index|labels?|class|target|age|year|month|day|hour|count|num|number|rating|timestamp)"
+    r"|\w+(?:id|Id|ID)"
+)
+"""Names of columns of whole numbers."""
+_SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
+"""Ends of names of files that are no data."""
+_COCO = frozenset(("images", "annotations", "categories"))
+
+
+def learned(error: BaseException) -> bool:
+    """Change the forms as the program that failed asks; returns True if that changed anything."""
+    at = _Failure.of(error)
+    if at is None:
+        return False
+    before = pickle.dumps(forms.asked)
+    for kind, learn in _LEARN:
+        if isinstance(error, kind):
+            with suppress(Exception):  # of objects of the script's, which may be anything
+                if learn(at):
+                    break
+    return pickle.dumps(forms.asked) != before
+
+
+class _UnknownError(Exception):
+    """A value is not to be had without running the program."""
+
+
+class _Failure:
+    """Where a program failed: the user's innermost frame, and the expression in it."""
+
+    def __init__(self, error: BaseException, frame: FrameType, line: int, node: ast.AST, tree: ast.Module) -> None:
+        self.error, self.text, self.node, self.tree = error, text_of(error), node, tree
+        self.key = f"{frame.f_code.co_filename}:{line}"
+        self._frames = [variables_of(frame), frame.f_globals]
+        if frame.f_back is not None and frame.f_code.co_name.startswith("<"):  # of a comprehension
+            self._frames.insert(1, variables_of(frame.f_back))
+        self.line = line
+
+    @classmethod
+    def of(cls, error: BaseException) -> _Failure | None:
+        """Return where an exception was raised; None outside of the user's files."""
+        place: tuple[FrameType, int, int] | None = None
+        trace = error.__traceback__
+        while trace is not None:
+            if is_users(trace.tb_frame.f_code.co_filename):
+                place = trace.tb_frame, trace.tb_lineno, trace.tb_lasti
+            trace = trace.tb_next
+        if place is None:
+            return None
+        frame, line, instruction = place
+        position = next(itertools.islice(frame.f_code.co_positions(), instruction // 2, None), None)
+        with suppress(SyntaxError):
+            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+            return cls(error, frame, line, _node_at(tree, line, position), tree)
+        return None
+
+    def value(self, node: ast.AST | None) -> Any:
+        """Return the value of an expression that can be known. Raises _UnknownError for all others."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self._tried(lambda: next(each[name] for each in self._frames if name in each))
+            case ast.Attribute(value=owner, attr=name):
+                return self._tried(lambda: getattr(self.value(owner), name))
+            case ast.Subscript(value=owner, slice=key):
+                return self._tried(lambda: self.value(owner)[self.value(key)])
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return slice(*(None if each is None else self.value(each) for each in (lower, upper, step)))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._tried(lambda: -self.value(operand))
+            case ast.Call(func=ast.Attribute(value=owner, attr=name), args=arguments, keywords=[]) if name in _METHODS:
+                text = self.value(owner)
+                if isinstance(text, str | bytes):
+                    return self._tried(lambda: getattr(text, name)(*map(self.value, arguments)))
+        raise _UnknownError
+
+    @staticmethod
+    def _tried(evaluate: Callable[[], Any]) -> Any:
+        try:
+            return evaluate()
+        except Exception as error:  # of an object of the script's
+            raise _UnknownError from error
+
+    def values(self, node: ast.AST) -> Iterator[Any]:
+        """Yield the values of all parts of an expression that can be known, the outer ones first."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.expr):
+                with suppress(_UnknownError):
+                    yield self.value(each)
+
+    def enclosing(self, *kinds: type[ast.AST]) -> Iterator[Any]:
+        """Yield the nodes of these kinds around the expression, the innermost first."""
+        inside = [each for each in ast.walk(self.tree) if isinstance(each, kinds) and _is_within(self.node, each)]
+        yield from sorted(inside, key=lambda each: (each.end_lineno - each.lineno, each.end_col_offset))
+
+    def names(self, texts: frozenset[str]) -> bool:
+        """Return True if the file has all of these texts."""
+        return texts <= {each.value for each in ast.walk(self.tree) if isinstance(each, ast.Constant)}
+
+    def looped(self, name: str) -> Iterator[Any]:
+        """Yield the values over which loops of this file go by a variable called `name`."""
+        for each in ast.walk(self.tree):
+            if (
+                isinstance(each, ast.For | ast.comprehension)
+                and isinstance(each.target, ast.Name)
+                and each.target.id == name
+            ):
+                with suppress(_UnknownError):
+                    yield self.value(each.iter)
+
+
+def _node_at(tree: ast.Module, line: int, position: tuple[int | None, ...] | None) -> ast.AST:
+    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.expr | ast.stmt)]
+    if position is not None and None not in position:
+        same = [
+            each for each in nodes if (each.lineno, each.end_lineno, each.col_offset, each.end_col_offset) == position
+        ]
+        if same:
+            return same[-1]
+    around = [each for each in nodes if each.lineno <= line <= (each.end_lineno or line)]
+    return max(around, key=lambda each: each.lineno, default=tree)
+
+
+def _is_within(inner: Any, outer: Any) -> bool:
+    if not hasattr(inner, "lineno"):
+        return False
+    begin, end = (outer.lineno, outer.col_offset), (outer.end_lineno, outer.end_col_offset)
+    return begin <= (inner.lineno, inner.col_offset) and (inner.end_lineno, inner.end_col_offset) <= end
+
+
+# --- changes
+
+
+def _value_at(place: str, path: Path) -> Value:
+    """Return the value at `path` of the rows in a file; lines without columns get some."""
+    form, rows = forms.change(place), forms.made.get(place, ())
+    if rows and isinstance(rows[0], dict) and "" in rows[0] and form.separator is None:
+        form.separator, form.width = "", 1 if path == ("",) else len(rows[0]) - 1
+    path = ("0",) if path == ("",) else path
+    value = form.row
+    for name in path:
+        if value is not form.row:
+            value.kind = "list" if name == ITEM else "row"
+        value = value.fields.setdefault(name, Value())
+    return value
+
+
+def _add(value: Value, name: str) -> Value:
+    """Give a row a value by this name."""
+    return value.fields.setdefault(name, Value())
+
+
+def _number(at: _Failure, place: str, path: Path, kind: Kind = "") -> bool:
+    """Make a column one of numbers; where the same line asks for several, all that nothing is known of."""
+    form = forms.change(place)
+    if form.shape == "row":
+        name = PurePath(place).name
+        at.error.add_note(
+            f"The number {path[-1]!r} is read from {name}: put the file there, as a size may depend on it."
+        )
+        return False
+    value = _value_at(place, path)
+    names = [name for name in path if name != ITEM]
+    value.kind = kind or ("whole" if names and _WHOLE.fullmatch(names[-1]) else "real")
+    form.asked_at[at.key] = form.asked_at.get(at.key, 0) + 1
+    if form.asked_at[at.key] > 1 and form.separator is not None:
+        form.rest = value.kind
+    return True
+
+
+def _tainted(value: Any) -> Iterator[tuple[str, Path]]:
+    """Yield where the texts stand that are in a value: a text, or a container of several."""
+    if isinstance(value, str):
+        if (found := forms.find(value)) is not None:
+            yield found
+    elif isinstance(value, Mapping):
+        for each in list(value.values()):
+            yield from itertools.islice(_tainted(each), 1)
+    elif isinstance(value, list | tuple):
+        for each in value[:_NUM_TRIED]:
+            yield from _tainted(each)
+    else:
+        yield from _tainted(_columns_of(value))
+
+
+def _columns_of(value: Any) -> dict[Any, list[Any]]:
+    """Return the first values of each column of an array or a table; nothing of other objects."""
+    if _is_frame(value):
+        return {name: list(value[name].iloc[:_NUM_TRIED]) for name in value.columns}
+    if type(value).__name__ == "Series":
+        return {0: list(value.iloc[:_NUM_TRIED])}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OUT" and value.ndim:
+        columns = value.reshape(len(value), -1)[:_NUM_TRIED].T
+        return {number: [str(each) for each in column] for number, column in enumerate(columns)}
+    return {}
+
+
+def _is_frame(value: Any) -> bool:
+    """Return True for a table of pandas."""
+    return type(value).__name__ == "DataFrame"
+
+
+# --- what an exception says
+
+
+def _of_message(at: _Failure) -> bool:
+    """A text that is no number or date stands in the message."""
+    for pattern, kind in _MESSAGES:
+        if (match := pattern.search(at.text)) is not None:
+            text = match[1]
+            with suppress(ValueError, SyntaxError):
+                text = str(ast.literal_eval(text))
+            found = forms.find(text) or forms.find(text.strip())
+            if found is None:
+                return False
+            if kind != "date":
+                return _number(at, *found, kind)  # type: ignore[arg-type]
+            value = _value_at(*found)
+            value.kind = "date"
+            if match.lastindex == 2:
+                value.layout = match[2]
+            return True
+    return False
+
+
+_MESSAGES = (
+    (re.compile(r"could not convert string to (?:float|complex): (.+)", re.DOTALL), ""),
+    (re.compile(r"could not convert string (.+?) to \w+", re.DOTALL), "real"),
+    (re.compile(r"invalid literal for int\(\) with base \d+: (.+)", re.DOTALL), "whole"),
+    (re.compile(r"Unable to parse string (\".+\") at position", re.DOTALL), ""),
+    (re.compile(r"time data [\"']?(.+?)[\"']? does(?: not|n't) match format [\"'](.+?)[\"']", re.DOTALL), "date"),
+    (
+        re.compile(
+            r"(?:nable to parse|string format|month string|isoformat string)[^:]*: (.+?)(?:, at .*)?$", re.DOTALL
+        ),
+        "date",
+    ),
+)
+"""Messages with a text in them, and the kind that was asked for in its place; empty: a number as its name says."""
+
+
+def _of_unpacking(at: _Failure) -> bool:
+    match = re.search(r"to unpack \(expected (?:at least )?(\d+)", at.text)
+    if match is None:
+        return False
+    wanted = int(match[1])
+    for each in at.enclosing(ast.Assign, ast.For, ast.AnnAssign):
+        source = each.iter if isinstance(each, ast.For) else each.value
+        with suppress(_UnknownError):
+            value = self_or_first(at.value(source)) if isinstance(each, ast.For) else at.value(source)
+            return _widen(at, value, wanted, source, exactly="at least" not in at.text)
+    return False
+
+
+def self_or_first(value: Any) -> Any:
+    """Return the first item of a container."""
+    return next(iter(value), None) if isinstance(value, list | tuple) else value
+
+
+def _of_index(at: _Failure) -> bool:
+    if "out of bounds for axis 1" in at.text or "out-of-bounds" in at.text:
+        wanted = re.search(r"index (\d+) is out", at.text)
+        form = forms.change(next(reversed(forms.made)))
+        form.width = int(wanted[1]) + 1 if wanted else form.width + 1 or 2
+        return True
+    for each in (at.node, *at.enclosing(ast.Subscript)):
+        if isinstance(each, ast.Subscript):
+            base, key = at.value(each.value), at.value(each.slice)
+            if isinstance(key, int):
+                return _widen(at, base, key + 1 if key >= 0 else -key, each.value)
+    return False
+
+
+def _widen(at: _Failure, pieces: Any, wanted: int, source: ast.AST, *, exactly: bool = False) -> bool:
+    """Let the lines of which these are pieces have as many as wanted."""
+    pieces = [pieces] if isinstance(pieces, str) else pieces
+    if not isinstance(pieces, list | tuple) or not all(isinstance(each, str) for each in pieces):
+        return False
+    found = next((place for each in pieces if (place := forms.find(each) or forms.find(each.strip()))), None)
+    if found is None:
+        return False
+    place, path = found
+    form = forms.change(place)
+    rows = forms.made[place]
+    if "" not in rows[0]:  # columns by their names
+        if path[:1] and path[0] in rows[0] and len(pieces) > 1:
+            form.width = wanted
+            return True
+        return _join(at, place, path, wanted, source)
+    if form.separator is not None and path != ("",) and len(pieces) == 1 and form.width > 1:
+        return _join(at, place, path, wanted, source)
+    offset = 0 if path == ("",) else int(path[0])
+    if form.separator is None:
+        form.separator = _separator(at, source)
+        offset = offset if len(pieces) > 1 else 0
+    form.width = offset + wanted if exactly else max(form.width, offset + wanted)
+    return True
+
+
+def _join(at: _Failure, place: str, path: Path, wanted: int, source: ast.AST) -> bool:
+    """Let a text of a column consist of several, with a separator of their own."""
+    value = _value_at(place, path)
+    value.kind, value.layout = "joined", _separator(at, source) or " "
+    for number in range(wanted):
+        value.fields.setdefault(str(number), Value("word"))
+    return True
+
+
+def _separator(at: _Failure, source: ast.AST) -> str:
+    """Return the separator at which a text is split, at its line or else the nearest one before it; empty for space."""
+
+    def splits(tree: ast.AST) -> list[ast.Call]:
+        calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+        return [
+            each for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr in ("split", "rsplit")
+        ]
+
+    calls = splits(source) or sorted(
+        (each for each in splits(at.tree) if each.lineno <= at.line), key=lambda each: -each.lineno
+    )
+    with suppress(_UnknownError):
+        for call in calls[:1]:
+            value = at.value(call.args[0]) if call.args else None
+            return value if isinstance(value, str) else ""
+    return ""
+
+
+def _of_key(at: _Failure) -> bool:
+    key = at.error.args[0] if at.error.args else None
+    for each in (at.node, *at.enclosing(ast.Subscript)):
+        with suppress(_UnknownError):
+            if isinstance(each, ast.Subscript) and _of_dictionary(at.value(each.value), key):
+                return True
+    if isinstance(key, str) and (names := _names_in(key)):
+        return _columns(at, names)
+    if isinstance(key, int) and isinstance(at.node, ast.Subscript):
+        base = at.value(at.node.value)
+        for place, rows in forms.made.items():
+            if rows and base == rows[0]:
+                forms.change(place).shape = "rows"
+                return True
+    return False
+
+
+def _names_in(key: str) -> list[str]:
+    """Return the names of columns that a message of pandas is about, or the key itself."""
+    if "not in index" in key or "not found in axis" in key or "are in the [" in key or "expected but not found" in key:
+        return re.findall(
+            r"'([^']+)'", key.partition("]")[0] if key.startswith("[") else re.sub(r"dtype='\w+'", "", key)
+        )
+    return [key]
+
+
+def _of_dictionary(base: Any, key: Any) -> bool:
+    """A dictionary has no such key: it is one of made values, or a made value is none of its own keys."""
+    if not isinstance(base, Mapping):
+        return False
+    keys = [each for each in base if isinstance(each, str)]
+    found = forms.find(key)
+    if found is not None and keys and next(_tainted(keys), None) is None:
+        value = _value_at(*found)
+        value.kind, value.choices = "choice", tuple(keys[:_MOST_CHOICES])
+        return True
+    if found is None and isinstance(key, str):
+        for place, rows in forms.made.items():
+            if (
+                rows
+                and isinstance(rows[0], dict)
+                and "" not in rows[0]
+                and keys
+                and set(keys) == set(map(str, rows[0]))
+            ):
+                _add(forms.change(place).row, key)
+                return True
+        nested = next(_tainted(dict(base)), None)
+        if nested is not None and len(nested[1]) > 1:
+            _add(_value_at(nested[0], nested[1][:-1]), key)
+            return True
+        return _give(keys, key)
+    return False
+
+
+def _has_names(rows: Sequence[Any]) -> bool:
+    """Return True for rows whose values have names, other than lines of a text."""
+    return bool(rows) and isinstance(rows[0], dict) and "" not in rows[0]
+
+
+def _give(keys: list[str], key: str) -> bool:
+    """Let the line of words that a dictionary is made of have one more word."""
+    for place, rows in forms.made.items():
+        for number, row in enumerate(rows[:_NUM_TRIED]):
+            words = set(row.values()) if isinstance(row, dict) and "" in row else set()
+            if keys and words.issuperset(keys[:_NUM_TRIED]):
+                forms.change(place).given.setdefault(number, []).append(key)
+                return True
+    return False
+
+
+def _columns(at: _Failure, names: list[str]) -> bool:
+    """Let the table that a line uses have columns of these names: the one with its other columns, or the last one."""
+    tables = [place for place, rows in forms.made.items() if _has_names(rows)]
+    if not tables:
+        return False
+    used = [
+        set(map(str, value.columns))
+        for value in at.values(at.node)
+        if hasattr(value, "columns") and hasattr(value, "iloc")
+    ]
+    fitting = [place for place in tables if any(used_by & set(forms.made[place][0]) for used_by in used)]
+    for name in names:
+        _add(forms.change((fitting or tables)[-1]).row, name)
+    return True
+
+
+def _of_attribute(at: _Failure) -> bool:
+    obj, name = getattr(at.error, "obj", None), getattr(at.error, "name", "") or ""
+    if isinstance(obj, list | dict) and name in _OF_MAPPINGS and (place := _whole_file(obj)):
+        node = at.node if isinstance(at.node, ast.Attribute) else next(at.enclosing(ast.Attribute), None)
+        call = next((each for each in ast.walk(at.tree) if isinstance(each, ast.Call) and each.func is node), None)
+        is_named = call is not None and bool(call.args) and isinstance(call.args[0], ast.Constant)
+        forms.change(place).shape = "row" if is_named else "map"
+        if is_named and call is not None:
+            _add(forms.change(place).row, str(at.value(call.args[0])))
+        return True
+    if _is_frame(obj):
+        return _columns(at, [name])
+    place_and_path = next(_tainted(obj), None)
+    if place_and_path is None:
+        return False
+    if isinstance(obj, str) and name in _OF_MAPPINGS:
+        _value_at(*place_and_path).kind = "row"
+        return True
+    return name in _OF_TENSORS and _number(at, *place_and_path)
+
+
+def _whole_file(value: Any) -> str:
+    """Return the JSON file that a list of rows is the whole of; empty if there is none."""
+    for place, rows in reversed(forms.made.items()):
+        if isinstance(value, list) and len(value) == len(rows) and value[:1] == json.loads(json.dumps(list(rows[:1]))):
+            return place
+    return ""
+
+
+def _of_type(at: _Failure) -> bool:
+    if "must be a mapping, not" in at.text:
+        return _of_arguments(at)
+    if re.search(r"missing \d+ required|unexpected keyword argument", at.text) and _of_missing_arguments(at):
+        return True
+    for each in (at.node, *at.enclosing(ast.Subscript)):
+        if isinstance(each, ast.Subscript):
+            with suppress(_UnknownError):
+                if _of_subscript(at, each):
+                    return True
+    return _of_numbers(at)
+
+
+_READS = re.compile(r"\bloads?$")
+
+
+def _of_subscript(at: _Failure, node: ast.Subscript) -> bool:
+    key = at.value(node.slice)
+    if not isinstance(key, str):
+        return False
+    is_read = isinstance(node.value, ast.Call) and _READS.search(ast.unparse(node.value.func)) is not None
+    base = None if is_read else at.value(node.value)
+    if place := next(reversed(forms.made), "") if is_read else _whole_file(base):
+        form = forms.change(place)
+        form.shape = "boxes" if key in _COCO and at.names(_COCO) else "row"
+        _add(form.row, key)
+        return True
+    if not isinstance(base, str):
+        return False
+    if (found := forms.find(base)) is not None:
+        value = _value_at(*found)
+        value.kind = "row"
+        _add(value, key)
+        return True
+    inner: list[Any] = []
+    if isinstance(node.value, ast.Subscript):
+        inner = [at.value(node.value.value)]
+    elif isinstance(node.value, ast.Name):
+        inner = list(at.looped(node.value.id))
+    for found in itertools.chain.from_iterable(map(_tainted, inner)):
+        value = _value_at(*found)
+        value.kind = "list"
+        item = value.fields.setdefault(ITEM, Value())
+        item.kind = "row"
+        _add(item, key)
+        return True
+    return False
+
+
+def _of_arguments(at: _Failure) -> bool:
+    """A file is taken as the named arguments of a function: it has those that the function needs."""
+    call = at.node if isinstance(at.node, ast.Call) else next(at.enclosing(ast.Call))
+    for value in (each.value for each in call.keywords if each.arg is None):
+        with suppress(_UnknownError):
+            place = _whole_file(at.value(value)) or next(reversed(forms.made), "")
+            if not place:
+                return False
+            form = forms.change(place)
+            form.shape = "row"
+            with suppress(_UnknownError, ValueError, TypeError):
+                for name, parameter in inspect.signature(at.value(call.func)).parameters.items():
+                    if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
+                        _add(form.row, name)
+            return True
+    if len(forms.made):
+        forms.change(next(reversed(forms.made))).shape = "row"
+        return True
+    return False
+
+
+def _of_missing_arguments(at: _Failure) -> bool:
+    call = at.node if isinstance(at.node, ast.Call) else next(at.enclosing(ast.Call), None)
+    if call is None or all(each.arg is not None for each in call.keywords):
+        return False
+    place = next((each for each in reversed(forms.made) if forms.of(each).shape == "row"), "")
+    names = re.findall(r"'(\w+)'", at.text)
+    if not place:
+        return False
+    form = forms.change(place)
+    if "unexpected" in at.text:
+        form.refused.update(names)
+    else:
+        for name in names:
+            _add(form.row, name)
+    return True
+
+
+def _of_validation(at: _Failure) -> bool:
+    """The messages of pydantic name each value and what it should be."""
+    errors = getattr(at.error, "errors", None)
+    place = next((each for each in reversed(forms.made) if forms.of(each).shape == "row"), "")
+    if errors is None or not place:
+        return False
+    form, is_changed = forms.change(place), False
+    for each in errors():
+        path, kind = tuple(map(str, each["loc"])), str(each["type"])
+        if kind == "missing":
+            _add(form.row, path[0])
+        elif kind == "extra_forbidden":
+            form.refused.add(path[0])
+        elif kind.startswith(("int", "float", "bool")):
+            if not _number(at, place, path):
+                return False
+        elif kind.startswith(("list", "dict")):
+            form.row.fields[path[0]].kind = "list" if kind.startswith("list") else "row"
+        else:
+            continue
+        is_changed = True
+    return is_changed
+
+
+def _of_numbers(at: _Failure) -> bool:
+    """A text stands where a number should: all texts of the expression become numbers."""
+    nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
+    for node in nodes:
+        found = list(dict.fromkeys(itertools.chain.from_iterable(map(_tainted, at.values(node)))))
+        for each in found[1:]:
+            _number(at, *each, _kind_asked(at))
+        if found:
+            return _number(at, *found[0], _kind_asked(at))
+    return False
+
+
+def _kind_asked(at: _Failure) -> Kind:
+    return "" if "float" in at.text else "whole"
+
+
+def _of_list(at: _Failure) -> bool:
+    """A text is none of a list."""
+    if re.search(r"is not in (?:list|tuple)|x not in|not in list", at.text) is None:
+        return False
+    for call in (at.node, *at.enclosing(ast.Call)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
+            with suppress(_UnknownError):
+                choices = at.value(call.func.value)
+                text = re.match(r"'(.+)' is not in", at.text)
+                found = forms.find(text[1]) if text else next(_tainted(at.value(call.args[0])), None)
+                if found is not None and isinstance(choices, list | tuple):
+                    value = _value_at(*found)
+                    value.kind, value.choices = "choice", tuple(choices[:_MOST_CHOICES])
+                    return True
+    return False
+
+
+def _of_json(at: _Failure) -> bool:
+    if type(at.error).__name__ != "JSONDecodeError" or not forms.made:
+        return False
+    place = next(reversed(forms.made))
+    call = next((each for each in (at.node, *at.enclosing(ast.Call)) if isinstance(each, ast.Call)), None)
+    forms.change(place).kind = "lines" if call is not None and ast.unparse(call.func).endswith("loads") else "json"
+    return True
+
+
+def _of_file(at: _Failure) -> bool:
+    """A file is not there whose name says nothing: what opens it says what it holds."""
+    path = getattr(at.error, "filename", None)
+    if not isinstance(path, str) or PurePath(path).suffix in _SETTINGS or is_of_weights(path):
+        return False
+    place = os.path.realpath(path)
+    suffix = PurePath(place).suffix
+    forms.change(str(PurePath(place).with_name(f"*{suffix}")) if suffix else place).kind = "text"
+    return True
+
+
+def _of_length(at: _Failure) -> bool:
+    """The program itself refuses a text as too long."""
+    if not isinstance(at.node, ast.Raise | ast.Assert) or _TOO_LONG.search(at.text) is None:
+        return False
+    forms.shorten()
+    return True
+
+
+_TOO_LONG = re.compile(r"too (?:long|large)|longer than|exceed|max\w* len", re.IGNORECASE)
+
+
+def _of_record(at: _Failure) -> bool:
+    """Values of a record are those of many rows."""
+    place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
+    if not place or _WITHOUT_ROWS.search(at.text) is None:
+        return False
+    forms.asked.setdefault(str(PurePath(place).with_name(f"*{PurePath(place).suffix}")), Form()).shape = "rows"
+    return True
+
+
+_WITHOUT_ROWS = re.compile(
+    "array is 0-dimensional|of unsized object|over a 0-d|Size mismatch between tensors"
+    "|'list' object has no attribute 'astype'"
+)
+"""Messages on arrays that are those of one row, where many are wanted."""
+_LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[_Failure], bool]], ...] = (
+    (FileNotFoundError, _of_file),
+    (Exception, _of_length),
+    ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
+    (KeyError, _of_key),
+    (IndexError, _of_index),
+    (AttributeError, _of_attribute),
+    (ValueError, _of_json),
+    (ValueError, _of_validation),
+    (Exception, _of_message),
+    (ValueError, _of_unpacking),
+    (ValueError, _of_list),
+    (TypeError, _of_type),
+    (ValueError, _of_numbers),
+)

@@ -1,0 +1,132 @@
+"""Attempts at a script with data that memlint makes up: each failure shows what the program asks of that data.
+
+The process forks where the first piece is made up; the copy waits there. When the script fails on the form of the data,
+the copy forks once more and goes on with the form that was asked for: what came before, imports above all, is not
+repeated. Whoever failed stands for the next attempt, until that one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, NoReturn
+
+from memlint.script.asked_forms import learned
+from memlint.script.forms import Form, forms
+from memlint.script.reruns import copied
+from memlint.targets.script import END_SIGNAL
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+_exit, _fork, _handle = os._exit, getattr(os, "fork", None), signal.signal
+"""The original functions; scripts may replace them."""
+_STREAMS = 1, 2
+_INTERVAL = 0.05
+"""Seconds between two looks whether an attempt has ended."""
+
+
+class Attempts:
+    """Starts a script again from where its first piece of data was made up."""
+
+    def __init__(self, may_begin: Callable[[], bool], apart: Callable[[], None], seconds: float) -> None:
+        """`may_begin` is True in the script's own process; `apart` separates an attempt; all begin within `seconds`."""
+        self._may_begin, self._apart = may_begin, apart
+        self._deadline = time.monotonic() + seconds
+        self._copy: Connection | None = None
+        self._is_begun, self._is_first = False, True
+
+    def begin(self) -> None:
+        """Keep a copy of this process, which is about to make up the first piece of data; an attempt returns here."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._is_begun or _fork is None or not is_main or not self._may_begin():
+            return
+        self._is_begun = True
+        self._copy, theirs = Pipe()
+        if not copied():
+            theirs.close()
+            return
+        self._copy.close()
+        self._wait(theirs)
+
+    def _wait(self, first: Connection) -> None:
+        """Wait for an attempt that fails, and start the next one; returns in that one, and never here."""
+        lengths = [_length(stream) for stream in _STREAMS]
+        last, number = first, 0
+        while (asked := _asked_by(last, number)) is not None:
+            forms.take(asked)
+            for stream, length in zip(_STREAMS, lengths, strict=True):
+                _cut(stream, length)
+            self._copy, theirs = Pipe()
+            number = os.fork()
+            if not number:
+                for each in (theirs, last, first):
+                    each.close()
+                self._is_first = False
+                self._apart()
+                return
+            self._copy.close()
+            first.send(number)
+            last = theirs
+        _exit(0)  # which ends the connection to the first one
+
+    def fail(self, error: BaseException) -> None:
+        """Handle an exception that ends the script: does not return if another attempt takes its place."""
+        if self._copy is None or time.monotonic() > self._deadline or not learned(error):
+            return
+        with suppress(OSError, EOFError):
+            self._copy.send(forms.asked)
+            if self._is_first:
+                _stand_for(self._copy)
+            _exit(0)
+
+
+def _asked_by(attempt: Connection, number: int) -> dict[str, Form] | None:
+    """Wait for what an attempt asks of its data; None if it ends without. `number` is its process, if a child."""
+    asked: dict[str, Form] | None = None
+    with suppress(EOFError, OSError):
+        while number and not attempt.poll(_INTERVAL):
+            if os.waitpid(number, os.WNOHANG)[0]:
+                return None
+        asked = attempt.recv()
+        if number:
+            os.waitpid(number, 0)
+    return asked
+
+
+def _stand_for(copy: Connection) -> NoReturn:
+    """Pass signals on to the attempt that takes this one's place, and end when the last one has ended."""
+    attempts: list[int] = [copy.recv()]
+
+    def pass_on(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(attempts[-1], number)
+
+    for number in {END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)}:
+        _handle(number, pass_on)
+    with suppress(EOFError, OSError):
+        while True:
+            attempts.append(copy.recv())
+    _exit(0)
+
+
+def _length(stream: int) -> int | None:
+    """Return the length of a file that a stream goes to; None for a stream of another kind."""
+    with suppress(OSError):
+        status = os.fstat(stream)
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+    return None
+
+
+def _cut(stream: int, length: int | None) -> None:
+    """Take away what an attempt that failed has printed."""
+    if length is not None:
+        with suppress(OSError):
+            os.ftruncate(stream, length)
+            os.lseek(stream, length, os.SEEK_SET)

@@ -1,0 +1,175 @@
+"""Forms of the data that memlint makes up, as far as the program has asked for them, and where each made text stands.
+
+A text that was made up is found again by itself: where a program fails on one, that says which column of which file it
+came from.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Literal
+
+Kind = Literal["", "text", "word", "whole", "real", "date", "choice", "row", "list", "joined", "file"]
+"""Kinds of values: a text of many words or of one, a number, a date, one of several words, values by names or numbers,
+texts with a separator, the name of a file; empty: what its name says.
+"""
+Path = tuple[str, ...]
+"""Where a value stands in a row: names and numbers of columns; `[]` for the items of a list."""
+ITEM = "[]"
+_PERIOD = 97
+"""Different words in a column of words."""
+_IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
+_LABELS = 2
+_TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
+"""The key for texts of any file, no limit of their words, and the longest that are made up."""
+
+
+@dataclass
+class Value:
+    """The form of a value."""
+
+    kind: Kind = ""
+    choices: tuple[Any, ...] = ()
+    fields: dict[str, Value] = field(default_factory=dict)
+    """Of a row the values by their names; of a list the items, at `ITEM`."""
+    length: int = 4
+    """Items of a list: enough for those that a program takes by number."""
+    layout: str = "%Y-%m-%d %H:%M:%S"
+    """Of a date; of texts the separator."""
+
+    def at(self, path: Path) -> Value:
+        """Return the value at `path`, which becomes part of this one."""
+        value = self
+        for name in path:
+            value = value.fields.setdefault(name, Value())
+        return value
+
+
+@dataclass
+class Form:
+    """What the program has asked of a made-up file."""
+
+    kind: str = ""
+    """Kind of the file, where its name does not say it."""
+    separator: str | None = None
+    """Separator of columns in the lines of a text; empty for any white space; None if there are no columns."""
+    width: int = 0
+    """The number of columns; 0 if nothing depends on it."""
+    shape: Literal["", "rows", "row", "map", "boxes"] = ""
+    """The whole of a JSON file: a list of rows, one row, a dictionary of rows, objects in images; of a record, rows."""
+    row: Value = field(default_factory=Value)
+    given: dict[int, list[str]] = field(default_factory=dict)
+    """Words that certain lines begin with."""
+    refused: set[str] = field(default_factory=set)
+    """Names that rows must not have."""
+    rest: Kind = ""
+    """Kind of all columns that nothing else is known of."""
+    asked_at: dict[str, int] = field(default_factory=dict)
+    """The number of columns of numbers that each line has asked for."""
+
+
+class Forms:
+    """Forms by the places of files, and what was made."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Form] = {}
+        self.made: dict[str, Sequence[Any]] = {}
+        """Rows of each file: texts or lists of texts, or dictionaries; the last that was made is the last one."""
+        self.begin: Callable[[], None] = lambda: None
+        """Called before the first piece of data is made up."""
+        self._places: dict[str, tuple[str, Path]] | None = None
+
+    def take(self, asked: Mapping[str, Form]) -> None:
+        """Replace all forms."""
+        self.asked = dict(asked)
+
+    @property
+    def most_words(self) -> int:
+        """The largest number of words in a text that the program does not refuse."""
+        return self.asked.get(_TEXTS, Form()).width or _ANY
+
+    def shorten(self) -> None:
+        """Make texts half as long."""
+        self.asked.setdefault(_TEXTS, Form()).width = min(self.most_words, _LONGEST) // 2
+
+    def key(self, place: str) -> str:
+        """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""
+        path = PurePath(place)
+        like = str(path.with_name(f"*{path.suffix}")) if path.suffix else place
+        return like if like in self.asked else place
+
+    def of(self, place: str) -> Form:
+        """Return what was asked of the file at `place`."""
+        return self.asked.get(self.key(place)) or Form()
+
+    def change(self, place: str) -> Form:
+        """Return the same, to be changed."""
+        return self.asked.setdefault(self.key(place), Form())
+
+    def note(self, place: str, rows: Sequence[Any]) -> None:
+        """Remember the rows of a file that was made."""
+        place = self.key(place)
+        self.made.pop(place, None)
+        self.made[place] = rows
+        self._places = None
+
+    def find(self, value: object) -> tuple[str, Path] | None:
+        """Return the file and the column that a made text stands in."""
+        if self._places is None:
+            self._places = {}
+            for place, rows in self.made.items():
+                for row in rows:
+                    for path, text in _texts_in(row, ()):
+                        self._places.setdefault(text, (place, path))
+        return self._places.get(value) if isinstance(value, str) else None
+
+
+forms = Forms()
+"""Those of this process."""
+
+
+def _texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+        if value != value.strip():
+            yield path, value.strip()
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts_in(each, (*path, str(name)))
+    elif isinstance(value, list | tuple):
+        is_row = not path  # a line: its columns go by their numbers
+        for number, each in enumerate(value):
+            yield from _texts_in(each, (*path, str(number) if is_row else ITEM))
+
+
+def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
+    """Return the value called `name` in row `i`; `text` makes a text."""
+    match value.kind:
+        case "row":
+            return {key: made(each, key, i, text) for key, each in value.fields.items()}
+        case "list":
+            item = value.fields.get(ITEM, Value())
+            return [made(item, name, i + number, text) for number in range(value.length)]
+        case "joined":
+            return value.layout.join(str(made(each, key, i, text)) for key, each in value.fields.items())
+        case "choice":
+            return value.choices[i % len(value.choices)]
+        case "whole":
+            return i if _is_id(name) else i % _LABELS
+        case "real":
+            return 1 + (i * 7 + sum(map(ord, name))) % _PERIOD / 10
+        case "date":
+            return (dt.datetime(2020, 1, 1) + dt.timedelta(hours=i)).strftime(value.layout)
+        case "file":
+            return f"{i}.jpg"
+        case "word":
+            return f"w{random.Random(name).randrange(1, 9999)}{i % _PERIOD:02}"
+    return text()
+
+
+def _is_id(name: str) -> bool:
+    return not _IDS.isdisjoint(name.lower().replace("-", "_").split("_")) or name.lower().endswith("id")
