@@ -496,11 +496,16 @@ def _of_type(at: _Failure) -> bool:
     return _of_numbers(at)
 
 
+_READS = re.compile(r"\bloads?$")
+
+
 def _of_subscript(at: _Failure, node: ast.Subscript) -> bool:
-    base, key = at.value(node.value), at.value(node.slice)
+    key = at.value(node.slice)
     if not isinstance(key, str):
         return False
-    if place := _whole_file(base):
+    is_read = isinstance(node.value, ast.Call) and _READS.search(ast.unparse(node.value.func)) is not None
+    base = None if is_read else at.value(node.value)
+    if place := next(reversed(forms.made), "") if is_read else _whole_file(base):
         form = forms.change(place)
         form.shape = "boxes" if key in _COCO and at.names(_COCO) else "row"
         _add(form.row, key)
@@ -642,6 +647,17 @@ def _of_file(at: _Failure) -> bool:
     return True
 
 
+def _of_length(at: _Failure) -> bool:
+    """The program itself refuses a text as too long."""
+    if not isinstance(at.node, ast.Raise | ast.Assert) or _TOO_LONG.search(at.text) is None:
+        return False
+    forms.shorten()
+    return True
+
+
+_TOO_LONG = re.compile(r"too (?:long|large)|longer than|exceed|max\w* len", re.IGNORECASE)
+
+
 def _of_record(at: _Failure) -> bool:
     """Values of a record are those of many rows."""
     place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
@@ -658,6 +674,7 @@ _WITHOUT_ROWS = re.compile(
 """Messages on arrays that are those of one row, where many are wanted."""
 _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[_Failure], bool]], ...] = (
     (FileNotFoundError, _of_file),
+    (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
     (KeyError, _of_key),
     (IndexError, _of_index),

@@ -40,7 +40,7 @@ class Attempts:
         self._may_begin, self._apart = may_begin, apart
         self._deadline = time.monotonic() + seconds
         self._copy: Connection | None = None
-        self._is_begun = False
+        self._is_begun, self._is_first = False, True
 
     def begin(self) -> None:
         """Keep a copy of this process, which is about to make up the first piece of data; an attempt returns here."""
@@ -58,23 +58,23 @@ class Attempts:
     def _wait(self, first: Connection) -> None:
         """Wait for an attempt that fails, and start the next one; returns in that one, and never here."""
         lengths = [_length(stream) for stream in _STREAMS]
-        last, number, over = first, None, []
+        last, number = first, 0
         while (asked := _asked_by(last, number)) is not None:
             forms.take(asked)
             for stream, length in zip(_STREAMS, lengths, strict=True):
                 _cut(stream, length)
             self._copy, theirs = Pipe()
-            attempt = os.fork()
-            if not attempt:
-                for each in (theirs, last, *over):
+            number = os.fork()
+            if not number:
+                for each in (theirs, last, first):
                     each.close()
+                self._is_first = False
                 self._apart()
                 return
             self._copy.close()
-            last.send(attempt)
-            over.append(last)
-            last, number = theirs, attempt
-        _exit(0)  # which closes the connections to those that stand for it
+            first.send(number)
+            last = theirs
+        _exit(0)  # which ends the connection to the first one
 
     def fail(self, error: BaseException) -> None:
         """Handle an exception that ends the script: does not return if another attempt takes its place."""
@@ -82,32 +82,37 @@ class Attempts:
             return
         with suppress(OSError, EOFError):
             self._copy.send(forms.asked)
-            _stand_for(self._copy)
+            if self._is_first:
+                _stand_for(self._copy)
+            _exit(0)
 
 
-def _asked_by(attempt: Connection, number: int | None) -> dict[str, Form] | None:
+def _asked_by(attempt: Connection, number: int) -> dict[str, Form] | None:
     """Wait for what an attempt asks of its data; None if it ends without. `number` is its process, if a child."""
+    asked: dict[str, Form] | None = None
     with suppress(EOFError, OSError):
-        while number is not None and not attempt.poll(_INTERVAL):
+        while number and not attempt.poll(_INTERVAL):
             if os.waitpid(number, os.WNOHANG)[0]:
                 return None
-        asked: dict[str, Form] = attempt.recv()
-        return asked
-    return None
+        asked = attempt.recv()
+        if number:
+            os.waitpid(number, 0)
+    return asked
 
 
 def _stand_for(copy: Connection) -> NoReturn:
-    """Pass signals on to the attempt that takes this one's place, and end as it does."""
-    attempt: int = copy.recv()
+    """Pass signals on to the attempt that takes this one's place, and end when the last one has ended."""
+    attempts: list[int] = [copy.recv()]
 
     def pass_on(number: int, _frame: object) -> None:
         with suppress(ProcessLookupError):
-            os.kill(attempt, number)
+            os.kill(attempts[-1], number)
 
     for number in {END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)}:
         _handle(number, pass_on)
     with suppress(EOFError, OSError):
-        copy.recv()
+        while True:
+            attempts.append(copy.recv())
     _exit(0)
 
 

@@ -234,6 +234,8 @@ def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, An
     compared = compared_by_script()
     usual: Kind = "word" if has_tokenized_data() else ""
     fields = {name: _known(value, name, compared, usual) for name, value in form.row.fields.items()}
+    if form.shape == "row":  # lists of which are the data
+        fields = {name: dataclasses.replace(value, length=_NUM_ROWS) for name, value in fields.items()}
     for i, row in enumerate(rows):
         for name, value in fields.items():
             row[name] = made(value, name, i, texts)
@@ -265,7 +267,8 @@ def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
     if form.shape == "boxes" or (_OF_BOXES & set(place.stem.lower().split("_")) and not form.shape):
         return _boxes(path)
-    rows: list[dict[str, Any]] = [{} for _ in range(_NUM_ROWS)] if form.shape else _rows(options, is_row=True)
+    count = 1 if form.shape == "row" else _NUM_ROWS
+    rows: list[dict[str, Any]] = [{} for _ in range(count)] if form.shape else _rows(options, is_row=True)
     rows = _asked(rows, place, options)
     if form.shape == "row":
         path.write_text(json.dumps(rows[0]), encoding="utf-8")

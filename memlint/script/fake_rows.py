@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import io
+import itertools
 import json
 import linecache
 import random
@@ -17,7 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.ownership import is_memlint, is_users
+from memlint.base.patching import patched
 from memlint.script.fake_images import black_image
+from memlint.script.forms import forms, made
 from memlint.script.script_line import note, note_fake_data, script_frame
 
 if TYPE_CHECKING:
@@ -71,10 +75,11 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
                 hint = "load it once before, or add --fake-data to let it be made up"
                 note(error, f"wants the data set {path!r}, which is not on this machine", hint)
                 raise
+        forms.begin()
         columns = _columns(str(path), name)
-        rows = _rows(columns, seq)
+        rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
-        shown = ", ".join(column.split()[0] for column in columns)
+        shown = ", ".join(rows.column_names)
         kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
         lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
         texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
@@ -97,6 +102,36 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
 
     replacing.put(module, "load_dataset", load_dataset)
     replacing.put(module, "load_from_disk", load_from_disk)
+
+
+def _with_asked(rows: Any, place: str, seq: int | None) -> Any:
+    """Return rows with the values that the program has asked for, and remember their texts."""
+    datasets: Any = importlib.import_module("datasets")
+    fields, chance = forms.of(place).row.fields, random.Random(0)
+    if fields:
+        rows = rows.remove_columns([name for name in fields if name in rows.column_names])
+        with _unhashed():
+            asked = datasets.Dataset.from_list(
+                [
+                    {name: made(value, name, i, lambda: text_of_words(chance, seq)) for name, value in fields.items()}
+                    for i in range(len(rows))
+                ]
+            )
+            rows = datasets.concatenate_datasets([rows, asked], axis=1) if rows.column_names else asked
+    texts = [name for name, feature in rows.features.items() if not hasattr(feature, "decode_example")]
+    forms.note(place, [{name: row.get(name) for name in rows.column_names} for row in rows.select_columns(texts)])
+    return rows
+
+
+@contextlib.contextmanager
+def _unhashed() -> Iterator[None]:
+    """Let new data sets have a name of their own instead of one made of all their content."""
+    module: Any = importlib.import_module("datasets.arrow_dataset")
+    with patched([(module, "generate_fingerprint", lambda _dataset: f"memlint{next(_numbers):016x}")]):
+        yield
+
+
+_numbers = itertools.count()
 
 
 def _listed(split: Any) -> Any:
@@ -198,10 +233,10 @@ def _is_text(column: str) -> bool:
 def _num_words(name: str, kind: str, seq: int | None) -> int:
     """Return the number of words of a column's texts; with `seq` a row of a text, a pair or a conversation has it."""
     if kind.startswith("talk"):
-        return seq or _NUM_TURNS
+        return min(seq or _NUM_TURNS, forms.most_words)
     if _OF_PAIRS.fullmatch(name):
-        return (seq or _NUM_WORDS // 4) // 2
-    return seq or _NUM_WORDS
+        return min((seq or _NUM_WORDS // 4) // 2, forms.most_words)
+    return min(seq or _NUM_WORDS, forms.most_words)
 
 
 def _rows(columns: tuple[str, ...], seq: int | None) -> Any:
@@ -216,7 +251,10 @@ def _rows(columns: tuple[str, ...], seq: int | None) -> Any:
         values[key] = [make(i) for i in range(count)]
     recordings = {key: feature for key, feature in features.items() if isinstance(feature, datasets.Audio)}
     encoded = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
-    rows = datasets.Dataset.from_dict(values, features=datasets.Features(features | dict.fromkeys(recordings, encoded)))
+    with _unhashed():
+        rows = datasets.Dataset.from_dict(
+            values, features=datasets.Features(features | dict.fromkeys(recordings, encoded))
+        )
     for key, feature in recordings.items():  # which needs no decoder as long as nobody listens
         rows = rows.cast_column(key, feature)
     return rows
@@ -263,7 +301,7 @@ def _made(kind: str, words: random.Random, datasets: Any, num_words: int) -> tup
 
 def text_of_words(chance: random.Random, count: int | None = None) -> str:
     """Return a text of `count` random words, which every fake tokenizer has; None for as many as most texts."""
-    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count or _NUM_WORDS))
+    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(min(count or _NUM_WORDS, forms.most_words)))
 
 
 def _png(size: tuple[int, int], mode: str) -> bytes:

@@ -22,10 +22,10 @@ Path = tuple[str, ...]
 ITEM = "[]"
 _PERIOD = 97
 """Different words in a column of words."""
-_NUM_ITEMS = 4
-"""Items of a list: enough for those that a program takes by number."""
 _IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
 _LABELS = 2
+_TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
+"""The key for texts of any file, no limit of their words, and the longest that are made up."""
 
 
 @dataclass
@@ -36,6 +36,8 @@ class Value:
     choices: tuple[Any, ...] = ()
     fields: dict[str, Value] = field(default_factory=dict)
     """Of a row the values by their names; of a list the items, at `ITEM`."""
+    length: int = 4
+    """Items of a list: enough for those that a program takes by number."""
     layout: str = "%Y-%m-%d %H:%M:%S"
     """Of a date; of texts the separator."""
 
@@ -77,11 +79,22 @@ class Forms:
         self.asked: dict[str, Form] = {}
         self.made: dict[str, Sequence[Any]] = {}
         """Rows of each file: texts or lists of texts, or dictionaries; the last that was made is the last one."""
+        self.begin: Callable[[], None] = lambda: None
+        """Called before the first piece of data is made up."""
         self._places: dict[str, tuple[str, Path]] | None = None
 
     def take(self, asked: Mapping[str, Form]) -> None:
         """Replace all forms."""
         self.asked = dict(asked)
+
+    @property
+    def most_words(self) -> int:
+        """The largest number of words in a text that the program does not refuse."""
+        return self.asked.get(_TEXTS, Form()).width or _ANY
+
+    def shorten(self) -> None:
+        """Make texts half as long."""
+        self.asked.setdefault(_TEXTS, Form()).width = min(self.most_words, _LONGEST) // 2
 
     def key(self, place: str) -> str:
         """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""
@@ -140,7 +153,7 @@ def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
             return {key: made(each, key, i, text) for key, each in value.fields.items()}
         case "list":
             item = value.fields.get(ITEM, Value())
-            return [made(item, name, i + number, text) for number in range(_NUM_ITEMS)]
+            return [made(item, name, i + number, text) for number in range(value.length)]
         case "joined":
             return value.layout.join(str(made(each, key, i, text)) for key, each in value.fields.items())
         case "choice":

@@ -103,8 +103,6 @@ class MissingFiles:
         self._reported: Counter[str] = Counter()
         self._checkpoints: set[str] = set()
         """Folders of checkpoints that are not there, without which the script gives up."""
-        self.begin: Callable[[], None] = lambda: None
-        """Called before the first file or folder is made."""
         self.is_searching = False
         """True while folders are listed for files of a pattern."""
 
@@ -117,7 +115,7 @@ class MissingFiles:
             return False
         kind, options = self._kind(place)
         if not kind and self._fake and _reader()[0] != "import":
-            self.begin()  # an attempt may know what it holds
+            forms.begin()  # an attempt may know what it holds
             kind, options = self._kind(place)
         if not kind:
             return False
@@ -126,7 +124,7 @@ class MissingFiles:
             if error is not None:
                 note(error, f"wants the file {shown}, which is not there", _HINT)
             return False
-        self.begin()
+        forms.begin()
         kind, options = self._kind(place)  # an attempt may ask for another one
         is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
@@ -202,7 +200,7 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
-        self.begin()
+        forms.begin()
         shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
         if _lists_inside():
@@ -246,7 +244,7 @@ class MissingFiles:
         if not self._fake:
             not_there.append(f"wants files called {pattern}")
             return False
-        self.begin()
+        forms.begin()
         places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
         for each in places:
             self._make_folder(os.path.dirname(each))  # noqa: PTH120
@@ -283,7 +281,7 @@ class MissingFiles:
             return self.make(place, None)
         if PurePath(place).suffix or self._is_elsewhere(place):
             return False
-        self.begin()
+        forms.begin()
         self._make_folder(place)
         return True
 

@@ -28,10 +28,10 @@ from memlint.script.confinement import Confinement
 from memlint.script.construction import Construction
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits
+from memlint.script.forms import forms
 from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
-from memlint.script.missing_files import MissingFiles
 from memlint.script.own_step import OwnStep, take_own_step
 from memlint.script.pace import Pace
 from memlint.script.passing_over import PassingOver
@@ -227,13 +227,13 @@ def run_script(
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            again = _attempts(recorder, end, children, missing, _SHARE_OF_ATTEMPTS * time_limit)
+            again = _attempts(recorder, end, children, _SHARE_OF_ATTEMPTS * time_limit)
             end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over, again)))
     raise AssertionError("the end of a script ends the process")
 
 
 def _attempts(
-    recorder: ScriptRecorder, end: End, children: Children, missing: MissingFiles | None, seconds: float
+    recorder: ScriptRecorder, end: End, children: Children, seconds: float
 ) -> Callable[[BaseException], None]:
     """Return what lets another attempt take the place of a script that fails on the form of data made up for it."""
 
@@ -242,8 +242,7 @@ def _attempts(
         children.take_over()
 
     attempts = Attempts(lambda: end.is_here and not recorder.script.ranks, apart, seconds)
-    if missing is not None:
-        missing.begin = attempts.begin
+    forms.begin = attempts.begin
 
     def begin_again(error: BaseException) -> None:
         if not recorder.num_steps and _amendment(recorder, Ending("it failed", amendment=amendment_of(error))) is None:
