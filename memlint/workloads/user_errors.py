@@ -165,7 +165,7 @@ def meant_options(error: BaseException) -> str:
     refusal = _refusal(error)
     if refusal is None:
         return ""
-    known = [option for action in refusal["self"]._actions for option in action.option_strings]
+    known = list(refusal["self"]._option_string_actions)
     unknown = [word for word in str(refusal["message"]).split() if re.match(r"--?\w", word)]
     close = {word: get_close_matches(word.partition("=")[0], known, n=1) for word in unknown}
     meant = [f"{names[0]} for {word}" for word, names in close.items() if names and names[0] != word]
