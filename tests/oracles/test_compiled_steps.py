@@ -17,7 +17,7 @@ from memlint.base.patching import patched
 from memlint.compile import requests
 
 ONE_DNN = {"convnext"}
-"""Models whose peak is in a convolution, which oneDNN copies into a layout of its own: between nothing and a bound."""
+"""Models whose peak is in a convolution: certain copies by PyTorch, and others by oneDNN up to a bound."""
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def _exchange_in(holder: Any, replacements: Mapping[Any, Any], kinds: Collection
         (key, value)
         for key, value in items
         if (kind := type(value)) in kinds
-        and (value in replacements or (kind is staticmethod and value.__func__ in replacements))
+        and (value in replacements if kind is not staticmethod else _holds(value, replacements, kinds))
     ]
     for key, value in values:
         function = replacements[value.__func__ if type(value) is staticmethod else value]
@@ -127,6 +127,11 @@ def _exchange_in(holder: Any, replacements: Mapping[Any, Any], kinds: Collection
         else:
             holder[key] = function
     return bool(values)
+
+
+def _holds(method: Any, replacements: Mapping[Any, Any], kinds: Collection[type]) -> bool:
+    """Return True if a staticmethod is of a function that is replaced; others may have no hash."""
+    return type(method.__func__) in kinds and method.__func__ in replacements
 
 
 def _new(value: Any, replacements: Mapping[Any, Any], kinds: Collection[type]) -> Any:
