@@ -24,6 +24,7 @@ from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError
+from memlint.workloads.absent_weights import unknown_settings
 from memlint.workloads.user_errors import missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:
@@ -208,6 +209,8 @@ def ending_of(error: BaseException) -> Ending:
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
+    if isinstance(error, TypeError) and "required positional argument" in str(error):
+        hint = hint or "".join(unknown_settings)
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])
