@@ -21,10 +21,10 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
 from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
+from memlint.workloads.absent_weights import unknown_settings
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError
-from memlint.workloads.absent_weights import unknown_settings
 from memlint.workloads.user_errors import missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:

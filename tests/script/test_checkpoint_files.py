@@ -120,5 +120,7 @@ def test_the_settings_without_which_a_class_cannot_be_made_are_to_be_stated(tmp_
     """
     (workload,) = run_text(tmp_path, text).report.workloads
     assert "missing 2 required positional arguments" in workload.error.message
-    advice = 'dims of the checkpoint are not known: state them in JSON: --config-of turbo.pt=FILE, with {"dims": {...}}.'
+    advice = (
+        'dims of the checkpoint are not known: state them in JSON: --config-of turbo.pt=FILE, with {"dims": {...}}.'
+    )
     assert workload.error.hint == advice
