@@ -21,6 +21,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
 from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
+from memlint.workloads.absent_weights import unknown_settings
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError, has_called, lacking
@@ -210,6 +211,8 @@ def ending_of(error: BaseException) -> Ending:
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
+    if isinstance(error, TypeError) and "required positional argument" in str(error):
+        hint = hint or "".join(unknown_settings)
     if not hint and has_called():
         hint = lacking(user_line(error).rpartition(":")[0])
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):

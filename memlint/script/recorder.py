@@ -99,7 +99,7 @@ class ScriptRecorder(Recorder):
         """True once a call of a model without gradients, or a generation, was over."""
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
-        self.own_generations = OwnGenerations(self, lambda number: self.pace.called_for_token(number))  # noqa: PLW0108
+        self.own_generations = OwnGenerations(self, self._called_for_token)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._leader: weakref.ref[Any] | None = None
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -123,6 +123,9 @@ class ScriptRecorder(Recorder):
     def num_modules(self, kind: str) -> int:
         """Return the number of modules of a class in the models that were called."""
         return sum(name == kind for _, name in self.modules)
+
+    def _called_for_token(self, number: int) -> None:
+        self.pace.called_for_token(number)  # a script is given its pace later
 
     # --- kernels
 

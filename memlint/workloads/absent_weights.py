@@ -61,8 +61,9 @@ class Absent(dict[Any, Any]):
             return settings[name]
         words = set(re.split(r"[\W_]+", name.lower())) if isinstance(name, str) else set()
         if words & _SETTINGS:
-            hint = f"state them in JSON: --config-of {self._name()}=FILE"
-            state.assume(f"{name} of the checkpoint are not known: what they set has its default values; or {hint}")
+            known_by = f"state them in JSON: --config-of {self._name()}=FILE"
+            unknown_settings[:] = [f'{name} of the checkpoint are not known: {known_by}, with {{"{name}": {{...}}}}.']
+            state.assume(f"{name} of the checkpoint are not known: what they set has its default values; or {known_by}")
         return _Zero() if words & _COUNTED else self
 
     def _name(self) -> str:
@@ -238,6 +239,8 @@ def _making(make: Callable[..., Any]) -> Callable[..., Any]:
 
 _made: list[Absent] = []
 """The checkpoints that were missing so far."""
+unknown_settings: list[str] = []
+"""Advice about the settings that the program took from a checkpoint last, as a sentence; at most one."""
 _asked: list[str] = []
 """The names of weights in the last model that was asked for them since."""
 

@@ -3,6 +3,7 @@
 import json
 
 from tests.script.isolated import needs, run
+from tests.script.running import run_text
 
 LLAMA_3 = "ckpts/Meta-Llama-3-8B-Instruct"
 
@@ -103,3 +104,23 @@ def test_what_a_checkpoint_holds_beside_weights_can_be_stated(tmp_path):
     unknown = run(tmp_path / "q", text)
     assert "small.pt, which is not there" in unknown.error
     assert "--config-of small.pt=FILE" in unknown.error
+
+
+def test_the_settings_without_which_a_class_cannot_be_made_are_to_be_stated(tmp_path):
+    text = """
+    from dataclasses import dataclass
+    import torch
+
+    @dataclass
+    class Dimensions:
+        width: int
+        depth: int
+
+    Dimensions(**torch.load("turbo.pt")["dims"])
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert "missing 2 required positional arguments" in workload.error.message
+    advice = (
+        'dims of the checkpoint are not known: state them in JSON: --config-of turbo.pt=FILE, with {"dims": {...}}.'
+    )
+    assert workload.error.hint == advice
