@@ -44,6 +44,7 @@ MOST_FILES = 64
 _IMPORTED = (
     "memlint.cli",
     "memlint.commands",
+    "memlint.compile",
     "memlint.distributed",
     "memlint.libraries",
     "memlint.report",
