@@ -259,7 +259,10 @@ class _Composing(ast.NodeTransformer):
 
 
 def _function(statements: list[ast.Assign | ast.Return | ast.Expr], names: Collection[str], scope: Scope) -> FedCall:
-    """Return the statements as one function of what the loop feeds, which returns what none of them takes further."""
+    """Return the statements as one function of what the loop feeds, which returns what none of them takes further.
+
+    Like variables of the loop, what they give lives until the next step replaces it.
+    """
     composing = _Composing(names, scope)
     lines: list[str] = []
     results: dict[str, None] = {}
@@ -270,11 +273,12 @@ def _function(statements: list[ast.Assign | ast.Return | ast.Expr], names: Colle
             is_whole = statement.value is call and isinstance(statement, ast.Assign)
             target = ast.unparse(statement.targets[0]) if is_whole and isinstance(statement, ast.Assign) else ""
             if not re.fullmatch(r"[\w, ()]+", target):
-                target = f"output{len(lines)}"
+                target = f"output{len(results)}"
             value = composing.visit(copy.deepcopy(call))
             read = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
-            lines.append(f"    {target} = {ast.unparse(value)}")
             bound = re.findall(r"\w+", target)
+            kept = f"    vars(self)['_of_loop_{len(lines)}'] = {', '.join(bound)}"
+            lines += [f"    {target} = {ast.unparse(value)}", kept]
             results = dict.fromkeys((*(each for each in results if each not in read), *bound))
             composing.outputs |= set(bound)
     returned = ", ".join(name for name in results if name != "_")

@@ -183,3 +183,21 @@ def test_wrappers_of_a_constructor_hide_none_of_its_arguments(tmp_path: Path) ->
     """
     (model,) = built(tmp_path, MODEL + text)["models"]
     assert model["shown"] == "Wrapped(4, 1, 2, bias=False, name='w')"
+
+
+def test_a_class_of_the_script_that_is_built_after_a_line_has_failed_is_in_its_file(tmp_path: Path) -> None:
+    text = """
+    def main():
+        rows = {}["rows"]
+        net = Net(Config(width=16))
+        torch.optim.SGD(net.parameters(), lr=0.1)
+        net.cuda()(torch.zeros(2, 16, device="cuda")).mean().backward()
+        for x, y in rows:
+            net(x, y).mean().backward()
+    main()
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["path"] == str(tmp_path / "built_script.py")
+    assert [each["name"] for each in model["inputs"]] == ["x"]
+    assert len(model["fed"]["inputs"]) == 2
+    assert model["called_at"][1] < model["fed"]["line"]

@@ -474,3 +474,20 @@ def test_images_whose_size_nothing_states_are_named_in_the_headline(tmp_path: Pa
     assert workload.script is not None
     assert workload.script.own[0] == "inputs (images of 224 x 224 pixels, which nothing states)"
     assert "images of 224 x 224 pixels, which nothing states" in render_text(checked.report, TextStyle())
+
+
+def test_methods_that_the_loop_calls_in_place_of_forward_are_the_step(tmp_path: Path) -> None:
+    methods = BUILT.replace("def forward(self, x):", "def encode(self, x):").replace(
+        "return self.head(self.layers(x))",
+        "return self.layers(x)\n\n        def decode(self, hidden):\n            return self.head(hidden)",
+    )
+    trains = TRAINS.replace("output = model(x)", "hidden = model.encode(x)\n        output = model.decode(hidden)")
+    (tmp_path / "whole").mkdir()
+    whole = workload_of(run_text(tmp_path / "whole", methods + MODEL + trains))
+    assert happened(whole) == "trained"
+    needs_data = trains.replace("for _ in range(3):", "for x, y in data:").replace("x, y = torch.randn(", "_ = (")
+    needs_data = "\n".join(line for line in needs_data.splitlines() if "_ = (" not in line)
+    workload = workload_of(run_text(tmp_path, methods + MODEL + FAILS + needs_data))
+    assert (workload.error, happened(workload), workload.batch) == (None, "built", 24)
+    assert "a step calls encode, decode" in [each.text for each in workload.assumptions]
+    assert requested(workload) == requested(whole)
