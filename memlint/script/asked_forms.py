@@ -130,7 +130,9 @@ class _Failure:
 
     def enclosing(self, *kinds: type[ast.AST]) -> Iterator[Any]:
         """Yield the nodes of these kinds around the expression, the innermost first."""
-        inside = [each for each in ast.walk(self.tree) if isinstance(each, kinds) and _is_within(self.node, each)]
+        inside: list[Any] = [
+            each for each in ast.walk(self.tree) if isinstance(each, kinds) and _is_within(self.node, each)
+        ]
         yield from sorted(inside, key=lambda each: (each.end_lineno - each.lineno, each.end_col_offset))
 
     def names(self, texts: frozenset[str]) -> bool:
@@ -316,7 +318,7 @@ def _widen(at: _Failure, pieces: Any, wanted: int, source: ast.AST, *, exactly: 
     pieces = [pieces] if isinstance(pieces, str) else pieces
     if not isinstance(pieces, list | tuple) or not all(isinstance(each, str) for each in pieces):
         return False
-    found = next((place for each in pieces if (place := forms.find(each) or forms.find(each.strip()))), None)
+    found = next((text for each in pieces if (text := forms.find(each) or forms.find(each.strip()))), None)
     if found is None:
         return False
     place, path = found
