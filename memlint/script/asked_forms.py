@@ -25,7 +25,7 @@ import numpy as np
 from memlint.base.frames import text_of
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
-from memlint.script.forms import ITEM, Form, Kind, Path, Value, forms
+from memlint.script.forms import ITEM, SETTINGS, Form, Kind, Path, Value, forms
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 _NUM_TRIED = 4
@@ -43,8 +43,6 @@ _WHOLE = re.compile(
     r"|\w+(?:id|Id|ID)"
 )
 """Names of columns of whole numbers."""
-_SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
-"""Ends of names of files that are no data."""
 _COCO = frozenset(("images", "annotations", "categories"))
 
 
@@ -132,7 +130,9 @@ class _Failure:
 
     def enclosing(self, *kinds: type[ast.AST]) -> Iterator[Any]:
         """Yield the nodes of these kinds around the expression, the innermost first."""
-        inside = [each for each in ast.walk(self.tree) if isinstance(each, kinds) and _is_within(self.node, each)]
+        inside: list[Any] = [
+            each for each in ast.walk(self.tree) if isinstance(each, kinds) and _is_within(self.node, each)
+        ]
         yield from sorted(inside, key=lambda each: (each.end_lineno - each.lineno, each.end_col_offset))
 
     def names(self, texts: frozenset[str]) -> bool:
@@ -318,7 +318,7 @@ def _widen(at: _Failure, pieces: Any, wanted: int, source: ast.AST, *, exactly: 
     pieces = [pieces] if isinstance(pieces, str) else pieces
     if not isinstance(pieces, list | tuple) or not all(isinstance(each, str) for each in pieces):
         return False
-    found = next((place for each in pieces if (place := forms.find(each) or forms.find(each.strip()))), None)
+    found = next((text for each in pieces if (text := forms.find(each) or forms.find(each.strip()))), None)
     if found is None:
         return False
     place, path = found
@@ -639,7 +639,7 @@ def _of_json(at: _Failure) -> bool:
 def _of_file(at: _Failure) -> bool:
     """A file is not there whose name says nothing: what opens it says what it holds."""
     path = getattr(at.error, "filename", None)
-    if not isinstance(path, str) or PurePath(path).suffix in _SETTINGS or is_of_weights(path):
+    if not isinstance(path, str) or PurePath(path).suffix in SETTINGS or is_of_weights(path):
         return False
     place = os.path.realpath(path)
     suffix = PurePath(place).suffix

@@ -30,7 +30,7 @@ from memlint.script.fake_rows import (
     silence,
     text_of_words,
 )
-from memlint.script.forms import ITEM, Form, Kind, Value, forms, made
+from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, made
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 NUM_ELEMENTS = 2**24
@@ -186,10 +186,7 @@ def _write_lines(
     place: PurePath, path: Path, lines: Sequence[list[str]], separator: str, paragraph: int | None = None
 ) -> None:
     texts = [separator.join(line) for line in lines]
-    columns = [
-        {"": text, **{str(j): word for j, word in enumerate(line)}} for text, line in zip(texts, lines, strict=True)
-    ]
-    forms.note(str(place), columns)
+    forms.note(str(place), Lines(lines, separator))
     if paragraph:
         texts = [text + "\n" * (i % paragraph == paragraph - 1) for i, text in enumerate(texts)]
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")

@@ -20,10 +20,14 @@ texts with a separator, the name of a file; empty: what its name says.
 Path = tuple[str, ...]
 """Where a value stands in a row: names and numbers of columns; `[]` for the items of a list."""
 ITEM = "[]"
+SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
+"""Ends of names of files that are no data."""
 _PERIOD = 97
 """Different words in a column of words."""
 _IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
 _LABELS = 2
+_MOST_KEPT = 16
+"""Files whose rows are remembered."""
 _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 """The key for texts of any file, no limit of their words, and the longest that are made up."""
 
@@ -72,13 +76,30 @@ class Form:
     """The number of columns of numbers that each line has asked for."""
 
 
+class Lines(Sequence[Mapping[str, str]]):
+    """Lines of a text as rows: their columns by number, and the whole line by an empty name."""
+
+    def __init__(self, lines: Sequence[list[str]], separator: str) -> None:
+        """`lines` are lists of columns, with `separator` between them."""
+        self._lines, self._separator = lines, separator
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        line = self._lines[index]
+        return {"": self._separator.join(line), **{str(number): word for number, word in enumerate(line)}}
+
+
 class Forms:
     """Forms by the places of files, and what was made."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Form] = {}
         self.made: dict[str, Sequence[Any]] = {}
-        """Rows of each file: texts or lists of texts, or dictionaries; the last that was made is the last one."""
+        """Rows of the latest files, dictionaries of values; the last that was made is the last one."""
         self.begin: Callable[[], None] = lambda: None
         """Called before the first piece of data is made up."""
         self._places: dict[str, tuple[str, Path]] | None = None
@@ -115,6 +136,8 @@ class Forms:
         place = self.key(place)
         self.made.pop(place, None)
         self.made[place] = rows
+        if len(self.made) > _MOST_KEPT:
+            self.made.pop(next(iter(self.made)))
         self._places = None
 
     def find(self, value: object) -> tuple[str, Path] | None:

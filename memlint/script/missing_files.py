@@ -31,7 +31,7 @@ from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
 from memlint.script.checkpoint_files import num_shards, write_settings, write_weights
 from memlint.script.fake_files import PLAIN, kind_by_name, written
-from memlint.script.forms import forms
+from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
@@ -117,7 +117,8 @@ class MissingFiles:
         if not kind and self._fake and _reader()[0] != "import":
             forms.begin()  # an attempt may know what it holds
             kind, options = self._kind(place)
-        if not kind:
+        may_be_data = bool(kind) or (not self._fake and _reader()[0] == "" and PurePath(place).suffix not in SETTINGS)
+        if not may_be_data:
             return False
         shown = _shown(place)
         if not self._fake:
@@ -404,6 +405,7 @@ def _given(value: Any) -> Any:
     return value if isinstance(value, str | int | list | tuple) else None
 
 
+@functools.cache
 def _text_of(path: str, line: int) -> str:
     """Return the text of the function around a line; of a module, some lines around it."""
     lines = linecache.getlines(path)

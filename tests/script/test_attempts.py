@@ -7,26 +7,66 @@ from pathlib import Path
 import pytest
 
 from tests.script.isolated import needs
-from tests.script.running import run_script
+from tests.script.running import run_script, run_text
 
 FOLDER = Path(__file__).with_name("data_readers")
 PACKAGES = {
+    "caption_tsv": ("PIL",),
+    "coco_detection": ("PIL",),
+    "voc_xml": ("PIL",),
     "csv_tabular": ("pandas", "sklearn"),
     "ratings": ("pandas",),
     "time_series": ("pandas", "sklearn"),
-    "audio_folder": ("librosa",),
+    "audio_folder": ("scipy",),
     "h5_points": ("h5py",),
 }
+BATCHES = {
+    "audio_folder": 16,
+    "caption_tsv": 16,
+    "coco_detection": 4,
+    "csv_tabular": 32,
+    "h5_points": 32,
+    "json_pairs": 8,
+    "jsonl_sft": 8,
+    "ner_conll": 32,
+    "npz_arrays": 64,
+    "pickle_reviews": 16,
+    "ratings": 64,
+    "time_series": 32,
+    "voc_xml": 8,
+}
+"""Batch sizes of the scripts' loaders."""
+QUICK = ("caption_tsv", "jsonl_sft", "ner_conll", "json_pairs")
+"""Those that stand for the others in each run of the tests."""
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    return [needs(*PACKAGES.get(name, ())), *([] if name in QUICK else [pytest.mark.slow])]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(file.stem, marks=needs(*PACKAGES.get(file.stem, ()))) for file in sorted(FOLDER.glob("*.py"))],
+    "name", [pytest.param(file.stem, marks=_marks(file.stem)) for file in sorted(FOLDER.glob("*.py"))]
 )
-def test_a_script_whose_data_is_not_there_takes_its_own_steps(tmp_path, name):
+def test_a_script_whose_data_is_not_there_takes_its_own_steps(tmp_path: Path, name: str) -> None:
     (tmp_path / "memlint.toml").touch()
     file = tmp_path / "train.py"
     file.write_text((FOLDER / f"{name}.py").read_text(encoding="utf-8"), encoding="utf-8")
     (workload,) = run_script(file).report.workloads
     assert workload.script is not None
-    assert (workload.script.happened, workload.error) == ("trained", None)
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, BATCHES[name])
+
+
+def test_a_number_of_a_file_that_is_not_there_is_named_and_not_made_up(tmp_path: Path) -> None:
+    text = """
+        import json
+        from torch import nn
+        class Sizes:
+            def __init__(self, *, vocab_size, name):
+                self.vocab_size = vocab_size + 1
+        sizes = Sizes(**json.load(open("data/sizes.json")))
+        model = nn.Embedding(sizes.vocab_size, 8).cuda()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is not None
+    assert workload.error.hint is not None
+    assert "The number 'vocab_size' is read from sizes.json: put the file there" in workload.error.hint

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 SR, N_MELS = 16000, 64
 
+
 class Urban(Dataset):
     def __init__(self, root, fold=10):
         self.root = root
@@ -16,7 +17,10 @@ class Urban(Dataset):
             rows = list(csv.DictReader(f))
         self.rows = [r for r in rows if int(r["fold"]) != fold]
         print(len(self.rows), "clips")
-    def __len__(self): return len(self.rows)
+
+    def __len__(self):
+        return len(self.rows)
+
     def __getitem__(self, i):
         row = self.rows[i]
         rate, y = wavfile.read(os.path.join(self.root, "fold" + row["fold"], row["slice_file_name"]))
@@ -25,10 +29,13 @@ class Urban(Dataset):
         spec = torch.stft(torch.from_numpy(y), 2 * N_MELS - 2, return_complex=True).abs()
         return spec.log1p()[None], int(row["classID"])
 
+
 ds = Urban("UrbanSound8K")
 loader = DataLoader(ds, batch_size=16, shuffle=True, drop_last=True)
 model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)).cuda()
 opt = torch.optim.Adam(model.parameters(), 1e-3)
 for x, y in loader:
     loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
-    opt.zero_grad(); loss.backward(); opt.step()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()

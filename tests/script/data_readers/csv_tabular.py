@@ -8,12 +8,18 @@ from torch.utils.data import DataLoader, Dataset
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CAT = {"male": 0, "female": 1}
 
+
 class Titanic(Dataset):
     def __init__(self, df):
         self.x = df[["Pclass", "Sex", "Age", "Fare"]].values.astype(np.float32)
         self.y = df["Survived"].values.astype(np.int64)
-    def __len__(self): return len(self.x)
-    def __getitem__(self, i): return torch.from_numpy(self.x[i]), torch.tensor(self.y[i])
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return torch.from_numpy(self.x[i]), torch.tensor(self.y[i])
+
 
 df = pd.read_csv("input/titanic/train.csv")
 df["Sex"] = df["Sex"].map(CAT)
@@ -29,4 +35,6 @@ for epoch in range(3):
     for x, y in loader:
         x, y = x.to(device), y.to(device)
         loss = criterion(model(x), y)
-        opt.zero_grad(); loss.backward(); opt.step()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()

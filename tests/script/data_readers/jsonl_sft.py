@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, Dataset
 
 PROMPT = "### Instruction:\n{}\n\n### Response:\n"
 
+
 class SFT(Dataset):
     def __init__(self, path, max_len=128):
         self.samples = []
@@ -21,8 +22,13 @@ class SFT(Dataset):
                 ids = [b for b in (prompt + answer).encode("utf-8")][: max_len + 1]
                 ids += [0] * (max_len + 1 - len(ids))
                 self.samples.append(torch.tensor(ids))
-    def __len__(self): return len(self.samples)
-    def __getitem__(self, i): return self.samples[i][:-1], self.samples[i][1:]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, i):
+        return self.samples[i][:-1], self.samples[i][1:]
+
 
 class LM(nn.Module):
     def __init__(self, vocab=256, dim=128):
@@ -30,7 +36,10 @@ class LM(nn.Module):
         self.emb = nn.Embedding(vocab, dim)
         self.rnn = nn.GRU(dim, dim, batch_first=True)
         self.head = nn.Linear(dim, vocab)
-    def forward(self, x): return self.head(self.rnn(self.emb(x))[0])
+
+    def forward(self, x):
+        return self.head(self.rnn(self.emb(x))[0])
+
 
 def main():
     p = argparse.ArgumentParser()
@@ -45,6 +54,10 @@ def main():
         for x, y in loader:
             logits = model(x.cuda())
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), y.cuda().flatten())
-            opt.zero_grad(); loss.backward(); opt.step()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+
+
 if __name__ == "__main__":
     main()

@@ -17,4 +17,6 @@ model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16
 opt = torch.optim.Adam(model.parameters())
 for x, y in loader:
     loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
-    opt.zero_grad(); loss.backward(); opt.step()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
