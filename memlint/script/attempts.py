@@ -78,8 +78,21 @@ class Attempts:
 
     def fail(self, error: BaseException) -> None:
         """Handle an exception that ends the script: does not return if another attempt takes its place."""
-        if self._copy is None or time.monotonic() > self._deadline or not learned(error):
-            return
+        if self._may_be_replaced and learned(error):
+            self._give_way()
+
+    def note_loader(self, length: int, batch: int) -> None:
+        """Handle a loader of training data: does not return if its data set is made anew, with at least one batch."""
+        if self._may_be_replaced and forms.extend(length, batch):
+            self._give_way()
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        return self._copy is not None and time.monotonic() <= self._deadline
+
+    def _give_way(self) -> None:
+        """Let another attempt with what is asked now take this one's place; returns if there is none."""
+        assert self._copy is not None, "there is a copy from which it begins"
         with suppress(OSError, EOFError):
             self._copy.send(forms.asked)
             if self._is_first:

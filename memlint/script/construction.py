@@ -104,6 +104,8 @@ class Construction:
         self._host_inputs: dict[int, _Inputs] = {}
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._loaders: list[_Loader] = []
+        self.on_loader: Callable[[int, int], None] = lambda length, batch: None  # noqa: ARG005
+        """Called with the length of a data set and the size of its batches where a loader of training data is made."""
         self._autocast: Setting | None = None
         self._scaler = False
         self._unfinished: set[int] = set()
@@ -210,7 +212,13 @@ class Construction:
         batches, sampler = taken["batch_sampler"], taken["sampler"]
         size = taken["batch_size"] if batches is None else getattr(batches, "batch_size", None)
         chosen = getattr(batches, "sampler", None) if batches is not None else sampler
-        self._note_batch(size, "DataLoader", is_for_training=bool(taken["shuffle"]) or _is_random(chosen))
+        is_for_training = bool(taken["shuffle"]) or _is_random(chosen)
+        self._note_batch(size, "DataLoader", is_for_training=is_for_training)
+        if is_for_training and isinstance(size, int):
+            length = 0
+            with suppress(Exception):  # of a data set of the script's
+                length = len(taken["dataset"])
+            self.on_loader(length, size)
 
     def _note_batch(self, size: object, kind: str, *, is_for_training: bool) -> None:
         if isinstance(size, int) and size >= 1:

@@ -39,7 +39,6 @@ _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
 _VOCABULARY = 33_278
 """Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
-_NUM_ROWS = 256
 _OF_TEXT = frozenset(
     ("path", "file", "filename", "name", "image", "img", "video", "audio", "id", "url", "text", "caption", "title")
 )
@@ -156,7 +155,7 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
     is_short = all((value.kind or form.separator == "") and value.kind != "text" for _name, value in columns)
     lines = [
         [_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns]
-        for i in range(_NUM_LINES if is_short else _NUM_ROWS)
+        for i in range(_NUM_LINES if is_short else forms.num_rows)
     ]
     for number, names in form.given.items():
         lines[number][: len(names)] = names
@@ -222,7 +221,7 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
             kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
         values["tokens"] = lambda i: [(i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
     makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
-    return [{name: make(i) for name, make in makes.items()} for i in range(_NUM_ROWS)]
+    return [{name: make(i) for name, make in makes.items()} for i in range(forms.num_rows)]
 
 
 def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -232,7 +231,7 @@ def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, An
     usual: Kind = "word" if has_tokenized_data() else ""
     fields = {name: _known(value, name, compared, usual) for name, value in form.row.fields.items()}
     if form.shape == "row":  # lists of which are the data
-        fields = {name: dataclasses.replace(value, length=_NUM_ROWS) for name, value in fields.items()}
+        fields = {name: dataclasses.replace(value, length=forms.num_rows) for name, value in fields.items()}
     for i, row in enumerate(rows):
         for name, value in fields.items():
             row[name] = made(value, name, i, texts)
@@ -264,7 +263,7 @@ def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
     if form.shape == "boxes" or (_OF_BOXES & set(place.stem.lower().split("_")) and not form.shape):
         return _boxes(path)
-    count = 1 if form.shape == "row" else _NUM_ROWS
+    count = 1 if form.shape == "row" else forms.num_rows
     rows: list[dict[str, Any]] = [{} for _ in range(count)] if form.shape else _rows(options, is_row=True)
     rows = _asked(rows, place, options)
     if form.shape == "row":
@@ -282,7 +281,7 @@ def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
 def _boxes(path: Path) -> str:
     """Write images with objects in boxes as COCO has them: 80 classes, and on average 7.3 objects to an image."""
     width, height = PHOTO
-    names = range(_NUM_ROWS)
+    names = range(forms.num_rows)
     images = [{"id": i, "file_name": f"{i}.jpg", "width": width, "height": height} for i in names]
     side = min(PHOTO) // 4
     boxes = [
@@ -295,11 +294,12 @@ def _boxes(path: Path) -> str:
             "area": side**2,
             "iscrowd": 0,
         }
-        for i in range(_NUM_BOXES * _NUM_ROWS)
+        for i in range(_NUM_BOXES * len(names))
     ]
     categories = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
     path.write_text(json.dumps({"images": images, "annotations": boxes, "categories": categories}), encoding="utf-8")
-    return f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes in each of {_NUM_ROWS} images of {width} x {height} pixels"
+    pixels = f"{width} x {height} pixels"
+    return f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes in each of {len(names)} images of {pixels}"
 
 
 def _lines(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
@@ -327,18 +327,18 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
     form = forms.of(str(place))
     names = options.get("names")
     if names is not None:
-        rows: list[dict[str, Any]] = [dict.fromkeys(map(str, names), "") for _ in range(_NUM_ROWS)]
+        rows: list[dict[str, Any]] = [dict.fromkeys(map(str, names), "") for _ in range(forms.num_rows)]
         for name in map(str, names):
             form.row.at((name,))
     elif options.get("is_row"):
-        rows = _rows(options) if columns_named_by_script() else [{} for _ in range(_NUM_ROWS)]
+        rows = _rows(options) if columns_named_by_script() else [{} for _ in range(forms.num_rows)]
         for name in keys_of_script():
             if name not in rows[0]:
                 form.row.at((name,))
     elif columns_named_by_script() or not has_tokenized_data():
         rows = _rows(options)
     else:
-        rows = [{} for _ in range(_NUM_ROWS)]
+        rows = [{} for _ in range(forms.num_rows)]
         for number in range(_NUM_NUMBERS):
             form.row.at((f"x{number}",)).kind = "real"
     for number in range(len({*rows[0], *form.row.fields}), form.width):
@@ -384,7 +384,7 @@ def _zip(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     side = int(named[1]) if named is not None else _PACKED_SIDE
     file = io.BytesIO()
     Image.new("RGB", (side, int(named[2]) if named is not None and named[2] else side)).save(file, "png")
-    names = [f"00000/img{number:08}.png" for number in range(_NUM_ROWS)]
+    names = [f"00000/img{number:08}.png" for number in range(forms.num_rows)]
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
             archive.writestr(name, file.getvalue())

@@ -27,8 +27,8 @@ from memlint.script.script_line import note, note_fake_data, script_frame
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
 
-_NUM_ROWS, _NUM_WORDS = 256, 512
-"""Rows of each fake split, and words of each text in it: as long as most scripts cut texts to, or longer."""
+_NUM_WORDS = 512
+"""Words of each text in a fake split: as long as most scripts cut texts to, or longer."""
 _OF_PAIRS = re.compile(r"(sentence|question)[12]?|premise|hypothesis")
 """Columns of single sentences, often two to a row: together they have a quarter of the words of a text."""
 _NUM_TURNS = 2048
@@ -242,7 +242,7 @@ def _num_words(name: str, kind: str, seq: int | None) -> int:
 def _rows(columns: tuple[str, ...], seq: int | None) -> Any:
     datasets: Any = importlib.import_module("datasets")
     chance = random.Random(0)
-    count = _NUM_RECORDINGS if any(" audio " in column for column in columns) else _NUM_ROWS
+    count = _NUM_RECORDINGS if any(" audio " in column for column in columns) else forms.num_rows
     values: dict[str, list[Any]] = {}
     features: dict[str, Any] = {}
     for column in columns:

@@ -30,6 +30,8 @@ _MOST_KEPT = 16
 """Files whose rows are remembered."""
 _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 """The key for texts of any file, no limit of their words, and the longest that are made up."""
+_ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
+"""The key for rows of any data, their usual number and the largest."""
 
 
 @dataclass
@@ -116,6 +118,21 @@ class Forms:
     def shorten(self) -> None:
         """Make texts half as long."""
         self.asked.setdefault(_TEXTS, Form()).width = min(self.most_words, _LONGEST) // 2
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows that are made up."""
+        return self.asked.get(_ROWS, Form()).width or _NUM_ROWS
+
+    def extend(self, length: int, batch: int) -> bool:
+        """Make more rows, where a data set of `length` has less than one `batch`; returns False if that is no use."""
+        if not self.made or not 0 < length < batch or self.num_rows != _NUM_ROWS:
+            return False
+        num_rows = -(-self.num_rows * 2 * batch // length)
+        if num_rows > _MOST_ROWS:
+            return False
+        self.asked.setdefault(_ROWS, Form()).width = num_rows
+        return True
 
     def key(self, place: str) -> str:
         """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""

@@ -241,8 +241,12 @@ def _attempts(
         recorder.reruns.apart()
         children.take_over()
 
+    def note_loader(length: int, batch: int) -> None:
+        if not recorder.num_steps:
+            attempts.note_loader(length, batch)
+
     attempts = Attempts(lambda: end.is_here and not recorder.script.ranks, apart, seconds)
-    forms.begin = attempts.begin
+    forms.begin, recorder.construction.on_loader = attempts.begin, note_loader
 
     def begin_again(error: BaseException) -> None:
         if not recorder.num_steps and _amendment(recorder, Ending("it failed", amendment=amendment_of(error))) is None:

@@ -70,3 +70,28 @@ def test_a_number_of_a_file_that_is_not_there_is_named_and_not_made_up(tmp_path:
     assert workload.error is not None
     assert workload.error.hint is not None
     assert "The number 'vocab_size' is read from sizes.json: put the file there" in workload.error.hint
+
+
+def test_data_that_is_made_up_has_a_whole_batch(tmp_path):
+    (tmp_path / "memlint.toml").touch()
+    file = tmp_path / "train.py"
+    file.write_text("""
+import csv
+import torch
+from torch.utils.data import DataLoader, TensorDataset, random_split
+
+rows = list(csv.DictReader(open("houses.csv")))
+prices = torch.tensor([float(row["price"]) for row in rows])
+data = TensorDataset(torch.randn(len(prices), 32), prices)
+train, _rest = random_split(data, [0.5, 0.5])
+model = torch.nn.Linear(32, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(train, batch_size=1000, shuffle=True, drop_last=True):
+    loss = (model(x.cuda()).squeeze(-1) - y.cuda()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""")
+    (workload,) = run_script(file).report.workloads
+    assert workload.script is not None
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 1000)
