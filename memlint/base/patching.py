@@ -1,8 +1,11 @@
 """Attributes of objects, replaced for the duration of a block."""
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
+
+from memlint.base.signatures import signature_of
 
 Patch: TypeAlias = "tuple[Any, str, Any]"
 """Owner and name of an attribute, and its value inside the block."""
@@ -19,3 +22,16 @@ def patched(patches: Iterable[Patch]) -> Iterator[None]:
                 exits.callback(delattr, owner, name)
             setattr(owner, name, value)
         yield
+
+
+def in_place_of(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a replacement the names and the signature of `original`.
+
+    Programs with registries choose arguments by what `inspect.getfullargspec` says, which ignores `functools.wraps`.
+    """
+
+    def named(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        replacement.__signature__ = signature_of(original)  # type: ignore[attr-defined]
+        return functools.wraps(original)(replacement)
+
+    return named

@@ -47,7 +47,7 @@ def _beside_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let C++ allocate new buckets in `function` where the parameters are, wherever the last op before it ran."""
 
     @functools.wraps(function)
-    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(module: Any, /, *args: Any, **kwargs: Any) -> Any:
         first = next(filter(is_virtual, module.parameters()), None)
         if first is not None:
             state.current.of_thread.last_host = entry_of(first).host

@@ -181,7 +181,7 @@ def _count_microbatches(schedules: Any) -> None:
     split = getattr(base, SPLIT_INPUTS)
 
     @functools.wraps(split)
-    def call(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(schedule: Any, /, *args: Any, **kwargs: Any) -> Any:
         if isinstance(state.current, Simulated):
             state.current.microbatches = num_microbatches(schedule)
         return split(schedule, *args, **kwargs)

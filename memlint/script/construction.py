@@ -26,6 +26,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from memlint.accelerator.private import Loss, autocast_is_enabled
 from memlint.base.ownership import is_users
+from memlint.base.patching import in_place_of
 from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
@@ -123,29 +124,34 @@ class Construction:
         init, init_loader, init_batches = nn.Module.__init__, DataLoader.__init__, BatchSampler.__init__
         init_autocast, init_scaler = torch.autocast.__init__, torch.amp.GradScaler.__init__
 
-        def making(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        @in_place_of(init)
+        def making(module: nn.Module, /, *args: Any, **kwargs: Any) -> None:
             if id(module) not in self._calls or self._calls[id(module)].module() is not module:
                 self._note_module(module, sys._getframe(1))
             init(module, *args, **kwargs)
 
-        def loading(loader: Any, *args: Any, **kwargs: Any) -> None:
+        @in_place_of(init_loader)
+        def loading(loader: Any, /, *args: Any, **kwargs: Any) -> None:
             with suppress(TypeError):
                 taken = inspect.signature(init_loader).bind(loader, *args, **kwargs)
                 taken.apply_defaults()
                 self._note_loader(taken.arguments)
             init_loader(loader, *args, **kwargs)
 
-        def batching(batches: Any, sampler: Any, batch_size: Any, *args: Any, **kwargs: Any) -> None:
+        @in_place_of(init_batches)
+        def batching(batches: Any, /, sampler: Any, batch_size: Any, *args: Any, **kwargs: Any) -> None:
             self._note_batch(batch_size, "BatchSampler", is_for_training=_is_random(sampler))
             init_batches(batches, sampler, batch_size, *args, **kwargs)
 
-        def casting(autocast: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        @in_place_of(init_autocast)
+        def casting(autocast: Any, /, device_type: str, *args: Any, **kwargs: Any) -> None:
             init_autocast(autocast, device_type, *args, **kwargs)
             if self._autocast is None and autocast_is_enabled(autocast) and str(device_type).startswith("cuda"):
                 name = {torch.bfloat16: "bf16-amp", torch.float16: "fp16-amp"}.get(autocast.fast_dtype)
                 self._autocast = Setting(name, "autocast", _caller(sys._getframe(1))) if name else None
 
-        def scaling(scaler: Any, *args: Any, **kwargs: Any) -> None:
+        @in_place_of(init_scaler)
+        def scaling(scaler: Any, /, *args: Any, **kwargs: Any) -> None:
             init_scaler(scaler, *args, **kwargs)
             self._scaler = self._scaler or scaler.is_enabled()
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from memlint.base.frames import user_frames
+from memlint.base.patching import in_place_of
 from memlint.base.variables import variables_of
 from memlint.script.script_line import note, note_fake_data
 
@@ -77,6 +78,7 @@ def replace_datasets(module: ModuleType, replacing: Replacing, *, fake: bool) ->
 def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> Callable[..., None]:
     init = cls.__init__
 
+    @in_place_of(init)
     def filled(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             init(self, *args, **kwargs)

@@ -4,9 +4,12 @@ The shell itself is never run: assignments, arrays and their uses are read, and 
 it is written.
 """
 
+import ast
+import operator
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +24,14 @@ _INDICES = re.compile(r"\"?\$\{!\w+\[[@*]\]\}\"?")
 _ELEMENT = re.compile(r"\$\{(\w+)\[(\$?\w+)\]\}")
 _ALL_ARGUMENTS = re.compile(r"\"?\$(?:\{@(?::(\d+))?\}|[@*])\"?")
 _USE_OF_ARRAY = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
+_ARITHMETIC = re.compile(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)")
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda left, right: int(left / right),
+    ast.Mod: lambda left, right: left - right * int(left / right),
+}
 _UNKNOWN = re.compile(r"\$[({\w@*#]|`")
 _UNQUOTED = r"(?=(?:[^'\"]|'[^']*'|\"[^\"]*\")*$)"
 _SEPARATORS = re.compile(rf"\s*(?:&&|\|\||;|\||(?<![>&\d])&(?![>&\d]))\s*{_UNQUOTED}")
@@ -53,7 +64,7 @@ def _launches(file: Path, arguments: Sequence[str]) -> Iterator[Launch]:
         if (array := _ARRAY.fullmatch(line)) is not None:
             arrays[array[1]] = f"{arrays.get(array[1], '') if '+=' in line[: line.index('(')] else ''} {array[2]}"
             continue
-        expanded = _with_arrays(line, arrays, values, arguments)
+        expanded = _computed(_with_arrays(line, arrays, values, arguments), values)
         assignment = _EXPORT.fullmatch(expanded)
         words = _words(expanded, values)
         if (loop := _LOOP.match(expanded)) is not None:
@@ -83,6 +94,30 @@ def _with_arrays(line: str, arrays: Mapping[str, str], values: Mapping[str, str]
 
     line = _ELEMENT.sub(element, _INDICES.sub("0", _ALL_ARGUMENTS.sub(given, line)))
     return _USE_OF_ARRAY.sub(lambda use: arrays.get(use[1], use[0]), line)
+
+
+def _computed(line: str, values: Mapping[str, str]) -> str:
+    """Return a command with the results of `$((...))`; those of which a value is not known stay as they are."""
+
+    def result(node: ast.expr) -> int:
+        match node:
+            case ast.Constant(value=int(value)):
+                return value
+            case ast.Name(id=name):
+                return int(values[name])
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -result(operand)
+            case ast.BinOp(left=left, op=symbol, right=right):
+                return _OPERATORS[type(symbol)](result(left), result(right))
+        raise ValueError
+
+    def computed(use: re.Match[str]) -> str:
+        text = _USE.sub(lambda each: values.get(each[1] or each[3], each[0]), use[1])
+        with suppress(SyntaxError, ValueError, KeyError, ArithmeticError):
+            return str(result(ast.parse(text.strip(), mode="eval").body))
+        return use[0]
+
+    return _ARITHMETIC.sub(computed, line)
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -140,6 +140,18 @@ def test_of_a_loop_the_first_iteration_counts(tmp_path):
     assert launch.arguments == ("--length", "24", "--context", "96", "--id", "x_a", "--batch", "two words")
 
 
+def test_what_a_shell_script_computes_is_computed(tmp_path):
+    file = tmp_path / "train.sh"
+    file.write_text(
+        "WHOLE=128\nEACH=4\nDEVICES=8\nSTEPS=$((WHOLE / (EACH * DEVICES)))\n"
+        "python train.py --steps $STEPS --rest $(( ${WHOLE} % 5 - 7 )) --ports $((29500 + RANDOM_PORT))\n"
+    )
+    with pytest.raises(MemlintError, match=r"only a shell knows what \$\(\(29500"):
+        launch_in(file)
+    file.write_text(file.read_text().replace(" --ports $((29500 + RANDOM_PORT))", ""))
+    assert launch_in(file).arguments == ("--steps", "4", "--rest", "-4")
+
+
 def test_what_only_a_shell_knows_is_said(tmp_path):
     file = tmp_path / "run.sh"
     file.write_text(textwrap.dedent("python train.py --name $(date)\n"))

@@ -143,6 +143,24 @@ def test_a_model_whose_function_has_caught_the_error_is_there(tmp_path: Path) ->
     assert model["qualname"] == "Net"
 
 
+def test_what_a_registry_reads_of_constructors_is_what_pytorch_says(tmp_path: Path) -> None:
+    text = """
+    import inspect
+    from torch.utils.data import BatchSampler
+
+    names = [inspect.getfullargspec(each.__init__).args for each in (DataLoader, BatchSampler, torch.autocast)]
+    assert [each[:3] for each in names] == [
+        ["self", "dataset", "batch_size"], ["self", "sampler", "batch_size"], ["self", "device_type", "dtype"]
+    ], names
+    options = {"dataset": TensorDataset(torch.randn(64, 64)), "batch_size": 8, "shuffle": True}
+    DataLoader(**{name: options[name] for name in names[0] if name in options})
+    model = Net(Config())
+    """
+    record = built(tmp_path, MODEL + text)
+    assert record["batch"]["value"] == 8
+    assert [each["qualname"] for each in record["models"]] == ["Net"]
+
+
 def test_the_training_loader_says_the_batch_and_a_call_its_inputs(tmp_path: Path) -> None:
     text = """
     data = TensorDataset(torch.randn(64, 64))

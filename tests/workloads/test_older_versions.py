@@ -17,6 +17,7 @@ from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
 from memlint.workloads.older_versions import applying
 from memlint.workloads.older_versions.learning import amendment_of
+from memlint.workloads.older_versions.names import place_of
 
 _PACKAGE = {
     "__init__.py": "__version__ = '2.0'\n",
@@ -152,6 +153,15 @@ def test_what_pytorch_python_and_numpy_have_dropped_is_what_stands_for_it_now(ru
     """)
     assert (variables["sums"], variables["zero"], variables["kinds"]) == ([1, 3], 0.0, (True, 6, True))
     assert variables["is_text"]
+
+
+@pytest.mark.parametrize("module", ["resnet", "vgg", "densenet"])
+def test_the_addresses_of_weights_that_torchvision_had_can_be_read_and_changed(module):
+    place = place_of(f"torchvision.models.{module}", "model_urls")
+    assert place is not None
+    place.value[f"{module}19"] = place.value[f"{module}19"].replace("https://", "http://")
+    assert place.value[f"{module}19"].startswith("http://")
+    assert place.value[f"{module}18"].startswith("https://")
 
 
 def test_arguments_with_another_name_are_handed_on_and_those_without_a_meaning_for_memory_left_out(run):

@@ -11,6 +11,7 @@ NAMES: Mapping[str, str] = {
     "collections.Callable": "collections.abc.Callable",
     "fractions.gcd": "math.gcd",
     "inspect.getargspec": "inspect.getfullargspec",
+    "matplotlib.cm.get_cmap": "matplotlib.pyplot.get_cmap",
     "numpy.bool8": "numpy.bool",
     "numpy.cumproduct": "numpy.cumprod",
     "numpy.product": "numpy.prod",
@@ -30,6 +31,10 @@ NAMES: Mapping[str, str] = {
     "torch._utils._accumulate": "itertools.accumulate",
     "torchvision.transforms.functional_tensor": "torchvision.transforms._functional_tensor",
     "transformers.file_utils": "transformers.utils",
+    **{
+        f"torchvision.models.{module}.model_urls": "memlint.workloads.older_versions.model_urls.MODEL_URLS"
+        for module in ["alexnet", "densenet", "googlenet", "inception", "mobilenet", "resnet", "squeezenet", "vgg"]
+    },
 }
 """Names and modules by their dotted name: where what they stood for is now."""
 

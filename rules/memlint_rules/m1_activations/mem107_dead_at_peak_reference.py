@@ -130,7 +130,8 @@ class Model(nn.Module):
     def check(self, context: Context) -> Findings:
         """Yield one finding per variable and line, largest first: the items of a list are one variable."""
         dead = dead_at_peak(context)
-        if len(context.trace.nodes) > MANY_NODES and not is_notable(-nbytes_of(dead), max(live(context.timeline))):
+        peak = max(live(context.timeline), default=0)
+        if len(context.trace.nodes) > MANY_NODES and not is_notable(-nbytes_of(dead), peak):
             return  # finding the holders takes another run
         holders = context.holders([each.id for each in dead]) if dead else {}
         groups = grouped((_place(holders[each.id], each), each) for each in dead if each.id in holders)
