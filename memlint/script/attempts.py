@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import Pipe
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from memlint.script.asked_forms import learned
 from memlint.script.forms import Form, forms
@@ -59,7 +59,7 @@ class Attempts:
         """Wait for an attempt that fails, and start the next one; returns in that one, and never here."""
         lengths = [_length(stream) for stream in _STREAMS]
         last, number = first, 0
-        while (asked := _asked_by(last, number)) is not None:
+        while not isinstance(asked := _asked_by(last, number), _Ended):
             forms.take(asked)
             for stream, length in zip(_STREAMS, lengths, strict=True):
                 _cut(stream, length)
@@ -74,7 +74,9 @@ class Attempts:
             self._copy.close()
             first.send(number)
             last = theirs
-        _exit(0)  # which ends the connection to the first one
+        with suppress(OSError):
+            first.send(asked)
+        _exit(0)
 
     def fail(self, error: BaseException) -> None:
         """Handle an exception that ends the script: does not return if another attempt takes its place."""
@@ -100,22 +102,33 @@ class Attempts:
             _exit(0)
 
 
-def _asked_by(attempt: Connection, number: int) -> dict[str, Form] | None:
-    """Wait for what an attempt asks of its data; None if it ends without. `number` is its process, if a child."""
+class _Ended(NamedTuple):
+    """The end of an attempt that nothing more is asked by."""
+
+    status: int
+    """Status as of `os.waitpid`."""
+
+
+def _asked_by(attempt: Connection, number: int) -> dict[str, Form] | _Ended:
+    """Wait for what an attempt asks of its data, or for its end. `number` is its process, if a child."""
     asked: dict[str, Form] | None = None
+    status = 0
     with suppress(EOFError, OSError):
         while number and not attempt.poll(_INTERVAL):
-            if os.waitpid(number, os.WNOHANG)[0]:
-                return None
+            ended, status = os.waitpid(number, os.WNOHANG)
+            if ended:
+                return _Ended(status)
         asked = attempt.recv()
-        if number:
-            os.waitpid(number, 0)
-    return asked
+    if number:
+        with suppress(OSError):
+            _, status = os.waitpid(number, 0)
+    return _Ended(status) if asked is None else asked
 
 
 def _stand_for(copy: Connection) -> NoReturn:
-    """Pass signals on to the attempt that takes this one's place, and end when the last one has ended."""
+    """Pass signals on to the attempt that takes this one's place, and end as the last one does."""
     attempts: list[int] = [copy.recv()]
+    status = 0
 
     def pass_on(number: int, _frame: object) -> None:
         with suppress(ProcessLookupError):
@@ -124,9 +137,15 @@ def _stand_for(copy: Connection) -> NoReturn:
     for number in {END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)}:
         _handle(number, pass_on)
     with suppress(EOFError, OSError):
-        while True:
-            attempts.append(copy.recv())
-    _exit(0)
+        while not isinstance(message := copy.recv(), _Ended):
+            attempts.append(message)
+        status = message.status
+    if os.WIFSIGNALED(status):
+        cause = os.WTERMSIG(status)
+        with suppress(OSError):  # of signals that cannot be handled
+            _handle(cause, signal.SIG_DFL)
+        os.kill(os.getpid(), cause)
+    _exit(os.waitstatus_to_exitcode(status))
 
 
 def _length(stream: int) -> int | None:

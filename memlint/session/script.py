@@ -3,7 +3,9 @@
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
@@ -37,6 +39,9 @@ _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no mo
 _ON_GPU = (
     "Give the arguments that make it train there: memlint run train.py --device cuda, or accelerator=gpu for a trainer."
 )
+_PRINTED = "If that does not say why, -v shows all that it printed."
+_TAIL, _MOST_WORDS = 4096, 160
+"""Bytes of output in which the last line is looked for, and the characters of it that are shown."""
 _PYTHON = re.compile(r"(?:^|/)python[\d.]*$")
 
 
@@ -196,7 +201,22 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if not run.num_steps and (caught := placeholders.last_use()) is not None:
         return f"{message}; before, it caught: {caught.message}", caught.hint, ()
     lacks = placeholders.lacking(run.script.path) if placeholders.has_called() else ""
+    if not run.num_steps and (words := _last_words()):
+        return f"{message}; its output ends: {words}", elsewhere or lacks or _PRINTED, ()
     return message, elsewhere or lacks or _ON_GPU, ()
+
+
+def _last_words() -> str:
+    """Return the last line that the script has printed, or else logged; empty if it has done neither."""
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        with suppress(Exception):  # of streams that the script may have replaced or closed
+            stream.flush()
+        with suppress(OSError):
+            nbytes = os.fstat(number).st_size
+            text = os.pread(number, _TAIL, max(0, nbytes - _TAIL)).decode(errors="replace")
+            if words := next((line.strip() for line in reversed(text.splitlines()) if line.strip()), ""):
+                return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+    return ""
 
 
 def _reached(run: ScriptRun) -> str:

@@ -41,6 +41,8 @@ _EVALUATES = re.compile(
 )
 """Arguments with which a training script does not train."""
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
+_WITHOUT_GRADIENTS = re.compile(r"\bno_grad\b|\binference_mode\b|\bset_grad_enabled\(False\)")
+_OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
@@ -121,7 +123,9 @@ class LeadingScripts:
         uncertain = []
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script)
-            found = [LeadingScript(each, bool(leads), not _evaluates(each)) for each in scripts[script][:_MOST_OF_ONE]]
+            found = [
+                LeadingScript(each, bool(leads), not self._evaluates(each)) for each in scripts[script][:_MOST_OF_ONE]
+            ]
             if leads:
                 yield from found
             elif leads is None:
@@ -191,7 +195,7 @@ class LeadingScripts:
         is_trial = command.script == self.file and not is_own
         steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
         return (
-            is_trial or (not is_own and _evaluates(command)),
+            is_trial or (not is_own and self._evaluates(command)),
             not is_own,
             self._is_of_another_part(command.script),
             self._num_unknown(command),
@@ -204,6 +208,12 @@ class LeadingScripts:
             command.num_placeholders,
             self._num_unusual(command),
         )
+
+    def _evaluates(self, command: TypedCommand) -> bool:
+        """Return True if a script's name or arguments say that it trains nothing, or all that it does with a model."""
+        text = self._files.text(command.script)
+        shows = ".eval()" in text and _WITHOUT_GRADIENTS.search(text) is not None
+        return _evaluates(command) or (shows and not _may_train(text) and _OF_TRAINING.search(text) is None)
 
     def _num_unknown(self, command: TypedCommand) -> int:
         """Return the number of options that the script does not have (any more)."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -58,6 +59,8 @@ class Reads(NamedTuple):
     made: frozenset[str]
     variables: frozenset[str]
     modules: frozenset[tuple[str, str]]
+    imports: frozenset[str]
+    """Outermost names of modules that it asked for, whether there are such or not."""
 
 
 class Watch:
@@ -78,6 +81,7 @@ class Watch:
         self._variables: set[str] = set()
         self._modules: set[tuple[str, str]] = set()
         """Names and files of modules of copies."""
+        self._imports: set[str] = set()
         self._environment = dict(os.environ)
         sys.addaudithook(self._audit)
         self._watch_variables()
@@ -112,7 +116,12 @@ class Watch:
         os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.paused or event not in ("open", "os.scandir", READS_EVENT) or not isinstance(arguments[0], str):
+        if self.paused or event not in ("open", "import", "os.scandir", READS_EVENT):
+            return
+        if not isinstance(arguments[0], str):
+            return
+        if event == "import":
+            self._imports.add(arguments[0].partition(".")[0])
             return
         if event != "open":
             self._read.add(os.path.abspath(arguments[0]))  # noqa: PTH100
@@ -128,7 +137,13 @@ class Watch:
     @property
     def reads(self) -> Reads:
         """The files read so far, for the process that this one is a copy of."""
-        return Reads(frozenset(self._read), frozenset(self._made), frozenset(self._variables), frozenset(_modules()))
+        return Reads(
+            files=frozenset(self._read),
+            made=frozenset(self._made),
+            variables=frozenset(self._variables),
+            modules=frozenset(_modules()),
+            imports=frozenset(self._imports),
+        )
 
     def add(self, reads: Reads) -> None:
         """Count what a copy of this process has read."""
@@ -136,6 +151,7 @@ class Watch:
         self._made.update(reads.made - self._read)
         self._variables.update(reads.variables)
         self._modules.update(reads.modules)
+        self._imports.update(reads.imports)
 
     def dependencies(self) -> Dependencies | None:
         """Return what was read so far; None if that does not say enough to keep the answer.
@@ -158,13 +174,21 @@ class Watch:
             if status is not None and _changed_at(status) >= start and not stat.S_ISDIR(status.st_mode):
                 return None
             files[path] = digest_of_path(path)
-        packages = {
+        packages: dict[str, str | None] = {
             file: mark for name, file in modules if "." not in name and is_installed(file) and (mark := mark_of(file))
         }
+        packages |= dict.fromkeys(self._absent({name.partition(".")[0] for name, _file in modules}))
         variables = {
             name: digest_of_variable(name, self._environment) for name in sorted(self._variables - _OF_THE_SHELL)
         }
         return Dependencies(files=files, packages=packages, variables=variables)
+
+    def _absent(self, there: Collection[str]) -> Iterator[str]:
+        """Yield the places where modules that were asked for in vain would stand, and where nothing is."""
+        names = self._imports.difference(there, sys.stdlib_module_names, sys.builtin_module_names)
+        for folder, name in itertools.product(filter(os.path.isdir, sys.path), sorted(names)):
+            places = os.path.join(folder, name), os.path.join(folder, f"{name}.py")  # noqa: PTH118 -- thousands
+            yield from (each for each in places if _status(each) is None)
 
 
 def digest_of_path(path: str) -> str | None:

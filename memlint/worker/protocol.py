@@ -78,8 +78,11 @@ class Dependencies(Record):
 
     files: dict[str, str | None]
     """Files outside of installed packages by absolute path, with digests of what is in them; None: not there."""
-    packages: dict[str, str]
-    """For each installed package that was imported its first file, with when it was changed and its size."""
+    packages: dict[str, str | None]
+    """For each installed package that was imported its first file, with when it was changed and its size.
+
+    For modules that were asked for in vain, the places where they would stand; None: nothing is there.
+    """
     variables: dict[str, str | None]
     """Environment variables that Python code has read, with digests of their values; None: not set."""
 

@@ -78,8 +78,15 @@ def version_hint(package: str, place: str) -> str:
     with suppress(PackageNotFoundError):
         installed = version(distribution).partition("+")[0]
         text = f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
-        return f"{text}. If that is an older one, type pip install '{distribution}<{installed}'."
+        return f"{text}. If that is an older one, type pip install '{distribution}<{_breaking_part(installed)}'."
     return ""
+
+
+def _breaking_part(installed: str) -> str:
+    """Return the numbers of a version up to the one whose change may take names away: the first that is not zero."""
+    numbers = installed.split(".")
+    last = next((index for index, number in enumerate(numbers) if number != "0"), 0)
+    return ".".join(numbers[: last + 1])
 
 
 def of_another_time(file: str) -> str:

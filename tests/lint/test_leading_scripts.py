@@ -281,3 +281,20 @@ def test_what_a_shell_computes_is_no_value_of_an_argument(tmp_path, monkeypatch,
     (tmp_path / "train.sh").write_text(f"num={computed}\npython train.py --workers ${{num}} --amp\n")
     monkeypatch.chdir(tmp_path)
     assert likeliest_command(tmp_path / "model.py", tmp_path, keep=False) == "memlint run --fake-data train.py --amp"
+
+
+def test_a_script_that_only_evaluates_comes_after_one_that_trains_whatever_it_names(tmp_path):
+    shows = f"""
+    import torch
+    from model import Net
+
+    def main():
+        model = Net(args.pretrained).eval()
+        with torch.no_grad():
+            model(image)
+    {MAIN}
+    """
+    delegates = f"from model import Net\nfrom engine import train\n\ndef main():\n    train(Net())\n{MAIN}"
+    project(tmp_path, model=MODEL, custom=shows, tools=delegates)
+    (tmp_path / "README.md").write_text("```\npython custom.py --arch Net\npython tools.py --cfg a.yaml\n```\n")
+    assert leading(tmp_path) == ["tools.py --cfg a.yaml", "custom.py --arch Net"]

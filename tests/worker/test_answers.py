@@ -140,8 +140,9 @@ def test_another_request_is_another_answer(project: Project) -> None:
         "import os; said = 'WIDTH' in os.environ",
         "import os; said = sorted(os.environ.items()) != []",
         "import pkg; said = pkg.WIDTH",
+        "try:\n    import later\n    said = later.WIDTH\nexcept ModuleNotFoundError:\n    said = 'none'",
     ],
-    ids=["itself", "import", "open", "path", "absent", "variable", "whether_set", "all_variables", "package"],
+    ids=["itself", "import", "open", "path", "absent", "variable", "whether_set", "all_variables", "package", "missing"],
 )
 def test_what_the_program_looked_at_counts(
     project: Project, program: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -166,6 +167,8 @@ def test_what_the_program_looked_at_counts(
         project.write("new.txt", "here")
     elif name == "package":
         (site / "pkg" / "__init__.py").write_text("WIDTH = 2\n")
+    elif name == "missing":
+        project.write("site-packages/later/__init__.py", "WIDTH = 2\n")
     else:
         monkeypatch.setenv("WIDTH", "2")
     again = project.answer()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import WorkloadError
+from memlint.workloads import pinned_versions
 from memlint.workloads.loading import load_file
 from memlint.workloads.pinned_versions import of_another_version, requirement_for
 from memlint.workloads.user_errors import reported, what_to_do
@@ -73,7 +74,16 @@ def test_where_no_file_names_a_version_the_message_says_so(tmp_path: Path) -> No
     assert hint.startswith(
         f"networkx {_INSTALLED} is installed, and no file of the project names the one it was written"
     )
-    assert hint.endswith(f"type pip install 'networkx<{_INSTALLED}'.")
+    assert hint.endswith(f"type pip install 'networkx<{_INSTALLED.partition('.')[0]}'.")
+
+
+@pytest.mark.parametrize(
+    ("installed", "older"), [("5.13.0", "5"), ("0.36.0", "0.36"), ("1.0.31", "1"), ("0.0.7", "0.0.7")]
+)
+def test_of_older_versions_those_are_named_in_which_names_may_still_be_there(tmp_path, monkeypatch, installed, older):
+    monkeypatch.setattr(pinned_versions, "version", lambda _distribution: installed)
+    hint = pinned_versions.version_hint("networkx", str(tmp_path / "model.py:1"))
+    assert hint.endswith(f"type pip install 'networkx<{older}'.")
 
 
 def test_an_older_pytorch_is_never_to_be_installed(tmp_path: Path) -> None:
