@@ -337,8 +337,9 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
     elif name == "autocast" and _is_enabled(call, scope, values):
         dtype = argument(call, "dtype", 1)
         name = dotted_name(dtype) if dtype is not None else ""
-        is_bfloat16 = any(each.endswith("bfloat16") for each in (name, str(_value(dtype, scope, values))))
-        yield "dtype", "bf16-amp" if is_bfloat16 else "fp16-amp"
+        last = {each.rpartition(".")[2] for each in (name, str(_value(dtype, scope, values)))}
+        if last.isdisjoint(("float32", "float")):  # a part that is kept out of autocast
+            yield "dtype", "bf16-amp" if "bfloat16" in last else "fp16-amp"
     else:
         yield from _image_sizes(call, scope, values)
 

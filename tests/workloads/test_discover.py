@@ -695,3 +695,19 @@ def test_a_folder_without_init_that_has_the_name_of_its_file_is_the_package_of_t
         assert workload.qualname == "Net"
         for name in [name for name in sys.modules if name.partition(".")[0] in ("foldernet", "models")]:
             del sys.modules[name]
+
+
+def test_a_device_that_a_model_wants_is_given_with_its_config(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(
+        "from dataclasses import dataclass\nimport torch\nfrom torch import nn\n\n\n"
+        "@dataclass\nclass NetConfig:\n    width: int = 24\n\n\n"
+        "class Net(nn.Module):\n    def __init__(self, params: NetConfig, device: torch.device, *, device_of_table=None):\n"
+        "        super().__init__()\n        with torch.device(device):\n"
+        "            self.layer = nn.Linear(params.width, params.width)\n\n"
+        "    def forward(self, x):\n        return self.layer(x)\n"
+    )
+    (workload,) = find_workloads(str(file), tmp_path).workloads
+    built = build(workload)
+    assert built.model.layer.weight.shape == (24, 24)
+    assert {parameter.device.type for parameter in built.model.parameters()} == {"cpu"}

@@ -717,6 +717,7 @@ def test_arguments_are_what_python_would_pass(call, arguments):
         ("torch.autocast('cuda', torch.bfloat16, False)", "dtype", None),
         ("torch.autocast('cuda', torch.bfloat16)", "dtype", "bf16-amp"),
         ("torch.cuda.amp.autocast()", "dtype", "fp16-amp"),
+        ("torch.autocast(device_type=device.type, dtype=torch.float32)", "dtype", None),
     ],
 )
 def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, setting, value):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from memlint.base.errors import WorkloadError
@@ -106,6 +107,9 @@ def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
 def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, object]) -> Iterator[_Choice]:
     """Yield values for a parameter that takes a config: the defaults of its annotation, then configs in the file."""
     annotated = annotation_class(function, name) if isinstance(function, type) else None
+    if name == "device" or annotated is torch.device:
+        yield _Choice(lambda: torch.device("cpu"), f"{name} cpu, from where it is moved")
+        return
     if annotated is not None and _is_config_class(annotated):
         yield _Choice(annotated, f"{annotated.__name__}() and its defaults")
         return
