@@ -213,6 +213,9 @@ class LeadingScripts:
         """Return True if a script's name or arguments say that it trains nothing, or all that it does with a model."""
         text = self._files.text(command.script)
         shows = ".eval()" in text and _WITHOUT_GRADIENTS.search(text) is not None
+        verb = next(iter(command.arguments), "")
+        if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
+            return True
         return _evaluates(command) or (shows and not _may_train(text) and _OF_TRAINING.search(text) is None)
 
     def _num_unknown(self, command: TypedCommand) -> int:

@@ -17,6 +17,7 @@ _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
 _PYTHON = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|fabric)$")
 """Programs that start a script of Python."""
+_OF_HELP = frozenset(("-h", "--help"))
 _TORCHRUN = re.compile(r"(?:^|[\s/])torchrun\s|-m\s+torch\.distributed\.(?:run|launch)\s")
 """Launchers that give a script the variables of a process group."""
 _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile", "pdb", "debugpy", "pip", "ipykernel")
@@ -146,7 +147,7 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
             for words in _words_of_loop(step, variables, loops, rest):
                 run = _script_in(words)
                 found = _found(run[1], folder, path, files) if run is not None else None
-                if run is not None and found is not None:
+                if run is not None and found is not None and _OF_HELP.isdisjoint(run[2]):
                     joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
                     yield TypedCommand(found[0], run[0], run[2], found[1], path, number, joins)
             words = _words(step, variables)

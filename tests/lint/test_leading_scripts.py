@@ -298,3 +298,12 @@ def test_a_script_that_only_evaluates_comes_after_one_that_trains_whatever_it_na
     project(tmp_path, model=MODEL, custom=shows, tools=delegates)
     (tmp_path / "README.md").write_text("```\npython custom.py --arch Net\npython tools.py --cfg a.yaml\n```\n")
     assert leading(tmp_path) == ["tools.py --cfg a.yaml", "custom.py --arch Net"]
+
+
+def test_what_a_script_is_told_to_do_decides_whether_it_trains(tmp_path):
+    project(tmp_path, model=MODEL, main=TRAIN)
+    text = (
+        "```\npython main.py eval_model mini --weights w.pt\npython main.py train mini\n```\nSee `python main.py -h`.\n"
+    )
+    (tmp_path / "README.md").write_text(text)
+    assert leading(tmp_path) == ["main.py train mini", "main.py eval_model mini --weights w.pt"]
