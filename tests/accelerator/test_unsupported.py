@@ -87,19 +87,17 @@ def test_errors_of_the_program_are_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "call", "said"),
+    ("gpu", "call"),
     [
-        ("cpu", "nn.functional.conv1d(y[:, :, None], torch.zeros(8, 8, 1))", "oneDNN copies operands of convolutions"),
-        ("cpu", "nn.LSTM(8, 8)(y)[0]", ""),
-        ("cpu", "nn.GRU(8, 8)(y)[0]", ""),
-        ("a100-80gb", "nn.LSTM(8, 8, device='cuda')(y)[0]", ""),
+        ("cpu", "nn.functional.conv1d(y[:, :, None], torch.zeros(8, 8, 1))"),
+        ("cpu", "nn.LSTM(8, 8)(y)[0]"),
+        ("cpu", "nn.GRU(8, 8)(y)[0]"),
+        ("a100-80gb", "nn.LSTM(8, 8, device='cuda')(y)[0]"),
     ],
 )
-def test_what_onednn_takes_on_the_host_is_said_to_depend_on_the_processor(
-    gpu: str, call: str, said: str, tmp_path: Path
-) -> None:
+def test_nothing_that_layers_of_libraries_take_for_themselves_is_left_out(gpu: str, call: str, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(MODEL.format(call=call))
     (workload,) = find_workloads(f"{path}::Model", tmp_path, [], {"gpu": gpu}).workloads
     texts = [each.text for each in described(analysed(workload, tmp_path), None).assumptions]
-    assert [said in text for text in texts if "not counted" in text] == ([True] if said else [])
+    assert [text for text in texts if "not counted" in text] == []

@@ -147,7 +147,7 @@ def test_a_script_that_fails_before_it_generates_gets_a_generation_of_memlints_o
             return tokens
 
     writer = Writer().cuda().eval()
-    open("prompt.unknown").close()
+    raise OSError("there is no prompt")
     writer.generate(tokens, 16)
     """
     checked = run_text(tmp_path, MODEL + text)
