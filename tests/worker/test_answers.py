@@ -142,7 +142,18 @@ def test_another_request_is_another_answer(project: Project) -> None:
         "import pkg; said = pkg.WIDTH",
         "try:\n    import later\n    said = later.WIDTH\nexcept ModuleNotFoundError:\n    said = 'none'",
     ],
-    ids=["itself", "import", "open", "path", "absent", "variable", "whether_set", "all_variables", "package", "missing"],
+    ids=[
+        "itself",
+        "import",
+        "open",
+        "path",
+        "absent",
+        "variable",
+        "whether_set",
+        "all_variables",
+        "package",
+        "missing",
+    ],
 )
 def test_what_the_program_looked_at_counts(
     project: Project, program: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
