@@ -163,6 +163,7 @@ def run(
             limit_memory(request.limits().nbytes)
         sys.dont_write_bytecode = True
         _enter_project(request)
+        watch.counts_imports = True
         serve(request)
     except BaseException as error:
         fail_now(error)
@@ -172,11 +173,19 @@ def run(
 def own_imports() -> Iterator[None]:
     """Keep the compiled modules that are imported inside the block, as Python does: memlint's and PyTorch's."""
     sys.dont_write_bytecode = not _Jobs.keeps_bytecode
+    counts_imports = _watch is not None and _watch.counts_imports
+    _count_imports(counts=False)
     try:
         with importing():
             yield
     finally:
         sys.dont_write_bytecode = True
+        _count_imports(counts=counts_imports)
+
+
+def _count_imports(*, counts: bool) -> None:
+    if _watch is not None:
+        _watch.counts_imports = counts
 
 
 def answer_jobs(answer: Callable[[Job], BaseModel | Capture | None]) -> NoReturn:

@@ -68,6 +68,8 @@ class Watch:
 
     def __init__(self, exchange: Path) -> None:
         """Files in `exchange` do not count: those are messages from and to the parent."""
+        self.counts_imports = False
+        """True if modules that are asked for count: those of memlint and PyTorch, before user code runs, do not."""
         self.paused = False
         """True if nothing is recorded: what a server does after its imports is not what its copies read."""
         self._start = self._resumed = time.time_ns()
@@ -121,7 +123,8 @@ class Watch:
         if not isinstance(arguments[0], str):
             return
         if event == "import":
-            self._imports.add(arguments[0].partition(".")[0])
+            if self.counts_imports:
+                self._imports.add(arguments[0].partition(".")[0])
             return
         if event != "open":
             self._read.add(os.path.abspath(arguments[0]))  # noqa: PTH100

@@ -150,7 +150,9 @@ def test_a_script_that_is_started_as_a_program_is_named(tmp_path: Path) -> None:
     """
     workload = workload_of(run_text(tmp_path, text))
     assert workload.error is not None
-    assert workload.error.message == "the script ran to its end, and no model was called on the GPU"
+    assert workload.error.message == (
+        "the script ran to its end, and no model was called on the GPU; its output ends: other"
+    )
     assert workload.error.hint.startswith("It started `")
     assert workload.error.hint.endswith(f"{other} --lr 3`, of which nothing is simulated: memlint run {other} --lr 3")
     assert workload.script is not None

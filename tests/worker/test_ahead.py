@@ -45,7 +45,7 @@ class Watch:
 
     @property
     def reads(self) -> Reads:
-        return Reads(frozenset(self.files), frozenset(), frozenset(), frozenset())
+        return Reads(frozenset(self.files), *[frozenset()] * 4)
 
     def add(self, reads: Reads) -> None:
         self.files |= reads.files
