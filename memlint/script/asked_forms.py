@@ -65,7 +65,7 @@ class _UnknownError(Exception):
 
 
 class _Failure:
-    """Where a program failed: the user's innermost frame, and the expression in it."""
+    """The place at which a program failed: the user's innermost frame, and the expression in it."""
 
     def __init__(self, error: BaseException, frame: FrameType, line: int, node: ast.AST, tree: ast.Module) -> None:
         self.error, self.text, self.node, self.tree = error, text_of(error), node, tree

@@ -18,7 +18,7 @@ Kind = Literal["", "text", "word", "whole", "real", "date", "choice", "row", "li
 texts with a separator, the name of a file; empty: what its name says.
 """
 Path = tuple[str, ...]
-"""Where a value stands in a row: names and numbers of columns; `[]` for the items of a list."""
+"""The place of a value in a row: names and numbers of columns; `[]` for the items of a list."""
 ITEM = "[]"
 SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
 """Ends of names of files that are no data."""
@@ -41,11 +41,11 @@ class Value:
     kind: Kind = ""
     choices: tuple[Any, ...] = ()
     fields: dict[str, Value] = field(default_factory=dict)
-    """Of a row the values by their names; of a list the items, at `ITEM`."""
+    """The values of a row by their names; the items of a list at `ITEM`."""
     length: int = 4
     """Items of a list: enough for those that a program takes by number."""
     layout: str = "%Y-%m-%d %H:%M:%S"
-    """Of a date; of texts the separator."""
+    """The format of a date; the separator of texts."""
 
     def at(self, path: Path) -> Value:
         """Return the value at `path`, which becomes part of this one."""
@@ -57,7 +57,7 @@ class Value:
 
 @dataclass
 class Form:
-    """What the program has asked of a made-up file."""
+    """The form that the program has asked a made-up file to have."""
 
     kind: str = ""
     """Kind of the file, where its name does not say it."""

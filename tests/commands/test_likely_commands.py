@@ -26,7 +26,7 @@ def attempt(folder, script, built=None, error=None):
 
 
 def ended(reason, *models, hint="", lacks="", is_refusal=False):
-    """What a script had built that ended for this reason, with models of these files."""
+    """The record of a script that ended for this reason, having built models of these files."""
     ending = Ending(reason, is_failure=True, hint=hint, is_refusal=is_refusal)
     built = tuple(BuiltModel("model", "Net", str(path), 10) for path in models)
     return Built("", ending, models=built, lacks=lacks)

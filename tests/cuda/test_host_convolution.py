@@ -1,4 +1,4 @@
-"""What a convolution and its backward take on the host, against real ones under the profiler."""
+"""Memory of a convolution and its backward on the host, against real ones under the profiler."""
 
 from __future__ import annotations
 

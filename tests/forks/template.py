@@ -54,7 +54,7 @@ _IMPORTED = (
     "memlint.worker",
     "memlint_rules",
 )
-"""What commands and their children import sooner or later, with all that is in it."""
+"""Packages that commands and their children import sooner or later, with all modules in them."""
 
 _own_templates: list[int] = []
 """Processes that this process' children are copies of."""
