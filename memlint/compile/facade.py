@@ -66,20 +66,17 @@ class Facade:
             return
         observers = state.current.observers
         listening, observers[:] = list(observers), []
-        shown = {(owner, name): vars(owner).get(name, MISSING) for owner, name, _ in self._others}
+        hidden = [*((each.owner, each.name, each.original) for each in self._replaced), *self._others]
+        shown = [(owner, name, vars(owner).get(name, MISSING)) for owner, name, _ in hidden]  # maybe replaced again
         self._depth = 1
         triton = _hide_triton()
         try:
-            for owner, name, original, _ in self._replaced:
+            for owner, name, original in hidden:
                 _set(owner, name, original)
-            for owner, name, value in self._others:
-                _set(owner, name, value)
             early_names.exchange(self._away)
             yield
         finally:
-            for (owner, name), value in shown.items():
-                _set(owner, name, value)
-            for owner, name, _, value in self._replaced:
+            for owner, name, value in shown:
                 _set(owner, name, value)
             early_names.exchange(self._back)
             observers[:] = listening

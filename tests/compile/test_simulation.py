@@ -261,6 +261,26 @@ def test_a_compilation_that_breaks_leaves_nothing_behind(stage: str, calls_befor
     assert traced(compiles=False).events == eager.events
 
 
+def test_what_a_program_replaces_before_it_compiles_stays_replaced() -> None:
+    class Patching(Compiled):
+        def setup(self) -> None:
+            torch.load, self.before = self.load, torch.load
+            super().setup()
+
+        def step(self) -> None:
+            super().step()
+            self.seen, torch.load = torch.load, self.before
+
+        @staticmethod
+        def load(*_: Any, **__: Any) -> str:
+            return "mine"
+
+    program = Patching("cuda")
+    trace_program(program, device_named("a100-80gb"), num_steps=1)
+
+    assert program.seen is Patching.load
+
+
 def test_a_call_that_is_compiled_runs_through_no_code_of_memlint() -> None:
     # As `generate` of transformers compiles it; a frame of memlint's in it would break the graph.
     class Called(Compiled):
