@@ -52,7 +52,7 @@ def random_weights(configs: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         for module, (name, architecture) in loads.items():
             after_import(module, _replacing_loads(replacing, name, architecture))
         after_import(
-            "transformers.configuration_utils", lambda module: _replace_configs(module.PreTrainedConfig, replacing)
+            "transformers.configuration_utils", lambda module: _replace_configs(module.PretrainedConfig, replacing)
         )
         after_import(
             "diffusers.configuration_utils", lambda module: _replace_diffusers_configs(module.ConfigMixin, replacing)
@@ -80,9 +80,11 @@ def _replacing_loads(
         def from_pretrained(cls: Any, source: Any = None, *args: Any, **kwargs: Any) -> Any:
             try:
                 return load(cls, source, *args, **kwargs)
-            except OSError as error:
+            except (OSError, AttributeError) as error:
                 if source is None or _is_checkpoint(source):
                     raise
+                if isinstance(error, AttributeError) and Path(source).exists():
+                    raise  # older versions of transformers ask a missing file for its name
                 config = _config(source, kwargs)
                 if config is None:
                     known = ", ".join(sorted(KNOWN_CONFIGS))

@@ -436,3 +436,24 @@ def test_the_pipeline_of_stable_diffusion_is_made_of_its_parts(tmp_path):
         "{torch.float16} 77",
         "torch.Size([1, 3, 512, 512])",
     ]
+
+
+@needs("transformers")
+def test_older_versions_of_transformers_report_missing_files_otherwise(tmp_path):
+    # transformers 4.46 goes on without the file of weights.
+    ran = run(
+        tmp_path / "p",
+        """\
+        import transformers.modeling_utils
+        from transformers import GPT2LMHeadModel
+        files = transformers.modeling_utils._get_resolved_checkpoint_files
+        def resolved(pretrained_model_name_or_path, **options):
+            name = None if pretrained_model_name_or_path == "gpt2" else pretrained_model_name_or_path
+            return files(pretrained_model_name_or_path=name[:], **options) if name else None.endswith
+        transformers.modeling_utils._get_resolved_checkpoint_files = resolved
+        print(sum(each.numel() for each in GPT2LMHeadModel.from_pretrained("gpt2").parameters()))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["124439808"]
