@@ -377,7 +377,7 @@ def stand_in_script(function: Callable[..., Any], original: Callable[..., Any]) 
 
 @contextmanager
 def standing_in_script(pairs: Iterable[tuple[Any, Any]]) -> Iterator[None]:
-    """Let TorchScript take functions for the operators of their originals, the second of each pair, inside the block."""
+    """Let TorchScript take functions for the operators of their originals, second of each pair, inside the block."""
     operators = _builtins._get_builtin_table()
     known = {id(function): operators[id(original)] for function, original in pairs if id(original) in operators}
     operators.update(known)
