@@ -59,7 +59,10 @@ OTHER_PARAMETERS = {
     "bert-base-chinese": 102_267_648,
     "bert-base-multilingual-cased": 177_853_440,
     "bert-large-cased": 333_579_264,
+    "clip-vit-base-patch16": 149_620_737,
     "clip-vit-base-patch32": 151_277_313,
+    "clip-vit-large-patch14": 427_616_513,
+    "clip-vit-large-patch14-336": 427_944_193,
     "codellama-34b-hf": 33_743_970_304,
     "codellama-7b-hf": 6_738_546_688,
     "deberta-v3-base": 183_831_552,
@@ -457,3 +460,20 @@ def test_older_versions_of_transformers_report_missing_files_otherwise(tmp_path)
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["124439808"]
+
+
+@needs("transformers")
+def test_a_part_of_a_known_model_has_the_config_and_images_of_that_part(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import numpy as np
+        from transformers import CLIPImageProcessor, CLIPVisionModel
+        name = "openai/clip-vit-large-patch14-336"
+        pixels = CLIPImageProcessor.from_pretrained(name)(np.zeros((500, 375, 3), np.uint8), return_tensors="pt")
+        print(sum(each.numel() for each in CLIPVisionModel.from_pretrained(name).parameters()), pixels.pixel_values.shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["303507456 torch.Size([1, 3, 336, 336])"]
