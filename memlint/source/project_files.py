@@ -91,7 +91,7 @@ class ProjectFiles:
     ) -> Iterator[Source]:
         """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks.
 
-        `is_worth` says of a path and its text whether it is parsed at all.
+        `is_worth` says of a path and the text of its code whether it is parsed at all.
         """
         num_read = 0
         for path in self.paths:
@@ -99,7 +99,7 @@ class ProjectFiles:
                 continue
             if self.mentions(path, words):
                 num_read += 1
-                if path in self._codes or is_worth(path, self.text(path)):
+                if path in self._codes or is_worth(path, _shown(path, self.text(path))):
                     yield from self.code(path)
 
     def may_mention(self, path: Path, words: Collection[str], endings: Collection[str] = ()) -> bool:
@@ -296,6 +296,13 @@ def _code(path: Path, text: str) -> Iterator[Source]:
         for first, lines in _blocks(text):
             with suppress(Unreadable):
                 yield Source.from_text("\n" * first + "\n".join(lines), str(path))
+
+
+def _shown(path: Path, text: str) -> str:
+    """Return the code of a document, without its prose; all of any other file."""
+    if path.suffix not in _SHOWS_COMMANDS:
+        return text
+    return "\n".join(line for _first, lines in _blocks(text) for line in lines)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:

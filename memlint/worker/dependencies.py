@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -85,7 +85,7 @@ class Watch:
         """Names and files of modules of copies."""
         self._imports: set[str] = set()
         self._environment = dict(os.environ)
-        sys.addaudithook(self._audit)
+        sys.addaudithook(_passing_on(self._audit))
         self._watch_variables()
 
     def resume(self) -> None:
@@ -118,9 +118,7 @@ class Watch:
         os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.paused or event not in ("open", "import", "os.scandir", READS_EVENT):
-            return
-        if not isinstance(arguments[0], str):
+        if self.paused or not isinstance(arguments[0], str):
             return
         if event == "import":
             if self.counts_imports:
@@ -192,6 +190,17 @@ class Watch:
         for folder, name in itertools.product(filter(os.path.isdir, sys.path), sorted(names)):
             places = os.path.join(folder, name), os.path.join(folder, f"{name}.py")  # noqa: PTH118 -- thousands
             yield from (each for each in places if _status(each) is None)
+
+
+def _passing_on(take: Callable[[str, tuple[Any, ...]], None]) -> Callable[[str, tuple[Any, ...]], None]:
+    """Return an audit hook for the few events of reads: others come by tens of thousands a second."""
+    events = frozenset(("open", "import", "os.scandir", READS_EVENT))
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in events:
+            take(event, arguments)
+
+    return hook
 
 
 def digest_of_path(path: str) -> str | None:
