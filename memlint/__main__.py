@@ -1,5 +1,8 @@
 """`python -m memlint`."""
 
-from memlint.cli import main
+from memlint.base.garbage import long_lived
+
+with long_lived():
+    from memlint.cli import main
 
 main()

@@ -61,15 +61,20 @@ class ProjectFiles:
     _candidates: dict[object, frozenset[Path]] = field(default_factory=dict)
 
     @cached_property
-    def paths(self) -> tuple[Path, ...]:
-        """Candidate files, the nearest first."""
-        paths = []
+    def names(self) -> tuple[str, ...]:
+        """The `paths` as text, folder by folder."""
+        found: list[str] = []
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _SKIPPED)
-            paths += [Path(folder, name) for name in sorted(names) if name.endswith(_ENDINGS)]
-            if len(paths) > _MOST_FILES:
+            found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(_ENDINGS)]  # noqa: PTH118
+            if len(found) > _MOST_FILES:
                 break
-        return tuple(sorted(paths[:_MOST_FILES], key=self._distance))
+        return tuple(found[:_MOST_FILES])
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Candidate files, the nearest first."""
+        return tuple(sorted(map(Path, self.names), key=self._distance))
 
     @cached_property
     def _index(self) -> WordIndex:

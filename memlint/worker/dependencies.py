@@ -41,6 +41,8 @@ _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 _COMPILED = (".pyc", ".pyo")
 _OWN_CACHE = f"{os.sep}{cache.NAME}{os.sep}"
 """Entries are only used while the files that it was made of are the same."""
+_IN_DOUBT_NS = 2 * 10**9
+"""A file changed so shortly before may change again without another time: it gets no seal."""
 _CODE = (".py", ".ipynb", ".yaml", ".yml")
 """Files that may say how a model is used: a new one in a folder that was searched may change an answer."""
 
@@ -165,6 +167,7 @@ class Watch:
 
         modules = self._modules.union(_modules())
         files: dict[str, str | None] = {}
+        seals: dict[str, str] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
             if f"{path}{os.sep}".startswith(self._ignored) or path.endswith(_COMPILED) or _OWN_CACHE in path:
                 continue
@@ -175,6 +178,8 @@ class Watch:
             if status is not None and _changed_at(status) >= start and not stat.S_ISDIR(status.st_mode):
                 return None
             files[path] = digest_of_path(path)
+            if status is not None and time.time_ns() - _changed_at(status) > _IN_DOUBT_NS:
+                seals[path] = _seal(status)
         packages: dict[str, str | None] = {
             file: mark for name, file in modules if "." not in name and is_installed(file) and (mark := mark_of(file))
         }
@@ -182,7 +187,7 @@ class Watch:
         variables = {
             name: digest_of_variable(name, self._environment) for name in sorted(self._variables - _OF_THE_SHELL)
         }
-        return Dependencies(files=files, packages=packages, variables=variables)
+        return Dependencies(files=files, packages=packages, variables=variables, seals=seals)
 
     def _absent(self, there: Collection[str]) -> Iterator[str]:
         """Yield the places where modules that were asked for in vain would stand, and where nothing is."""
@@ -215,6 +220,15 @@ def digest_of_path(path: str) -> str | None:
     return None
 
 
+def seal_of(path: str) -> str | None:
+    """Return what tells that a file, or the names in a folder, are the same as under the same seal; None if not there.
+
+    Another one tells nothing: the content may be the same.
+    """
+    status = _status(path)
+    return None if status is None else _seal(status)
+
+
 def mark_of(path: str) -> str | None:
     """Tell versions of an installed file apart without reading it; None if it is not there."""
     status = _status(path)
@@ -245,6 +259,10 @@ def _status(path: str) -> os.stat_result | None:
     with suppress(OSError):
         return os.stat(path)  # noqa: PTH116 -- thousands of them
     return None
+
+
+def _seal(status: os.stat_result) -> str:
+    return f"{_changed_at(status)} {status.st_size}"
 
 
 def _changed_at(status: os.stat_result) -> int:
