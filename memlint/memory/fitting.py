@@ -18,8 +18,9 @@ class FittingGpu(NamedTuple):
 def fitting_gpus(most: int, device: Device, alone: Device, prices: Mapping[str, float]) -> list[FittingGpu]:
     """Return the GPUs of the catalogue into which a step traced on `device` certainly fits, by its kernels.
 
-    `most` is the `most_device` of the step there. `alone` is the same GPU without the memory that other libraries hold on it, as communicators do. The cheapest of
-    those with a price come first, then the smallest of the others. Raises UsageError for the price of an unknown GPU.
+    `most` is the `most_device` of the step there. `alone` is the same GPU without the memory that other libraries hold
+    on it, as communicators do. The cheapest of those with a price come first, then the smallest of the others. Raises
+    UsageError for the price of an unknown GPU.
     """
     price_of = {device_named(name).name: price for name, price in prices.items()}
     besides_context = most - with_context(alone).context_high
