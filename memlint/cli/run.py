@@ -9,6 +9,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.garbage import long_lived
+from memlint.base.quick_dataclasses import quick_dataclasses
 from memlint.cli import completion
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
 from memlint.cli.options import (
@@ -126,7 +127,7 @@ def run(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 the script failed or did not get so far.
     """
-    with long_lived():
+    with long_lived(), quick_dataclasses():
         from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
         from memlint.commands.exit_status import exit_status  # noqa: PLC0415
         from memlint.commands.run import run as command  # noqa: PLC0415

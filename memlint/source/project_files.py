@@ -303,6 +303,7 @@ def _code(path: Path, text: str) -> Iterator[Source]:
                 yield Source.from_text("\n" * first + "\n".join(lines), str(path))
 
 
+@lru_cache(maxsize=256)
 def _shown(path: Path, text: str) -> str:
     """Return the code of a document, without its prose; all of any other file."""
     if path.suffix not in _SHOWS_COMMANDS:
