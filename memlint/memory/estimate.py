@@ -106,12 +106,19 @@ class Estimate:
         others = {
             "doubtful": tuple(Doubtful(*each) for each in encoded["doubtful"]),
             "phase": Phase(encoded["phase"]),
-            "frame": None if frame is None else Frame(*frame[:3], None if frame[3] is None else Frame(*frame[3])),
+            "frame": _frame(frame),
             "categories": {Category(name): nbytes for name, nbytes in encoded["categories"].items()},
             "phase_peaks": {Phase(name): nbytes for name, nbytes in encoded["phase_peaks"].items()},
             "at_peak": _AtPeak(lambda: _biggest_first(timeline(), event)),
         }
         return cls(**{**encoded, **intervals, **others})
+
+
+def _frame(encoded: Sequence[Any] | None) -> Frame | None:
+    if encoded is None:
+        return None
+    path, line, function, caller = encoded
+    return Frame(path, line, function, _frame(caller))
 
 
 class _AtPeak(Sequence[Buffer]):

@@ -88,11 +88,12 @@ class Store:
 
     def estimates(self) -> dict[str, dict[str, Any]]:
         """Read the estimates that were kept of what is known now."""
-        kept = self._mark and cache.read(
-            self._root, _ESTIMATES, self._subject, cache.key_of(self._mark), lambda entry: entry["estimates"]
-        )
-        self._estimates = json.dumps(kept or {})
-        return dict(kept or {})
+        kept: dict[str, dict[str, Any]] = {}
+        if self._mark:
+            key = cache.key_of(self._mark)
+            kept = cache.read(self._root, _ESTIMATES, self._subject, key, lambda entry: entry["estimates"]) or {}
+        self._estimates = json.dumps(kept)
+        return kept
 
     def write_estimates(self, estimates: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep estimates of what is known, if they are others than before; nothing where that is not kept."""
@@ -146,7 +147,7 @@ def _mark(known: Mapping[str, Sequence[Any]], checksum: int) -> str:
 
 def _together(first: Dependencies, second: Dependencies) -> Dependencies | None:
     """Give what the answers of two children depend on; None where that cannot be true at the same time."""
-    tables = {"seals": {**first.seals, **second.seals}}
+    tables: dict[str, Any] = {"seals": {**first.seals, **second.seals}}
     for name in Dependencies.model_fields.keys() - tables.keys():
         one, other = getattr(first, name), getattr(second, name)
         if any(one[key] != other[key] for key in one.keys() & other.keys()):
