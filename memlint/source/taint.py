@@ -65,7 +65,7 @@ class Values:
         self.scope = scope
         self._bound: dict[str, list[tuple[Position, Value | None]]] = {}
         self._starts: dict[str, list[Position]] = {}
-        self._modules, self._criteria = _made_in(scope)
+        self._modules, self._criteria = _made_in(scope.source)
         backward = [call for call in scope.calls if isinstance(call.func, ast.Attribute) and called(call) == "backward"]
         differentiated = {call: dotted_name(call.func.value) for call in backward}  # type: ignore[attr-defined]
         self._tensors = {name for call, name in differentiated.items() if not call.args}
@@ -223,25 +223,17 @@ def _after(value: ast.expr) -> Position:
     return value.end_lineno or value.lineno, value.end_col_offset or value.col_offset
 
 
-def _made_in(scope: Scope) -> tuple[set[str], set[str]]:
+@lru_cache(maxsize=1)
+def _made_in(source: Source) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of modules and of criteria that the file makes; attributes of `self` only for criteria."""
     modules, criteria = set(), set()
-    for name, function in _constructed(scope.source):
-        qualified = scope.source.qualified_name(function) or ""
+    for node in source.index.of(ast.Assign):
+        qualified = source.qualified_name(node.value.func) if isinstance(node.value, ast.Call) else None
+        if qualified is None:
+            continue
+        names = {dotted_name(target) for target in node.targets} - {""}
         if _LOSS_CLASS.fullmatch(qualified):
-            criteria.add(name)
-        elif _MODULE_CLASS.fullmatch(qualified) and "." not in name:
-            modules.add(name)
-    return modules, criteria
-
-
-@lru_cache(maxsize=1)
-def _constructed(source: Source) -> tuple[tuple[str, ast.expr], ...]:
-    """Return the targets of every assignment of a call, and the called name."""
-    return tuple(
-        (name, node.value.func)
-        for node in source.index.of(ast.Assign)
-        if isinstance(node.value, ast.Call)
-        for target in node.targets
-        if (name := dotted_name(target))
-    )
+            criteria |= names
+        elif _MODULE_CLASS.fullmatch(qualified):
+            modules |= {name for name in names if "." not in name}
+    return frozenset(modules), frozenset(criteria)

@@ -123,11 +123,16 @@ class Source:
 
         None if the root was not imported.
         """
-        name, dot, rest = dotted_name(node).partition(".")
-        root = self.imports.get(name)
-        if root is None and "*" in self.imports and name and not dot:
-            root = f"{self.imports['*']}.{name}"
-        return None if root is None else root + dot + rest
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        root = self.imports.get(node.id)
+        if root is None and "*" in self.imports and not parts:
+            root = f"{self.imports['*']}.{node.id}"
+        return None if root is None else ".".join((root, *reversed(parts)))
 
     def suppressed(self, code: str, line: int) -> bool:
         """Return True if a comment suppresses a finding of `code` on `line`."""

@@ -6,7 +6,10 @@ one of the few objects that say `Load` or `Add`; leaving those out makes a walk 
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TypeVar, overload
+
+from memlint.base.grouping import grouped
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _Other = TypeVar("_Other", bound=ast.AST)
@@ -145,8 +148,14 @@ class Index:
     def of(self, *kinds: type[ast.AST]) -> tuple[ast.AST, ...]:
         """Return the nodes of exactly these types, in the order of `nodes`."""
         if kinds not in self._found:
-            self._found[kinds] = tuple(node for node in self.nodes if node.__class__ in kinds)
+            places = sorted(place for kind in kinds for place in self._places.get(kind, ()))
+            self._found[kinds] = tuple(self.nodes[place] for place in places)
         return self._found[kinds]
+
+    @cached_property
+    def _places(self) -> dict[type[ast.AST], list[int]]:
+        """Positions in `nodes` of each type of node."""
+        return grouped((node.__class__, place) for place, node in enumerate(self.nodes))
 
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
