@@ -40,14 +40,16 @@ class Linter:
         self._chosen.clear()
 
     @uncollected()
-    def check(self, path: Path, text: str) -> Checked:
+    def check(self, path: Path, text: str, before: Checked | None = None) -> Checked:
         """Run the installed source rules over the text of the file at `path`. Raises UsageError for a configuration.
+
+        What is the same as `before`, an edit ago, need not be parsed.
 
         A project's own rules are code of the project: they run when the file is saved.
         """
         rules = self._rules(path)
         try:
-            source = Source.from_text(text, str(path))
+            source = Source.from_text(text, str(path), before.source if before is not None else None)
         except Unreadable as error:
             return Checked(text, None, tuple(rules.unignored([UnreadableFile.of(error)])))
         if is_excluded(path, rules.target.root, rules.target.settings.exclude):

@@ -88,7 +88,7 @@ def shard(model):
             for kind, name in names.items()
             if name.fullmatch(qualified)
         ]
-        parts = len(calls) > 1 or _WRAPS_PARTS.search(source.text) is not None
+        parts = len(calls) != 1 or _WRAPS_PARTS.search(source.text) is not None
         for kind, scope, call in calls:
             remark = _first_version(call) if kind == "fsdp" else _second_version(scope, call)
             if remark is None and not parts and _is_one_unit(scope, call):
