@@ -39,10 +39,10 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def lasting() -> Iterator[None]:
     """Disable garbage collection inside the block, and let later collections, but for full ones, leave its objects out.
 
-    Nearly all objects that an import makes stay.
+    Nearly all objects that an import makes stay, and those of a syntax tree until the next edit.
     """
     with uncollected():
         yield

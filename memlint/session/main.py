@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memlint.base.garbage import collect_seldom, importing
+from memlint.base.garbage import collect_seldom, lasting
 from memlint.worker.child import answer_jobs, own_imports, run
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
 
 def preload() -> None:
     """Import what the jobs need, for a process whose copies then find it there."""
-    with importing():
+    with lasting():
         importlib.import_module("memlint.session.target")
 
 

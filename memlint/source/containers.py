@@ -8,7 +8,7 @@ from typing import get_args
 
 from memlint.source.calls import called
 from memlint.source.scopes import Loop, Position, Scope, holders, position
-from memlint.source.taint import Value, Values
+from memlint.source.taint import Value, values_of
 from memlint.source.text import dotted_name, named
 
 _PUTS = frozenset({"append", "extend", "appendleft"})
@@ -32,7 +32,7 @@ def stored_values(scope: Scope) -> Iterator[StoredValue]:
     """Yield every loss and output put into a container that the innermost loop does not make anew."""
     loops = scope.node in holders(scope.source, *get_args(Loop))
     puts = [put for put in _puts(scope) if scope.loops(put[0])] if loops else []
-    values = Values(scope) if puts else None
+    values = values_of(scope) if puts else None
     for node, container, expressions in puts:
         loop = scope.loops(node)[0]
         if values is None or values.starts_in(container, loop):
