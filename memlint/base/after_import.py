@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import ModuleType
@@ -22,6 +23,7 @@ def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
     """Call `patch` with the module `name` as soon as its import is over, or at once if it is imported already.
 
     It is called before the statement that imports the module goes on. A module that is never imported is never patched.
+    A patch of a module to come that misses one of its names, as other versions have others, ends in a warning.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -87,4 +89,7 @@ class _PatchingLoader:
             prepare()
         self._loader.exec_module(module)
         for patch in _patches.pop(name, ()):
-            patch(sys.modules.get(name, module))  # some modules replace themselves in `sys.modules`
+            try:
+                patch(sys.modules.get(name, module))  # some modules replace themselves in `sys.modules`
+            except (AttributeError, KeyError) as error:  # the program would end of what it has nothing to do with
+                warnings.warn(f"memlint does not know this version of {name}: {error}", stacklevel=2)

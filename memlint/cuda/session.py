@@ -7,6 +7,7 @@ import torch
 
 from memlint.accelerator import backend, engine, preexisting_tensors, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
+from memlint.accelerator.private import standing_in_script
 from memlint.base.errors import TraceError
 from memlint.base.patching import Patch, patched
 from memlint.cuda import autocast, hidden
@@ -79,6 +80,7 @@ def virtual_device(
             Replaced(owner, name, vars(owner).get(name, MISSING), value) for owner, name, value in patches
         ]
         exits.enter_context(replaced(patches))
+        exits.enter_context(standing_in_script((each.value, each.original) for each in running.facade))
         exits.enter_context(running.exits)
         preexisting_tensors.begin()
         yield running.ledger

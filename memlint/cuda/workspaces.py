@@ -60,6 +60,7 @@ class Workspaces:
         self._device = device
         self._nbytes: dict[str, int] = {}
         self._open: dict[tuple[str, bool, int], Entry] = {}
+        self._freed: dict[int, str] = {}
         self._searches: set[Hashable] = set()
 
     def product(self) -> None:
@@ -93,6 +94,11 @@ class Workspaces:
         if (library, False, 0) not in self._open:
             self._open[library, False, 0] = scratch(nbytes)
 
+    def clear(self) -> None:
+        """Free those of cuBLAS and cuBLASLt, as Lightning asks for; the next product takes new ones."""
+        for key in [key for key in self._open if key[0] in self._nbytes]:
+            self._freed[self._open.pop(key).number] = key[0]
+
     def _keep(self, library: str) -> None:
         in_backward = graph_task() != -1  # autograd has a thread, and so handles, of its own
         nbytes = self._nbytes[library]
@@ -103,8 +109,9 @@ class Workspaces:
     @property
     def numbers(self) -> frozenset[int]:
         """Ids of the Buffers that are workspaces."""
-        return frozenset(entry.number for entry in self._open.values())
+        return frozenset(entry.number for entry in self._open.values()) | self._freed.keys()
 
     def owner(self, number: int) -> str | None:
         """Return the library that owns Buffer `number`, if it is a workspace."""
-        return next((library for (library, *_), e in self._open.items() if e.number == number), None)
+        held = next((library for (library, *_), e in self._open.items() if e.number == number), None)
+        return held or self._freed.get(number)

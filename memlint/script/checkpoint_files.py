@@ -14,6 +14,7 @@ from typing import Any
 from memlint.script.fake_text import tokens_of_bytes
 from memlint.script.script_line import note_replaced
 from memlint.targets.known_configs import known_config
+from memlint.workloads.huggingface.configs import text_config
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 _TOKENS = 32_000
@@ -89,7 +90,7 @@ def write_ranks(place: PurePath, path: Path, _options: object) -> str:
 
 def _vocabulary(place: PurePath) -> int:
     config = _config(str(place))
-    return _TOKENS if config is None else int(config.get_text_config().vocab_size)
+    return _TOKENS if config is None else int(text_config(config).vocab_size)
 
 
 def _config(place: str) -> Any:

@@ -46,6 +46,8 @@ _FILES = {
     "StanfordCars": (196, (600, 400)),
 }
 """Number of classes in torchvision's documentation, and a usual size: images of these datasets vary in size."""
+_FEWEST = 2
+"""Classes that occur where their number is unknown: every classifier of the script has as many."""
 _CLASSES = {"EuroSAT": 10, "ImageNet": 1000}
 _NUMBER = re.compile(r"(num|n|nb|number)_?(of_)?(class(es)?|labels|cls|categories)", re.IGNORECASE)
 """Names of variables for the number of classes."""
@@ -113,7 +115,8 @@ _PARAMETERS = {
 
 def replace_readers_of_timm(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
     """Make `timm.data` report a missing folder of images, or with `fake` replace it."""
-    create = module.create_reader
+    maker = "create_reader" if hasattr(module, "create_reader") else "create_parser"  # before timm 0.8
+    create = getattr(module, maker)
 
     def create_reader(name: str, root: Any = None, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -125,27 +128,29 @@ def replace_readers_of_timm(module: ModuleType, replacing: Replacing, *, fake: b
                 )
                 raise
         number, option = number_of_script(_NUMBER)
-        number = number or _CLASSES["ImageNet"]
+        images = _Images(number or _CLASSES["ImageNet"], number or _FEWEST)
+        number = len(images.class_to_idx)
         reason = f", as {option} says" if option else ""
         note_fake_data(
             f"there are no images in {root or name}: replaced by {_described(_NUM_FILES, PHOTO, number)}{reason}"
         )
-        return _Images(number)
+        return images
 
-    replacing.put(module, "create_reader", create_reader)
+    replacing.put(module, maker, create_reader)
 
 
 class _Images:
     """A reader of timm's: an index gives a file and its class."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, num_used: int) -> None:
+        self._num_used = num_used
         self.class_to_idx = {f"class {i}": i for i in range(number)}
         file = io.BytesIO()
         black_image(PHOTO).save(file, "JPEG")
         self._image = file.getvalue()
 
     def __getitem__(self, index: int) -> tuple[io.BytesIO, int]:
-        return io.BytesIO(self._image), index % len(self.class_to_idx)
+        return io.BytesIO(self._image), index % self._num_used
 
     def __len__(self) -> int:
         return _NUM_FILES
@@ -210,11 +215,11 @@ def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
 def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
     """Fill a folder of images, or of files that a loader of the script's reads."""
     size = (64, 64) if type(self).__name__ == "EuroSAT" else PHOTO
-    number, names, reason = _classes_of_folder(self)
+    number, num_used, names, reason = _classes_of_folder(self)
     _name_classes(self, number)
     if names:
         self.classes, self.class_to_idx = names, {name: i for i, name in enumerate(names)}
-    self.targets = _classes(_NUM_FILES, number).tolist()
+    self.targets = _classes(_NUM_FILES, num_used).tolist()
     self.extensions = tuple(arguments.get("extensions") or (".jpg",))
     self.samples = self.imgs = [
         (f"{self.root}/{self.classes[target]}/{i}{self.extensions[0]}", target) for i, target in enumerate(self.targets)
@@ -227,18 +232,24 @@ def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
     return f"{_described(_NUM_FILES, size, number)}{reason}"
 
 
-def _classes_of_folder(self: Any) -> tuple[int, list[str], str]:
-    """Return the number of classes in a folder of images, their names if known, and the source of the number."""
+def _classes_of_folder(self: Any) -> tuple[int, int, list[str], str]:
+    """Return the number of classes in a folder of images, how many of them occur, names if known, and the source."""
     if type(self).__name__ in _CLASSES:
-        return _CLASSES[type(self).__name__], [], ""
+        number = _CLASSES[type(self).__name__]
+        return number, number, [], ""
     with contextlib.suppress(OSError):
         names = sorted(each.name for each in os.scandir(self.root) if each.is_dir())
         if names:
-            return len(names), names, ", one for each folder there"
+            return len(names), len(names), names, ", one for each folder there"
     number, name = number_of_script(_NUMBER)
     if number:
-        return number, [], f", as {name} says"
-    return _CLASSES["ImageNet"], [], f": if it has others, make an empty folder for each of them in {self.root}"
+        return number, number, [], f", as {name} says"
+    return (
+        _CLASSES["ImageNet"],
+        _FEWEST,
+        [],
+        f": if it has others, make an empty folder for each of them in {self.root}",
+    )
 
 
 def number_of_script(names: re.Pattern[str]) -> tuple[int, str]:

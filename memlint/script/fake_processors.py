@@ -26,6 +26,8 @@ _KINDS = {
 def replace_processors(replacing: Replacing, owner: str, method: str, module: ModuleType, *, fake: bool) -> None:
     """Make `owner.method` of transformers, which reads a processor's settings, report or replace missing ones."""
     cls = getattr(module, owner)
+    if cls.__module__ != module.__name__:
+        return  # another module has it in this version
     load = vars(cls)[method].__func__
 
     def read(cls: Any, name: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -49,9 +51,10 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
 def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
     """Return settings, with their class if the caller may load any; None if the processor is unknown."""
     key, module, table = _KINDS[owner]
-    if cls.__name__ != owner:
-        return {}
     known = known_config(name)
+    sizes = _sizes(known[1]) if known else {}
+    if cls.__name__ != owner:
+        return sizes
     if known is None:
         return None
     transformers: Any = importlib.import_module("transformers")
@@ -59,4 +62,10 @@ def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
     processor = names.get(getattr(transformers, known[0]).model_type)
     if isinstance(processor, dict):
         processor = next(iter(processor.values()))
-    return {key: processor if isinstance(processor, str) else processor[0]} if processor else None
+    return {key: processor if isinstance(processor, str) else processor[0], **sizes} if processor else None
+
+
+def _sizes(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a processor that gives images the size which a known config states for its vision part."""
+    size = fields.get("vision_config", {}).get("image_size")
+    return {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}} if size else {}

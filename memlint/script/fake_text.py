@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.script.script_line import note, note_fake_data
 from memlint.targets.known_configs import known_config
+from memlint.workloads.huggingface.configs import text_config
 from memlint.workloads.stated_configs import stated_config
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
             if loaded.vocab_size >= _FEW_TOKENS or _has_vocabulary(Path(str(name))):
                 return loaded
             raise OSError(f"the vocabulary of {name} is not on this machine")  # transformers continues without one
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            if not isinstance(error, OSError | ValueError) and _has_vocabulary(Path(str(name))):
+                raise  # what older versions of transformers raise where a file is missing depends on the tokenizer
             if hasattr(error, "__notes__"):
                 raise  # AutoTokenizer calls another class
             tokenizer = _tokenizer(str(name), kwargs) if fake else None
@@ -110,14 +113,14 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
             special["pad_token"] = "<pad>"
         if kind == "RobertaConfig":
             special["mask_token"] = "<mask>"
-    size = config.get_text_config().vocab_size
+    size = text_config(config).vocab_size
     named = [*special.values(), *_named_tokens(kind, size)]
     words = [*named, *(f"w{i}" for i in range(size - len(named)))]
     vocabulary = {word: i for i, word in enumerate(words)}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     made.add_special_tokens(named)  # which are found between other words
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    length = getattr(config.get_text_config(), "max_position_embeddings", None) or 512
+    length = getattr(text_config(config), "max_position_embeddings", None) or 512
     fields = {"model_max_length": length, "chat_template": _CHAT, **special}
     fields |= {key: options[key] for key in (*fields, *_OPTIONS) if key in options}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **fields)

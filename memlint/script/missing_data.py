@@ -62,6 +62,7 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
             after_import(module, lambda m, name=name: replace_tokenizers(getattr(m, name), replacing, fake=fake))  # type: ignore[misc]
         for module, owner, method in (
             ("transformers.image_processing_base", "ImageProcessingMixin", "get_image_processor_dict"),
+            ("transformers.image_processing_utils", "ImageProcessingMixin", "get_image_processor_dict"),  # before 4.40
             ("transformers.feature_extraction_utils", "FeatureExtractionMixin", "get_feature_extractor_dict"),
         ):
             replace = functools.partial(replace_processors, replacing, owner, method, fake=fake)

@@ -52,7 +52,7 @@ def random_weights(configs: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         for module, (name, architecture) in loads.items():
             after_import(module, _replacing_loads(replacing, name, architecture))
         after_import(
-            "transformers.configuration_utils", lambda module: _replace_configs(module.PreTrainedConfig, replacing)
+            "transformers.configuration_utils", lambda module: _replace_configs(module.PretrainedConfig, replacing)
         )
         after_import(
             "diffusers.configuration_utils", lambda module: _replace_diffusers_configs(module.ConfigMixin, replacing)
@@ -80,10 +80,12 @@ def _replacing_loads(
         def from_pretrained(cls: Any, source: Any = None, *args: Any, **kwargs: Any) -> Any:
             try:
                 return load(cls, source, *args, **kwargs)
-            except OSError as error:
+            except (OSError, AttributeError) as error:
                 if source is None or _is_checkpoint(source):
                     raise
-                config = _config(source, kwargs)
+                if isinstance(error, AttributeError) and Path(source).exists():
+                    raise  # older versions of transformers ask a missing file for its name
+                config = _config(cls, source, kwargs)
                 if config is None:
                     known = ", ".join(sorted(KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
@@ -143,15 +145,16 @@ def _is_checkpoint(source: Any) -> bool:
     return Path(str(source)).name.startswith(_CHECKPOINT)
 
 
-def _config(source: Any, kwargs: dict[str, Any]) -> Any:
-    """Return the config of the model `source`: the given one, or the one of its name; None without any."""
+def _config(cls: Any, source: Any, kwargs: dict[str, Any]) -> Any:
+    """Return the config of the model `source`, as `cls` takes it: the given one, or that of its name; None without."""
     import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
     if isinstance(kwargs.get("config"), transformers.PretrainedConfig):
         return kwargs["config"]
     try:
         options = {name: kwargs[name] for name in _OF_CONFIGS if name in kwargs}
-        return transformers.AutoConfig.from_pretrained(kwargs.get("config") or source, **options)
+        kind = getattr(cls, "config_class", None) or transformers.AutoConfig
+        return kind.from_pretrained(kwargs.get("config") or source, **options)
     except (OSError, ValueError):
         return None
 

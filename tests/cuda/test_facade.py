@@ -719,3 +719,18 @@ def test_each_function_of_pytorch_that_is_replaced_is_one_of_its_own():
         names = ("current_stream", "set_stream", "synchronize")
         functions = [getattr(owner, name) for owner in (torch.cuda, torch.accelerator) for name in names]
         assert len({*functions}) == len(functions)
+
+
+def _scripted(x: torch.Tensor) -> torch.Tensor:
+    ones = torch.ones_like(x) * ((x >= -3.0) & (x <= 3.0))
+    return ones + torch.zeros(x.shape[0], device=x.device, dtype=x.dtype)[:, None]
+
+
+def test_torchscript_compiles_functions_that_make_tensors() -> None:
+    with virtual_device(device_named("a100-80gb")):
+        x = torch.zeros(1024, 256, device="cuda")
+        y = torch.jit.script(_scripted)(x)
+        assert y.is_cuda
+        assert y.shape == x.shape
+        assert torch.jit.script(_scripted)(torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert torch.jit.script(_scripted)(torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]

@@ -372,6 +372,17 @@ def test_folders_of_other_files_and_readers_of_timm(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["7 latents/class 0/0.npy uint16", "10000 (500, 375) 1"]
+    ran = run(
+        tmp_path / "p",
+        """\
+        from timm.data import create_dataset
+        from torchvision.datasets import ImageFolder
+        for images in (create_dataset("", root="photos", split="train"), ImageFolder("other")):
+            print({images[index][1] for index in range(20)})
+        """,
+        fake=True,
+    )
+    assert ran.stdout.splitlines() == ["{0, 1}"] * 2, "any classifier has as many classes"
     ran = run(tmp_path / "p", "from timm.data import create_dataset\ncreate_dataset('', root='photos')\n")
     assert (
         f"{tmp_path}/p/train.py:2 wants images in photos, which are not there: put them there, or add --fake"

@@ -59,7 +59,10 @@ OTHER_PARAMETERS = {
     "bert-base-chinese": 102_267_648,
     "bert-base-multilingual-cased": 177_853_440,
     "bert-large-cased": 333_579_264,
+    "clip-vit-base-patch16": 149_620_737,
     "clip-vit-base-patch32": 151_277_313,
+    "clip-vit-large-patch14": 427_616_513,
+    "clip-vit-large-patch14-336": 427_944_193,
     "codellama-34b-hf": 33_743_970_304,
     "codellama-7b-hf": 6_738_546_688,
     "deberta-v3-base": 183_831_552,
@@ -436,3 +439,41 @@ def test_the_pipeline_of_stable_diffusion_is_made_of_its_parts(tmp_path):
         "{torch.float16} 77",
         "torch.Size([1, 3, 512, 512])",
     ]
+
+
+@needs("transformers")
+def test_older_versions_of_transformers_report_missing_files_otherwise(tmp_path):
+    # transformers 4.46 goes on without the file of weights.
+    ran = run(
+        tmp_path / "p",
+        """\
+        import transformers.modeling_utils
+        from transformers import GPT2LMHeadModel
+        files = transformers.modeling_utils._get_resolved_checkpoint_files
+        def resolved(pretrained_model_name_or_path, **options):
+            name = None if pretrained_model_name_or_path == "gpt2" else pretrained_model_name_or_path
+            return files(pretrained_model_name_or_path=name[:], **options) if name else None.endswith
+        transformers.modeling_utils._get_resolved_checkpoint_files = resolved
+        print(sum(each.numel() for each in GPT2LMHeadModel.from_pretrained("gpt2").parameters()))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["124439808"]
+
+
+@needs("transformers")
+def test_a_part_of_a_known_model_has_the_config_and_images_of_that_part(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import numpy as np
+        from transformers import CLIPImageProcessor, CLIPVisionModel
+        name = "openai/clip-vit-large-patch14-336"
+        pixels = CLIPImageProcessor.from_pretrained(name)(np.zeros((500, 375, 3), np.uint8), return_tensors="pt")
+        print(sum(each.numel() for each in CLIPVisionModel.from_pretrained(name).parameters()), pixels.pixel_values.shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["303507456 torch.Size([1, 3, 336, 336])"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from memlint.workloads.construction.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.huggingface import diffusion, processors
+from memlint.workloads.huggingface.configs import text_config
 from memlint.workloads.huggingface.documented import documented_shape
 from tests.workloads.tables import read_workloads
 
@@ -467,3 +469,9 @@ def test_texts_of_a_library_model_are_as_long_as_in_its_training():
         inferred = infer_inputs(model, train=True, device="cpu", dimensions={}, stated=stated)
         lengths.append(inferred.dimensions["seq"])
     assert lengths == [1024, 340, 2048]
+
+
+def test_configs_of_older_versions_of_transformers_name_their_text_part_or_are_it() -> None:
+    of_text = SimpleNamespace(vocab_size=3)
+    assert text_config(of_text) is of_text
+    assert text_config(SimpleNamespace(text_config=of_text)) is of_text

@@ -10,7 +10,8 @@ All of it is loaded with `import torch`; what is not stands in `private/distribu
 torch 2.10 to 2.13, and are the same in all four unless a line says otherwise.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -372,6 +373,19 @@ def stand_in_script(function: Callable[..., Any], original: Callable[..., Any]) 
     """Let TorchScript take `function` for the operator that it takes `original` for, if it knows operators already."""
     if _builtins._builtin_table is not None and (name := _builtins._find_builtin(original)) is not None:
         _builtins._register_builtin(function, name)
+
+
+@contextmanager
+def standing_in_script(pairs: Iterable[tuple[Any, Any]]) -> Iterator[None]:
+    """Let TorchScript take functions for the operators of their originals, second of each pair, inside the block."""
+    operators = _builtins._get_builtin_table()
+    known = {id(function): operators[id(original)] for function, original in pairs if id(original) in operators}
+    operators.update(known)
+    try:
+        yield
+    finally:
+        for number in known:
+            operators.pop(number, None)
 
 
 def keep_script_executor() -> None:

@@ -226,6 +226,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         compiled: {
             SCATTER: lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
             **statistics.patches(),
+            **cuda_functions({"clearCublasWorkspaces": simulation.workspaces.clear}),
         },
         cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},
     }

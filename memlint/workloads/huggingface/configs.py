@@ -30,8 +30,18 @@ def is_config(value: object) -> bool:
     transformers = sys.modules.get("transformers")
     if transformers is None:
         return False
-    kind = transformers.PreTrainedConfig
+    kind = transformers.PretrainedConfig
     return isinstance(value, kind) or (isinstance(value, type) and issubclass(value, kind))
+
+
+def text_config(config: Any) -> Any:
+    """Return the config of the part that reads texts; the whole config if none or several do."""
+    if not hasattr(config, "get_text_config"):  # before transformers 4.45
+        return getattr(config, "text_config", config)
+    try:
+        return config.get_text_config()
+    except ValueError:
+        return config
 
 
 def is_model(value: object) -> bool:

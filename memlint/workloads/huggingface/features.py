@@ -10,7 +10,7 @@ import torch
 from memlint.accelerator.private import tree_leaves, tree_map_only
 from memlint.base.signatures import signature_of
 from memlint.targets.workload import InputSpec
-from memlint.workloads.huggingface.configs import parts
+from memlint.workloads.huggingface.configs import parts, text_config
 from memlint.workloads.tensors import make_inputs
 
 KINDS = ("image", "video", "audio")
@@ -55,7 +55,7 @@ def placeholders(model: Any, kind: str, specs: tuple[InputSpec, ...]) -> tuple[t
 
 def special_tokens(config: Any) -> Iterator[int]:
     """Yield tokens that a text contains only if something stands for them."""
-    for part in {id(each): each for each in (config, config.get_text_config())}.values():
+    for part in {id(each): each for each in (config, text_config(config))}.values():
         for name, value in vars(part).items():
             is_token = name.endswith(("token_id", "token_index")) and not name.startswith(_OF_TEXT)
             if is_token and type(value) is int and value >= 0:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memlint.targets.workload import BATCH, SEQUENCE, InputSpec
+from memlint.workloads.huggingface.configs import text_config
 from memlint.workloads.huggingface.features import special_tokens
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, LONGEST
 
@@ -25,14 +26,6 @@ _LEAST_TEXT = 64
 """Minimum number of ordinary tokens in a text."""
 
 Runs = tuple[tuple[int, int], ...]
-
-
-def text_config(config: Any) -> Any:
-    """Return the config of the part that reads texts; the whole config if none or several do."""
-    try:
-        return config.get_text_config()
-    except ValueError:
-        return config
 
 
 def vocabulary(config: Any) -> int:
