@@ -124,6 +124,7 @@ def test_a_kernel_estimates_a_cell_and_shows_it_as_a_page(tmp_path):
         "step = _\nprint(step.workload.estimate.path, step.workload.gpu, model.first.weight.device, len(optimizer.state))",
         "memlint.estimate(model, torch.zeros(4096, 64), optimizer)",
         "print(_.workload.estimate.path)",
+        "%%memlint\nraise ValueError('no data')",
     ]
     notebook.cells = [nbformat.v4.new_code_cell(text) for text in cells]
     client.NotebookClient(
@@ -135,3 +136,7 @@ def test_a_kernel_estimates_a_cell_and_shows_it_as_a_page(tmp_path):
         assert re.match(r"<memlint: \w+ takes [\d.]+ [MG]iB, fits ", shown["data"]["text/plain"])
     assert outputs[4][0]["text"] == "In [2] rtx4090 cpu 0\n"
     assert outputs[6][0]["text"] == "In[2]\n"
+    assert re.match(
+        r"<memlint: cell takes .*, would fit .*, by a step of memlint's own: the script raised ValueError: no data>",
+        outputs[7][0]["data"]["text/plain"],
+    )
