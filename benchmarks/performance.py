@@ -71,6 +71,7 @@ NAMED = (
     Benchmark("first_answer", "what a newcomer gets in public repositories with nothing declared", ("FOLDER",)),
     Benchmark("first_command", "what the first command says in public repositories that nobody tuned on", ("FOLDER",)),
     Benchmark("generation", "how far estimates of diffusion pipelines are from what others published"),
+    Benchmark("keystrokes", "how long the language server's source rules take at an edit of a long file"),
     Benchmark("library_tests", "what the stand-in of a library does in that library's tests", ("CHECKOUT/tests",)),
     Benchmark("ops", "how far single ops and chains of them are from real runs on the CPU"),
     Benchmark("precision", "what the source rules say about published code, to be read"),

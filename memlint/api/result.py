@@ -55,13 +55,16 @@ class Result:
 
     def __repr__(self) -> str:
         from memlint.base.units import format_nbytes  # noqa: PLC0415
+        from memlint.report.phrases import outcome_text  # noqa: PLC0415
 
         try:
             workload = self.workload
         except MemlintError as error:
             return f"<memlint: {error.message}>"
-        verdict = f", {workload.verdict.outcome} {workload.verdict.limit_name}" if workload.verdict else ""
-        return f"<memlint: {workload.name} takes {format_nbytes(self.peak)}{verdict}>"
+        verdict, script = workload.verdict, workload.script
+        outcome = f", {outcome_text(workload, verdict.outcome)} {verdict.limit_name}" if verdict else ""
+        own = f", by a step of memlint's own: {script.stop.message}" if script and script.stop else ""
+        return f"<memlint: {workload.name} takes {format_nbytes(self.peak)}{outcome}{own}>"
 
     def _repr_html_(self) -> str:
         from memlint.api.frame import framed  # noqa: PLC0415

@@ -42,7 +42,7 @@ def uncollected() -> Iterator[None]:
 def long_lived() -> Iterator[None]:
     """Disable garbage collection inside the block, and let later collections, but for full ones, leave its objects out.
 
-    For blocks that import or decode, of whose objects nearly all stay.
+    For blocks that import, decode or parse, of whose objects nearly all stay.
     """
     with uncollected():
         yield

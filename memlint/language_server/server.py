@@ -127,7 +127,7 @@ class MemlintServer(LanguageServer):
         own.timer, own.version = None, document.version
         if own.checked is None or own.checked.text != document.source:
             try:
-                own.checked = self.state.linter.check(own.path, document.source)
+                own.checked = self.state.linter.check(own.path, document.source, own.checked)
             except MemlintError as error:
                 self.say(error.message, error.hint)
                 own.checked = Checked(document.source, None, ())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.base.garbage import uncollected
+from memlint.base.garbage import long_lived
 from memlint.commands.check.source_findings import ChosenRules, choose_rules
 from memlint.commands.targets import Targets, is_excluded
 from memlint.config import find_settings
@@ -39,15 +39,17 @@ class Linter:
         """Read the configurations again from now on."""
         self._chosen.clear()
 
-    @uncollected()
-    def check(self, path: Path, text: str) -> Checked:
+    @long_lived()
+    def check(self, path: Path, text: str, before: Checked | None = None) -> Checked:
         """Run the installed source rules over the text of the file at `path`. Raises UsageError for a configuration.
+
+        What is the same as `before`, an edit ago, need not be parsed.
 
         A project's own rules are code of the project: they run when the file is saved.
         """
         rules = self._rules(path)
         try:
-            source = Source.from_text(text, str(path))
+            source = Source.from_text(text, str(path), before.source if before is not None else None)
         except Unreadable as error:
             return Checked(text, None, tuple(rules.unignored([UnreadableFile.of(error)])))
         if is_excluded(path, rules.target.root, rules.target.settings.exclude):

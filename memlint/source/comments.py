@@ -1,12 +1,12 @@
 """Comments that suppress findings: `# memlint: ignore[MEM107] reason`, and `# noqa: MEM107` as in other linters."""
 
-import io
 import re
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from memlint.base.grouping import grouped
 from memlint.source.files import Unreadable
 
 _MARKS = re.compile(r"memlint\s*:|noqa\s*:", re.IGNORECASE)
@@ -54,32 +54,47 @@ def marked_comments(
     `covered` gives the first and last line that a comment belonging to a line covers; `path` only names the file.
     Raises Unreadable.
     """
-    if not _MARKS.search(text):
-        return
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (tokenize.TokenError, SyntaxError) as error:
-        raise Unreadable(path, 1, f"cannot be split into tokens: {error}") from error
     lines = text.split("\n")
-    for token in tokens:
-        if token.type != tokenize.COMMENT or not _MARKS.search(token.string):
-            continue
-        line = token.start[0]
-        alone = not token.line[: token.start[1]].strip()
+    marked = [number for number, line in enumerate(lines, 1) if _MARKS.search(line)] if _MARKS.search(text) else []
+    passages = grouped((covered(number)[0], number) for number in marked)
+    try:
+        comments = [each for first, within in sorted(passages.items()) for each in _comments(lines, first, within)]
+    except (tokenize.TokenError, SyntaxError):  # a statement begins in the line where another ends
+        try:
+            comments = _comments(lines, 1, marked)
+        except (tokenize.TokenError, SyntaxError) as error:
+            raise Unreadable(path, 1, f"cannot be split into tokens: {error}") from error
+    for line, start, comment in comments:
+        alone = not lines[line - 1][:start].strip()
         span = covered(_next_code_line(lines, line) if alone else line)
-        if own := _OWN.search(token.string):
-            order, column = own["order"].strip(), token.start[1] + own.start() + 1
+        if own := _OWN.search(comment):
+            order, column = own["order"].strip(), start + own.start() + 1
             ignore = _IGNORE.fullmatch(order)
             whole_file = ignore is not None and ignore["form"] == "file-ignore"
             if ignore is None or (whole_file and not alone):
-                yield Malformed(line, column, token.string[own.start() :].strip(), _correction(order))
+                yield Malformed(line, column, comment[own.start() :].strip(), _correction(order))
             else:
                 codes, reason = tuple(_CODE.findall(ignore["codes"])), (ignore["reason"] or "").strip()
                 lines_covered = (1, len(lines)) if whole_file else span
                 yield Suppression(codes, reason, *lines_covered, line, column, "memlint", whole_file)
-        if noqa := _NOQA.search(token.string):
+        if noqa := _NOQA.search(comment):
             codes = tuple(_CODE.findall(noqa["codes"].upper()))
-            yield Suppression(codes, "", *span, line, token.start[1] + noqa.start() + 1, "noqa")
+            yield Suppression(codes, "", *span, line, start + noqa.start() + 1, "noqa")
+
+
+def _comments(lines: Sequence[str], first: int, marked: Sequence[int]) -> list[tuple[int, int, str]]:
+    """Return the comments on the lines `marked`, where the text is read from the line `first` on, as few as it takes.
+
+    Each has its line, the characters before it and its text.
+    """
+    comments = []
+    for token in tokenize.generate_tokens((f"{line}\n" for line in lines[first - 1 :]).__next__):
+        line = token.start[0] + first - 1
+        if token.type == tokenize.COMMENT and line in marked and _MARKS.search(token.string):
+            comments.append((line, token.start[1], token.string))
+        if line >= marked[-1] and token.type in (tokenize.COMMENT, tokenize.NEWLINE):
+            break
+    return comments
 
 
 def _next_code_line(lines: Sequence[str], line: int) -> int:

@@ -4,10 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 from memlint.source.calls import called
-from memlint.source.scopes import Loop, Position, Scope, position
-from memlint.source.taint import Value, Values
+from memlint.source.scopes import Loop, Position, Scope, holders, position
+from memlint.source.taint import Value, values_of
 from memlint.source.text import dotted_name, named
 
 _PUTS = frozenset({"append", "extend", "appendleft"})
@@ -29,8 +30,9 @@ class StoredValue:
 
 def stored_values(scope: Scope) -> Iterator[StoredValue]:
     """Yield every loss and output put into a container that the innermost loop does not make anew."""
-    puts = [put for put in _puts(scope) if scope.loops(put[0])]
-    values = Values(scope) if puts else None
+    loops = scope.node in holders(scope.source, *get_args(Loop))
+    puts = [put for put in _puts(scope) if scope.loops(put[0])] if loops else []
+    values = values_of(scope) if puts else None
     for node, container, expressions in puts:
         loop = scope.loops(node)[0]
         if values is None or values.starts_in(container, loop):

@@ -16,7 +16,8 @@ Position = tuple[int, int]
 
 _FOR = (ast.For, ast.AsyncFor)
 _BRANCHES = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match)
-_CLOSED = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+_CLOSED = frozenset({*_DEFINITIONS, ast.Lambda})
 _NO_GRAD = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"})
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
 LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
@@ -60,8 +61,9 @@ class Scope:
         """True if it is a method of a class that looks like an `nn.Module`."""
         if self.owner is None:
             return False
-        methods = {node.name for node in self.owner.body if isinstance(node, ast.FunctionDef)}
-        return "forward" in methods or any(dotted_name(base).endswith("Module") for base in self.owner.bases)
+        return any(dotted_name(base).endswith("Module") for base in self.owner.bases) or any(
+            isinstance(node, ast.FunctionDef) and node.name == "forward" for node in self.owner.body
+        )
 
     @property
     def in_dataset(self) -> bool:
@@ -205,10 +207,36 @@ def calls(
 
     Functions named like tests are included only if `tests`.
     """
-    for scope in scopes(source):
-        for call in scope.calls if tests or not scope.name.startswith("test") else ():
-            if name is None or name.fullmatch(source.qualified_name(call.func) or ""):
-                yield scope, call
+    if name is not None:
+        pairs = ((scope, call) for scope, call, qualified in named_calls(source) if name.fullmatch(qualified))
+    else:
+        pairs = ((scope, call) for scope in scopes(source) for call in scope.calls)
+    for scope, call in pairs:
+        if tests or not scope.name.startswith("test"):
+            yield scope, call
+
+
+@lru_cache(maxsize=1)
+def named_calls(source: Source) -> tuple[tuple[Scope, ast.Call, str], ...]:
+    """Return every call of something imported, with its Scope and its qualified name."""
+    return tuple(
+        (scope, call, name)
+        for scope in scopes(source)
+        for call in scope.calls
+        if (name := source.qualified_name(call.func)) is not None
+    )
+
+
+@lru_cache(maxsize=2)
+def holders(source: Source, *kinds: type[ast.AST]) -> frozenset[ast.AST]:
+    """Return the functions and classes, and the file, that hold nodes of these types outside of inner ones."""
+    held = set()
+    for node in source.index.of(*kinds):
+        around = node
+        while not isinstance(around := source.index.parents[around], _DEFINITIONS):
+            pass
+        held.add(around)
+    return frozenset(held)
 
 
 @lru_cache(maxsize=1)

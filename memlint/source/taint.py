@@ -4,16 +4,21 @@ The analysis uses qualified names, the usual names of models and criteria, and t
 order of the text. An unknown expression has no value, so rules err towards silence.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from memlint.source.calls import called, is_literal
+from memlint.source.calls import called, is_literal, last_name
 from memlint.source.scopes import Loop, Position, Scope, position
 from memlint.source.text import Source, dotted_name
+from memlint.source.trees import walk
 
+_DIFFERENTIATING = frozenset({"backward", "grad", "manual_backward", "scale"})
+_NAMES = (ast.Name, ast.Attribute)
 _MODEL = re.compile(r"(.*_)?(model|net|network)", re.IGNORECASE)
 _CRITERION = re.compile(r"(.*_)?(criterion|loss_fn|loss_fct|loss_func|loss_function|cross_entropy)")
 _LOSS_CLASS = re.compile(r"torch\.nn\.(modules\.loss\.)?\w+Loss")
@@ -58,6 +63,19 @@ _LOSS = Value(Kind.LOSS, scalar=True)
 _OUTPUT = Value(Kind.OUTPUT)
 
 
+@lru_cache(maxsize=1)
+def _read(_source: Source) -> dict[Scope, Values]:
+    return {}
+
+
+def values_of(scope: Scope) -> Values:
+    """Return the values of one Scope, which several rules ask for."""
+    read = _read(scope.source)
+    if scope not in read:
+        read[scope] = Values(scope)
+    return read[scope]
+
+
 class Values:
     """The values of one Scope."""
 
@@ -65,15 +83,14 @@ class Values:
         self.scope = scope
         self._bound: dict[str, list[tuple[Position, Value | None]]] = {}
         self._starts: dict[str, list[Position]] = {}
-        self._modules, self._criteria = _made_in(scope)
+        self._modules, self._criteria = _made_in(scope.source)
         backward = [call for call in scope.calls if isinstance(call.func, ast.Attribute) and called(call) == "backward"]
         differentiated = {call: dotted_name(call.func.value) for call in backward}  # type: ignore[attr-defined]
         self._tensors = {name for call, name in differentiated.items() if not call.args}
         self.differentiated = frozenset(differentiated.values()) | {
             dotted_name(call.args[0])
             for call in scope.calls
-            if call.args
-            and dotted_name(call.func).rpartition(".")[2] in ("backward", "scale", "grad", "manual_backward")
+            if call.args and last_name(call.func) in _DIFFERENTIATING and dotted_name(call.func)
         }
         """Names on which `backward` is called."""
         engines = {name for call, name in differentiated.items() if call.args}
@@ -190,7 +207,7 @@ class Values:
                 self._bind(dotted_name(element), _after(value), part)
             return
         name = dotted_name(target)
-        if not any(dotted_name(part) == name for part in ast.walk(value)):
+        if not any(isinstance(part, _NAMES) and dotted_name(part) == name for part in walk(value)):
             self._starts.setdefault(name, []).append(position(value))
         known = self.of(value)
         if known is None and name in self._losses and isinstance(value, ast.Call | ast.BinOp | ast.Await):
@@ -223,25 +240,17 @@ def _after(value: ast.expr) -> Position:
     return value.end_lineno or value.lineno, value.end_col_offset or value.col_offset
 
 
-def _made_in(scope: Scope) -> tuple[set[str], set[str]]:
+@lru_cache(maxsize=1)
+def _made_in(source: Source) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of modules and of criteria that the file makes; attributes of `self` only for criteria."""
     modules, criteria = set(), set()
-    for name, function in _constructed(scope.source):
-        qualified = scope.source.qualified_name(function) or ""
+    for node in source.index.of(ast.Assign):
+        qualified = source.qualified_name(node.value.func) if isinstance(node.value, ast.Call) else None
+        if qualified is None:
+            continue
+        names = {dotted_name(target) for target in node.targets} - {""}
         if _LOSS_CLASS.fullmatch(qualified):
-            criteria.add(name)
-        elif _MODULE_CLASS.fullmatch(qualified) and "." not in name:
-            modules.add(name)
-    return modules, criteria
-
-
-@lru_cache(maxsize=1)
-def _constructed(source: Source) -> tuple[tuple[str, ast.expr], ...]:
-    """Return the targets of every assignment of a call, and the called name."""
-    return tuple(
-        (name, node.value.func)
-        for node in source.index.of(ast.Assign)
-        if isinstance(node.value, ast.Call)
-        for target in node.targets
-        if (name := dotted_name(target))
-    )
+            criteria |= names
+        elif _MODULE_CLASS.fullmatch(qualified):
+            modules |= {name for name in names if "." not in name}
+    return frozenset(modules), frozenset(criteria)

@@ -14,7 +14,7 @@ from typing import Self
 from memlint.base.grouping import grouped
 from memlint.source.comments import Malformed, Suppression, marked_comments
 from memlint.source.files import Unreadable, decode, read_bytes
-from memlint.source.trees import Index, comment_spans, statements
+from memlint.source.trees import Index, comment_spans, parsed_again, statements
 
 _WORD_BYTES = bytes(byte if re.match(rb"[A-Za-z0-9_]", bytes([byte])) else ord(" ") for byte in range(256))
 """Table for `bytes.translate`: everything but letters, digits and underscores of ASCII becomes a space."""
@@ -40,13 +40,18 @@ class Source:
         return cls.from_text(decode(content, path)[0], path)
 
     @classmethod
-    def from_text(cls, text: str, path: str) -> Self:
-        """Parse `text`, which `path` only names; raises Unreadable."""
+    def from_text(cls, text: str, path: str, before: Self | None = None) -> Self:
+        """Parse `text`, which `path` only names; raises Unreadable.
+
+        If it differs from `before` within lines, only the statements of the file with these lines are parsed, and the
+        trees of the others shared.
+        """
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                tree = ast.parse(text, path)
+                tree = None if before is None else parsed_again(before.tree, before.lines, text.split("\n"))
+                tree = tree or ast.parse(text, path)
         except SyntaxError as error:
             raise Unreadable(path, error.lineno or 1, f"is not valid Python: {error.msg}") from error
         except ValueError as error:
@@ -123,11 +128,16 @@ class Source:
 
         None if the root was not imported.
         """
-        name, dot, rest = dotted_name(node).partition(".")
-        root = self.imports.get(name)
-        if root is None and "*" in self.imports and name and not dot:
-            root = f"{self.imports['*']}.{name}"
-        return None if root is None else root + dot + rest
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        root = self.imports.get(node.id)
+        if root is None and "*" in self.imports and not parts:
+            root = f"{self.imports['*']}.{node.id}"
+        return None if root is None else ".".join((root, *reversed(parts)))
 
     def suppressed(self, code: str, line: int) -> bool:
         """Return True if a comment suppresses a finding of `code` on `line`."""

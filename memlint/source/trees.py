@@ -5,7 +5,9 @@ one of the few objects that say `Load` or `Add`; leaving those out makes a walk 
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TypeVar, overload
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -56,6 +58,34 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
         yield node
         for name in _HOLDERS.get(node.__class__, ()):
             pending += getattr(node, name)
+
+
+def parsed_again(tree: ast.Module, before: Sequence[str], lines: Sequence[str]) -> ast.Module | None:
+    """Parse the statements of a file with the lines that differ from those `before`, of which `tree` is.
+
+    None if the number of lines differs, or if these statements cannot be parsed alone, such as where a string that is
+    opened there reaches into what follows.
+    """
+    changed = [number for number, (old, new) in enumerate(zip(before, lines, strict=False), 1) if old != new]
+    if len(before) != len(lines) or not changed:
+        return None
+    body = tree.body
+    first, last = 0, len(body)
+    while first < last and (body[first].end_lineno or 0) < changed[0]:
+        first += 1
+    while last > first and _start(body[last - 1]) > changed[-1]:
+        last -= 1
+    while 0 < first < len(body) and body[first - 1].end_lineno == _start(body[first]):
+        first -= 1
+    while 0 < last < len(body) and body[last - 1].end_lineno == _start(body[last]):
+        last += 1
+    begin = (body[first - 1].end_lineno or 0) if first else 0
+    end = _start(body[last]) - 1 if last < len(body) else len(lines)
+    try:
+        middle = ast.parse("\n" * begin + "\n".join(lines[begin:end]))
+    except (SyntaxError, ValueError):
+        return None
+    return ast.Module([*body[:first], *middle.body, *body[last:]], [])
 
 
 def comment_spans(nodes: Iterable[ast.AST]) -> dict[int, tuple[int, int]]:
@@ -145,8 +175,17 @@ class Index:
     def of(self, *kinds: type[ast.AST]) -> tuple[ast.AST, ...]:
         """Return the nodes of exactly these types, in the order of `nodes`."""
         if kinds not in self._found:
-            self._found[kinds] = tuple(node for node in self.nodes if node.__class__ in kinds)
+            places = sorted(place for kind in kinds for place in self._places.get(kind, ()))
+            self._found[kinds] = tuple(self.nodes[place] for place in places)
         return self._found[kinds]
+
+    @cached_property
+    def _places(self) -> dict[type[ast.AST], list[int]]:
+        """Positions in `nodes` of each type of node."""
+        places: defaultdict[type[ast.AST], list[int]] = defaultdict(list)
+        for place, node in enumerate(self.nodes):
+            places[node.__class__].append(place)
+        return places
 
 
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):

@@ -120,6 +120,7 @@ def test_a_kernel_estimates_a_cell_and_shows_it_as_a_page(tmp_path):
         "%load_ext memlint\nimport memlint",
         MODEL,
         SETUP,
+        "%%memlint\nraise ValueError('no data')",
         f"%%memlint --gpu rtx4090\n{TRAINING}",
         "step = _\nprint(step.workload.estimate.path, step.workload.gpu, model.first.weight.device, len(optimizer.state))",
         "memlint.estimate(model, torch.zeros(4096, 64), optimizer)",
@@ -130,8 +131,12 @@ def test_a_kernel_estimates_a_cell_and_shows_it_as_a_page(tmp_path):
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     ).execute()
     outputs = [cell.outputs for cell in notebook.cells]
-    for (shown,) in (outputs[3], outputs[5]):
+    for (shown,) in (outputs[4], outputs[6]):
         assert shown["data"]["text/html"].startswith('<iframe title="memlint"')
         assert re.match(r"<memlint: \w+ takes [\d.]+ [MG]iB, fits ", shown["data"]["text/plain"])
-    assert outputs[4][0]["text"] == "In [2] rtx4090 cpu 0\n"
-    assert outputs[6][0]["text"] == "In[2]\n"
+    assert outputs[5][0]["text"] == "In [2] rtx4090 cpu 0\n"
+    assert outputs[7][0]["text"] == "In[2]\n"
+    assert re.match(
+        r"<memlint: cell takes .*, would fit .*, by a step of memlint's own: the script raised ValueError: no data>",
+        outputs[3][0]["data"]["text/plain"],
+    )

@@ -1,4 +1,4 @@
-"""A client of the language server, as an editor is one: it keeps what the server says, and waits for it."""
+"""An editor that drives the language server through pytest-lsp, with the capabilities of one that exists."""
 
 from __future__ import annotations
 
@@ -8,83 +8,71 @@ from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
-from pygls.lsp.client import LanguageClient
+from pytest_lsp import LanguageClient, client_capabilities
+from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
 
 _PATIENCE = 120.0
 
 
 class Editor:
-    """An editor with one folder open."""
+    """An editor with one folder open; pytest-lsp warns of what its capabilities do not allow the server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.client = LanguageClient("tests", "1")
+        self.client = LanguageClient()
         self.published: list[types.PublishDiagnosticsParams] = []
         self.progress: list[Any] = []
-        self.messages: list[str] = []
         self.edits: list[types.WorkspaceEdit] = []
         self.changed = asyncio.Event()
         self._versions: dict[str, int] = {}
-        self._listen()
+        register_lsp_features(self.client, {**DEFAULT_CLIENT_FEATURES, **self._features()})
 
-    def _listen(self) -> None:
-        client = self.client
-
-        @client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    def _features(self) -> dict[str, Any]:
         def publish(params: types.PublishDiagnosticsParams) -> None:
             self.published.append(params)
             self.changed.set()
 
-        @client.feature(types.WINDOW_WORK_DONE_PROGRESS_CREATE)
-        def create(params: types.WorkDoneProgressCreateParams) -> None:
-            return None
-
-        @client.feature(types.PROGRESS)
         def progress(params: types.ProgressParams) -> None:
             self.progress.append(params)
             self.changed.set()
 
-        @client.feature(types.WINDOW_SHOW_MESSAGE)
         def message(params: types.ShowMessageParams) -> None:
-            self.messages.append(params.message)
+            self.client.messages.append(params)
             self.changed.set()
 
-        @client.feature(types.WORKSPACE_APPLY_EDIT)
         def apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
             self.edits.append(params.edit)
             self.changed.set()
             return types.ApplyWorkspaceEditResult(applied=True)
 
-        for name in (types.WORKSPACE_CODE_LENS_REFRESH, types.WORKSPACE_INLAY_HINT_REFRESH):
+        def refresh(*_params: object) -> None:
+            self.changed.set()
 
-            @client.feature(name)
-            def refresh(*_params: object) -> None:
-                self.changed.set()
+        return {
+            types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS: publish,
+            types.PROGRESS: progress,
+            types.WINDOW_SHOW_MESSAGE: message,
+            types.WORKSPACE_APPLY_EDIT: apply,
+            types.WORKSPACE_CODE_LENS_REFRESH: refresh,
+            types.WORKSPACE_INLAY_HINT_REFRESH: refresh,
+        }
 
-    async def start(self, **options: object) -> None:
+    async def start(self, name: str = "visual-studio-code", **options: object) -> None:
+        """Start the server as the editor of this name does; `options` are the settings of the server."""
         await self.client.start_io(sys.executable, "-m", "memlint", "lsp", cwd=self.folder)
-        await self.client.initialize_async(
+        await self.client.initialize_session(
             types.InitializeParams(
-                types.ClientCapabilities(
-                    window=types.WindowClientCapabilities(work_done_progress=True),
-                    text_document=types.TextDocumentClientCapabilities(
-                        code_lens=types.CodeLensClientCapabilities(), inlay_hint=types.InlayHintClientCapabilities()
-                    ),
-                    workspace=types.WorkspaceClientCapabilities(
-                        code_lens=types.CodeLensWorkspaceClientCapabilities(refresh_support=True),
-                        inlay_hint=types.InlayHintWorkspaceClientCapabilities(refresh_support=True),
-                    ),
-                ),
-                root_uri=self.folder.as_uri(),
-                initialization_options=options or None,
+                client_capabilities(name), root_uri=self.folder.as_uri(), initialization_options=options or None
             )
         )
-        self.client.initialized(types.InitializedParams())
+
+    @property
+    def messages(self) -> list[str]:
+        return [each.message for each in self.client.messages]
 
     async def stop(self) -> None:
-        await self.client.shutdown_async(None)
-        self.client.exit(None)
-        await self.client._server.wait()
+        await self.client.shutdown_session()
+        await self.client.stop()
 
     def uri(self, name: str) -> str:
         return (self.folder / name).as_uri()

@@ -28,7 +28,7 @@ def evaluate(model, loader):
 _LENS, _HINT, _HOVER = "#6a737d", "#57606a", "#f6f8fa"
 _STYLE = (
     "body{margin:0;background:white;font:13px/20px 'DejaVu Sans Mono',monospace;color:#24292f;width:1180px;overflow:hidden}"
-    ".line{white-space:pre;padding-left:56px;position:relative}"
+    ".line{white-space:pre;padding-left:56px;position:relative;overflow:hidden;text-overflow:ellipsis}"
     ".number{position:absolute;left:0;width:40px;text-align:right;color:#8c959f}"
     f".lens{{color:{_LENS};font-size:11px;padding-left:56px;white-space:pre}}"
     f".hint{{color:{_HINT};background:#eaeef2;border-radius:3px;padding:0 4px;margin-left:8px;font-size:12px}}"

@@ -8,14 +8,17 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import psutil
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("pygls")
+pytest.importorskip("pytest_lsp")
 pytest.importorskip("torch")
+
+from pytest_lsp import LspSpecificationWarning
 
 from memlint import cli
 from memlint.base.version import install_command
@@ -48,7 +51,7 @@ def memlint_workload(batch=4096):
 
 
 def edited(folder, scenario, **options):
-    """Run a scenario with a fresh server; no process is left of it."""
+    """Run a scenario with a fresh server; it keeps to the protocol, and no process is left of it."""
 
     async def run():
         editor = Editor(folder)
@@ -61,10 +64,14 @@ def edited(folder, scenario, **options):
             await editor.stop()
             assert psutil.wait_procs(family, timeout=20)[1] == []
 
-    asyncio.run(run())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LspSpecificationWarning)
+        asyncio.run(run())
+    assert not [each.message for each in caught if each.category is LspSpecificationWarning]
 
 
-def test_findings_follow_the_text(tmp_path):
+@pytest.mark.parametrize("name", ["visual-studio-code", "neovim"])
+def test_findings_follow_the_text(tmp_path, name):
     async def scenario(editor):
         editor.open("evaluation.py", EVALUATION)
         (finding,) = await editor.published_for("evaluation.py", 1)
@@ -78,7 +85,7 @@ def test_findings_follow_the_text(tmp_path):
         version = editor.replace("evaluation.py", "import torch\n")
         assert await editor.published_for("evaluation.py", version) == []
 
-    edited(tmp_path, scenario)
+    edited(tmp_path, scenario, name=name)
 
 
 def test_of_fifty_quick_edits_the_last_one_counts(tmp_path):

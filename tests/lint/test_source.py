@@ -194,3 +194,79 @@ def test_lines_are_those_of_the_syntax_tree_even_with_form_feeds():
     read = source("a = 1\n\x0c\nb = '\x1c\u2028'\nc = 3\n")
     assert read.lines[read.tree.body[2].lineno - 1] == "c = 3"
     assert isinstance(read.tree, ast.Module)
+
+
+EDITED = '''\
+import torch; from torch import nn
+
+@decorated
+# a comment
+class Model(nn.Module):
+    """A string
+    of several lines."""
+
+    def forward(self, x): return x
+
+if torch:
+    x = """a
+b"""; y = 1
+else:
+    z = (1,
+         2)
+
+@decorated
+def f(): pass
+last = 1
+'''
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(EDITED)),
+            st.integers(0, 2),
+            st.sampled_from(
+                ['"""', "'", "(", ")", "\\", ";", " ", "#", "x", "@d", "else:", ":", "\n", "\f", "\\\n", ""]
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_an_edited_text_has_the_tree_of_one_that_is_parsed_whole(edits):
+    before = source(EDITED)
+    for start, num_removed, text in edits:
+        edited = before.text[:start] + text + before.text[start + num_removed :]
+        try:
+            whole = source(edited)
+        except Unreadable:
+            with pytest.raises(Unreadable):
+                Source.from_text(edited, "example.py", before)
+            return
+        after = Source.from_text(edited, "example.py", before)
+        assert ast.dump(after.tree, include_attributes=True) == ast.dump(whole.tree, include_attributes=True)
+        before = after
+
+
+def test_an_edit_within_a_line_leaves_the_trees_of_other_statements():
+    before = source(EDITED)
+    after = Source.from_text(EDITED.replace("return x", "return x + 1"), "example.py", before)
+    shared = [old is new for old, new in zip(before.tree.body, after.tree.body, strict=True)]
+    assert shared == [True, True, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x = """noqa: MEM101"""  # noqa: MEM102',
+        'x = """\n# noqa: MEM101\n"""; y = 1  # noqa: MEM102',
+        'x = """\n# noqa: MEM101 "; y = 1 # noqa: MEM103\n"""; y = 1  # noqa: MEM102',
+        'x = ("a # noqa: MEM101"\n  # noqa: MEM102\n  "b")',
+        "if (a and\n    b): x = (1,  # noqa: MEM102\n  2)",
+        "match x:\n    case 1:\n        pass\n    case '# noqa: MEM101':  # noqa: MEM102\n        pass",
+        "try:\n    pass\nfinally:  # noqa: MEM102\n    pass",
+        "def f():\n    return 1  # noqa: MEM102\nx = '# noqa: MEM101'",
+    ],
+)
+def test_only_comments_are_suppressions(line):
+    assert [comment.codes for comment in source(f"x = 1\n{line}\nx = 1\n").suppressions] == [("MEM102",)]

@@ -6,8 +6,10 @@ from memlint.lint.rule import Case, Edit, Findings, Severity, SourceRule
 from memlint.source.scopes import Scope, is_test, scopes, uses_torch
 from memlint.source.text import Source, dotted_name
 
-_STABLE = re.compile(r"CUDAGraph|cuda\.graph|make_graphed_callables|\.grad\s*\+=|\.grad(\.data)?\.(add_|copy_)\(")
-"""Code that needs gradients to exist, or to keep their addresses."""
+_ADDRESSES = ("CUDAGraph", "cuda.graph", "make_graphed_callables")
+"""Code that needs gradients to keep their addresses."""
+_KEPT = re.compile(r"\.grad(?:\s*\+=|(?:\.data)?\.(?:add_|copy_)\()")
+"""Code that needs gradients to exist."""
 
 
 class ZeroGradKeepsGrads(SourceRule):
@@ -85,7 +87,7 @@ class Lion(torch.optim.Optimizer):
     def check(self, source: Source) -> Findings:
         if not source.mentions("zero_grad(", ".zero_(", ".fill_(") or not uses_torch(source):
             return
-        if _STABLE.search(source.text):
+        if any(word in source.text for word in _ADDRESSES) or _KEPT.search(source.text):
             return
         if is_test(source):
             return

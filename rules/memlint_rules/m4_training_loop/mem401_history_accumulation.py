@@ -1,10 +1,11 @@
 import ast
+from typing import get_args
 
 from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.escape import leaves
-from memlint.source.scopes import Scope, calls_backward, over_batches
-from memlint.source.taint import Kind, Values
+from memlint.source.scopes import Loop, Scope, calls_backward, holders, over_batches
+from memlint.source.taint import Kind, Values, values_of
 from memlint.source.text import Source, dotted_name
 from memlint_rules.support.growth import GrowsBy, _GrowthRule, scopes_of_loops
 
@@ -111,8 +112,9 @@ def validate(model, loader, criterion):
 
     def check(self, source: Source) -> Findings:
         if source.mentions("loss", "criterion", "cross_entropy"):
+            looping = holders(source, *get_args(Loop))
             for scope in scopes_of_loops(source):
-                yield from self._check_scope(scope)
+                yield from self._check_scope(scope) if scope.node in looping else ()
 
     def _check_scope(self, scope: Scope) -> Findings:
         sums = [
@@ -122,7 +124,7 @@ def validate(model, loader, criterion):
         ]
         if not sums:
             return
-        values = Values(scope)
+        values = values_of(scope)
         for node, target, term in sums:
             name = dotted_name(target.value if isinstance(target, ast.Subscript) else target)
             value = values.of(term)

@@ -7,7 +7,7 @@ from memlint.lint.rule import Case, Confidence, Context, Edit, Finding, Findings
 from memlint.memory.records import Frame, Trace
 from memlint.source.calls import argument, called, is_literal
 from memlint.source.scopes import Loop, Scope, calls, over_batches, position, under_condition, uses_torch
-from memlint.source.taint import Values
+from memlint.source.taint import values_of
 from memlint.source.text import Source, dotted_name, source_at
 from memlint.whatif.changes import ResetGradientsWithGraph
 from memlint_rules.support.growth import GrowsBy, _GrowthRule
@@ -233,7 +233,7 @@ def _unused_afterwards(scope: Scope, call: ast.Call) -> bool:
         return False
     loss = call.args[0] if called(call) == "manual_backward" or call.args else getattr(call.func, "value", None)
     names = {dotted_name(part) for part in ast.walk(loss)} - {""} if loss is not None else set()
-    values = Values(scope)
+    values = values_of(scope)
     return any(values.starts_in(name, loops[0]) for name in names) or isinstance(loss, ast.Call)
 
 

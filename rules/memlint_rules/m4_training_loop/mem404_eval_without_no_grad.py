@@ -3,6 +3,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import get_args
 
 from memlint.lint.edits import under, unsafe, written
 from memlint.lint.rule import Case, Confidence, Context, Edit, Finding, Findings, Severity, SourceRule, is_notable
@@ -10,6 +11,7 @@ from memlint.source.scopes import (
     Loop,
     Scope,
     guarding_blocks,
+    holders,
     may_be_wrapped,
     over_batches,
     scopes,
@@ -26,8 +28,8 @@ _AnyLoop = Loop | _Comprehension
 _MODEL = re.compile(r"(.*[._])?(model|net|network)")
 _HOOK = re.compile(r"(on_)?(training|train|validation|test|predict)_(step|step_end|epoch|epoch_end|batch_(start|end))")
 _OVER_LOADER = re.compile(r"\bfor\b[^:]*\bin\b[^:]*(loader|dataset|batches|dl|data_iter)", re.IGNORECASE)
-_NAMED = re.compile(r"def _*(eval|val|test|predict|infer)", re.IGNORECASE)
-_SWITCHED = re.compile(r"\.eval\(\s*\)|\.train\(\s*False")
+_NAMED = re.compile(r"def _*(?i:eval|val|test|predict|infer)")
+_SWITCHED = re.compile(r"\.(?:eval\(\s*\)|train\(\s*False)")
 _MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval"})
 _GRADIENT_WORD = re.compile(r"backward|(zero_|retain_|enable_|value_and_)?grad|jacobian|hessian|vjp|jvp")
 _FROZEN = frozenset({"requires_grad", "requires_grad_", "volatile"})
@@ -194,8 +196,9 @@ def _loops(source: Source) -> Iterator[_Call]:
     """Yield the first call of a model in each loop of the file that evaluates with autograd."""
     guarded = _guarded(source)
     names = {dotted_name(node.func).rpartition(".")[2] for node in guarded if isinstance(node, ast.Call)}
+    looping = holders(source, *get_args(_AnyLoop))
     for scope in scopes(source):
-        yield from _unguarded_loops(scope, guarded) if scope.name not in names else ()
+        yield from _unguarded_loops(scope, guarded) if scope.node in looping and scope.name not in names else ()
 
 
 def _guarded(source: Source) -> set[ast.AST]:

@@ -5,7 +5,7 @@ from memlint.lint.edits import unsafe, with_method
 from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.containers import stored_values
 from memlint.source.scopes import Scope, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
-from memlint.source.taint import Kind, Value, Values
+from memlint.source.taint import Kind, Value, values_of
 from memlint.source.text import Source
 from memlint_rules.support.growth import GrowsBy, _GrowthRule
 
@@ -111,7 +111,7 @@ def _collected(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.exp
         if over_batches(kept.loop):
             yield kept.node, f"`{kept.container}`", kept.expression, kept.value
     lists = [n for n in scope.nodes if isinstance(n, ast.ListComp) and any(map(over_batches, n.generators))]
-    values = Values(scope) if lists else None
+    values = values_of(scope) if lists else None
     for node in lists:
         value = values.of(node.elt) if values is not None else None
         if value is not None:

@@ -100,12 +100,12 @@ def step(generator, critic, noise, optimizer):
         if not source.mentions(".detach(", "teacher", "ref_model", "reference_model") or not uses_torch(source):
             return
         for scope in scopes(source):
-            if scope.evaluates or not (_STEP.fullmatch(scope.name) or calls_backward(scope.node)):
-                continue
-            for call in scope.calls:
+            for call in () if scope.evaluates else scope.calls:
                 name = dotted_name(call.func).removesuffix(".forward")
                 how = _why_no_gradient(scope, call, name) if name else ""
-                if how and not scope.guarded(call) and _in_step(scope, call) and not _frozen(source, name):
+                if not how or not (_STEP.fullmatch(scope.name) or calls_backward(scope.node)):
+                    continue
+                if not scope.guarded(call) and _in_step(scope, call) and not _frozen(source, name):
                     yield self.finding(
                         source,
                         call,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import called
 from memlint.source.scopes import Loop, Scope, is_test, scopes, uses_torch
-from memlint.source.taint import Values
+from memlint.source.taint import values_of
 from memlint.source.text import Source, dotted_name, named
 
 _CONCATENATIONS = frozenset(
@@ -81,7 +81,7 @@ def forward(layers, x):
         growing = {node: name for node in _in_loops(source) if (name := _grown(source, node))}
         for scope in scopes(source) if growing else ():
             grown = [(node, growing[node]) for node in scope.nodes if node in growing and scope.loops(node)]
-            values = Values(scope) if grown else None
+            values = values_of(scope) if grown else None
             for node, name in grown:
                 loop = scope.loops(node)[0]
                 if (

@@ -4,7 +4,7 @@ from math import prod
 
 from memlint.lint.rule import Case, Finding, Findings, Severity, SourceRule
 from memlint.source.calls import argument, before, called, chain, constant_shape
-from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.scopes import Scope, calls, scopes, uses_torch
 from memlint.source.text import Source, dotted_name
 
 SMALL_NUMEL = 2**27
@@ -15,6 +15,7 @@ _DEVICE = re.compile(
     r"""(f?['"])cuda.*|torch\.device\(f?['"]cuda.*|((self|args|opt|cfg|config|params)\.)?_?(device|dev|gpu|rank|local_rank)"""
 )
 _MODEL = re.compile(r"model|net|encoder|vae|extract|detect|process|tokeniz|embedder|layer|module", re.IGNORECASE)
+_TENSOR_DATASET = re.compile(r".*data\.TensorDataset")
 _COLLATE = re.compile(r"_*(.*_)?collate(_.*)?", re.IGNORECASE)
 _WORKERS = re.compile(r"num_workers(?!\s*=\s*0\b)")
 
@@ -94,8 +95,9 @@ class Features(Dataset):
         if not source.mentions("tensordataset", "dataset)", "dataset[", "collate") or not uses_torch(source):
             return
         workers = _WORKERS.search(source.text) is not None
+        for scope, call in calls(source, _TENSOR_DATASET):
+            yield from self._wrapped(scope, call)
         for scope in scopes(source):
-            yield from self._wrapped(scope)
             if scope.in_dataset and scope.name == "__init__":
                 yield from self._moved(scope, "The data set keeps `{}` on the GPU for as long as it is used.")
             elif workers and ((scope.in_dataset and scope.name == "__getitem__") or _COLLATE.fullmatch(scope.name)):
@@ -103,18 +105,15 @@ class Features(Dataset):
                     scope, "`{}` runs in the worker processes, so each of them makes a CUDA context of its own."
                 )
 
-    def _wrapped(self, scope: Scope) -> Findings:
+    def _wrapped(self, scope: Scope, call: ast.Call) -> Findings:
         """Check the arguments of a TensorDataset."""
-        for call in scope.calls:
-            if not (scope.source.qualified_name(call.func) or "").endswith("data.TensorDataset"):
-                continue
-            moved = next((each for value in call.args if (each := _moved_value(scope, value)) is not None), None)
-            if moved is not None:
-                yield self._report(
-                    scope,
-                    call,
-                    f"The whole data set is on the GPU: `{ast.unparse(moved)[:60]}` moves it there at once.",
-                )
+        moved = next((each for value in call.args if (each := _moved_value(scope, value)) is not None), None)
+        if moved is not None:
+            yield self._report(
+                scope,
+                call,
+                f"The whole data set is on the GPU: `{ast.unparse(moved)[:60]}` moves it there at once.",
+            )
 
     def _moved(self, scope: Scope, message: str) -> Findings:
         seen: set[ast.expr] = set()

@@ -85,6 +85,8 @@ loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
         ):
             return
         for scope, call in calls(source):
+            if called(call) != "pin_memory" and not is_literal(argument(call, "pin_memory"), True):
+                continue
             waste = _rounding(scope, call)
             if waste >= WASTE_NBYTES:
                 yield self._report(
@@ -111,9 +113,8 @@ loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
 
 
 def _rounding(scope: Scope, call: ast.Call) -> int:
-    """Return the bytes that rounding adds to a pinned tensor with a literal shape; 0 for other shapes."""
-    pinned = called(call) == "pin_memory" or is_literal(argument(call, "pin_memory"), True)
-    made = before(call, {"pin_memory"}) if pinned else None
+    """Return the bytes that rounding adds to the pinned tensor of a call with a literal shape; 0 for other shapes."""
+    made = before(call, {"pin_memory"})
     if not isinstance(made, ast.Call) or not (scope.source.qualified_name(made.func) or "").startswith("torch."):
         return 0
     shape = constant_shape(made)

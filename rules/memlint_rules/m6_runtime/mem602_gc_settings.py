@@ -4,7 +4,6 @@ from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import calls, differentiates, uses_torch
 from memlint.source.text import Source
 
-_DISABLE = re.compile(r"\bgc\.disable\(|import disable\b")
 _COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")
 
 
@@ -67,7 +66,9 @@ def measure(model, x):
     )
 
     def check(self, source: Source) -> Findings:
-        if "gc" not in source.words or not _DISABLE.search(source.text) or _COLLECTS.search(source.text):
+        if not source.words >= {"gc", "disable"}:
+            return
+        if source.words & {"collect", "enable"} and _COLLECTS.search(source.text):
             return
         if not uses_torch(source) or not (differentiates(source) or source.words & {"cuda", "device"}):
             return

@@ -3,7 +3,7 @@ import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, is_literal, unpacks
-from memlint.source.scopes import Scope, scopes
+from memlint.source.scopes import Scope, named_calls
 from memlint.source.text import Source
 
 _FSDP = re.compile(r"torch\.distributed\.fsdp\.(fully_sharded_data_parallel\.)?FullyShardedDataParallel")
@@ -84,12 +84,11 @@ def shard(model):
         names = {"fsdp": _FSDP, "fully_shard": _FULLY_SHARD}
         calls = [
             (kind, scope, call)
-            for scope in scopes(source)
-            for call in scope.calls
+            for scope, call, qualified in named_calls(source)
             for kind, name in names.items()
-            if name.fullmatch(source.qualified_name(call.func) or "")
+            if name.fullmatch(qualified)
         ]
-        parts = len(calls) > 1 or _WRAPS_PARTS.search(source.text) is not None
+        parts = len(calls) != 1 or _WRAPS_PARTS.search(source.text) is not None
         for kind, scope, call in calls:
             remark = _first_version(call) if kind == "fsdp" else _second_version(scope, call)
             if remark is None and not parts and _is_one_unit(scope, call):

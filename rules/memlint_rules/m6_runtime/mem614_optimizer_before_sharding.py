@@ -2,7 +2,7 @@ import ast
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.scopes import scopes
+from memlint.source.scopes import Scope, named_calls, position
 from memlint.source.text import Source
 
 _OPTIMIZER = re.compile(r"torch\.optim\.(\w+\.)?[A-Z]\w+")
@@ -65,13 +65,13 @@ def build(model):
     def check(self, source: Source) -> Findings:
         if source.words.isdisjoint({"FullyShardedDataParallel", "fully_shard"}):
             return
-        for scope in scopes(source):
-            made: dict[str, ast.Call] = {}
-            for call in sorted(scope.calls, key=lambda call: (call.lineno, call.col_offset)):
-                name = source.qualified_name(call.func) or ""
-                if _OPTIMIZER.fullmatch(name) and (model := _model_of(call)):
-                    made.setdefault(model, call)
-                elif _SHARDS.fullmatch(name) and call.args and (early := made.pop(ast.unparse(call.args[0]), None)):
+        made: dict[tuple[Scope, str], ast.Call] = {}
+        for scope, call, name in sorted(named_calls(source), key=lambda each: position(each[1])):
+            if _OPTIMIZER.fullmatch(name) and (model := _model_of(call)):
+                made.setdefault((scope, model), call)
+            elif _SHARDS.fullmatch(name) and call.args:
+                early = made.pop((scope, ast.unparse(call.args[0])), None)
+                if early is not None:
                     yield self.finding(
                         source,
                         early,
