@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import mmap
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,8 +13,10 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.private import SampleFetcher
 from memlint.base.patching import patched
-from memlint.script.replacing import Replacing
 from memlint.script.script_line import fake_data
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
 
 _FEW = 8
 """Samples that stand for all of a batch."""
@@ -53,9 +55,8 @@ def _is_large(samples: Sequence[Any], num_samples: int) -> bool:
 
 def _form(value: Any) -> Iterator[tuple[Any, int] | None]:
     """Yield the form and the size in bytes of each part of a sample; None for an object that cannot be looked into."""
-    if type(value) is torch.Tensor and value.device.type == "cpu" and value.layout is torch.strided:
-        yield (value.shape, value.dtype), value.nbytes
-    elif type(value) is np.ndarray:
+    is_tensor = type(value) is torch.Tensor and value.device.type == "cpu" and value.layout is torch.strided
+    if is_tensor or type(value) is np.ndarray:
         yield (value.shape, value.dtype), value.nbytes
     elif type(value) is dict:
         yield tuple(value), 0
