@@ -25,6 +25,7 @@ import numpy as np
 from memlint.base.frames import text_of
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
+from memlint.script.fake_records import Record
 from memlint.script.forms import ITEM, SETTINGS, Form, Kind, Path, Value, forms
 from memlint.workloads.missing_checkpoints import is_of_weights
 
@@ -288,10 +289,28 @@ def _of_unpacking(at: _Failure) -> bool:
     wanted = int(match[1])
     for each in at.enclosing(ast.Assign, ast.For, ast.AnnAssign):
         source = each.iter if isinstance(each, ast.For) else each.value
+        if isinstance(each, ast.Assign) and (place := _record_of(at, source)):
+            names = [ast.unparse(target) for target in getattr(each.targets[0], "elts", ())]
+            names = [f"{name}{i}" if name in names[:i] else name for i, name in enumerate(names)]
+            forms.change(place).row.fields = {name: Value() for name in names}
+            return bool(names)
         with suppress(_UnknownError):
             value = self_or_first(at.value(source)) if isinstance(each, ast.For) else at.value(source)
             return _widen(at, value, wanted, source, exactly="at least" not in at.text)
     return False
+
+
+def _record_of(at: _Failure, source: ast.AST) -> str:
+    """Return the file of values by name that an expression gives as a whole; empty if there is none."""
+    with suppress(_UnknownError):
+        value = at.value(source)
+        return str(value.whole_of) if isinstance(value, Record) else ""
+    if not isinstance(source, ast.Call) or _LOADS.search(ast.unparse(source.func)) is None:
+        return ""
+    return next((place for place, rows in reversed(forms.made.items()) if not rows), "")
+
+
+_LOADS = re.compile("load|read|pickle", re.IGNORECASE)
 
 
 def self_or_first(value: Any) -> Any:

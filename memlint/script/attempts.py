@@ -30,15 +30,20 @@ _exit, _fork, _handle = os._exit, getattr(os, "fork", None), signal.signal
 _STREAMS = 1, 2
 _INTERVAL = 0.05
 """Seconds between two looks whether an attempt has ended."""
+_PATIENCE = 1.5
 
 
 class Attempts:
     """Starts a script again from where its first piece of data was made up."""
 
     def __init__(self, may_begin: Callable[[], bool], apart: Callable[[], None], seconds: float) -> None:
-        """`may_begin` is True in the script's own process; `apart` separates an attempt; all begin within `seconds`."""
+        """`may_begin` is True in the script's own process; `apart` separates an attempt.
+
+        All begin within `seconds` of processor, on a busy machine at the latest after half as many more by the clock.
+        """
         self._may_begin, self._apart = may_begin, apart
-        self._deadline = time.monotonic() + seconds
+        self._began, self._seconds, self._before = time.monotonic(), seconds, 0.0
+        """When the script began, and the processor's seconds for the attempts in all and for those that ended."""
         self._copy: Connection | None = None
         self._is_begun, self._is_first = False, True
 
@@ -60,7 +65,8 @@ class Attempts:
         lengths = [_length(stream) for stream in _STREAMS]
         last, number = first, 0
         while not isinstance(asked := _asked_by(last, number), _Ended):
-            forms.take(asked)
+            asked_forms, self._before = asked
+            forms.take(asked_forms)
             for stream, length in zip(_STREAMS, lengths, strict=True):
                 _cut(stream, length)
             self._copy, theirs = Pipe()
@@ -90,13 +96,19 @@ class Attempts:
 
     @property
     def _may_be_replaced(self) -> bool:
-        return self._copy is not None and time.monotonic() <= self._deadline
+        passed = time.monotonic() - self._began
+        is_early = min(passed, self._spent) <= self._seconds and passed <= _PATIENCE * self._seconds
+        return self._copy is not None and is_early
+
+    @property
+    def _spent(self) -> float:
+        return self._before + time.process_time()
 
     def _give_way(self) -> None:
         """Let another attempt with what is asked now take this one's place; returns if there is none."""
         assert self._copy is not None, "there is a copy from which it begins"
         with suppress(OSError, EOFError):
-            self._copy.send(forms.asked)
+            self._copy.send((forms.asked, self._spent))
             if self._is_first:
                 _stand_for(self._copy)
             _exit(0)
@@ -109,9 +121,12 @@ class _Ended(NamedTuple):
     """Status as of `os.waitpid`."""
 
 
-def _asked_by(attempt: Connection, number: int) -> dict[str, Form] | _Ended:
-    """Wait for what an attempt asks of its data, or for its end. `number` is its process, if a child."""
-    asked: dict[str, Form] | None = None
+def _asked_by(attempt: Connection, number: int) -> tuple[dict[str, Form], float] | _Ended:
+    """Wait for what an attempt asks of its data and the seconds until then, or for its end.
+
+    `number` is its process, if a child.
+    """
+    asked: tuple[dict[str, Form], float] | None = None
     status = 0
     with suppress(EOFError, OSError):
         while number and not attempt.poll(_INTERVAL):

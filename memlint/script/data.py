@@ -23,6 +23,7 @@ from memlint.accelerator.private import (
     num_yielded,
 )
 from memlint.base.after_import import after_import
+from memlint.script.fake_batches import replace_batches
 from memlint.script.replacing import Replacing
 
 _FEWEST_STEPS = 2
@@ -79,6 +80,7 @@ def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
         replacing.put(DataLoader, GET_ITERATOR, _iterator)
         replacing.put(DataLoader, "__len__", length)
         replacing.put(LoaderIterator, "__next__", next_batch)
+        replace_batches(replacing)
         if "__init__" not in vars(Sampler):
             replacing.put(Sampler, "__init__", _without_source)
         if cut is not None:

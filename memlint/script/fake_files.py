@@ -13,6 +13,7 @@ import json
 import random
 import re
 import string
+import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -91,7 +92,8 @@ def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> st
 
     `options` are variables of the function that reads it: a shape, a dtype; and `seq`, the words of texts in rows.
     """
-    return _WRITERS[kind](PurePath(place), path, options)
+    number = len(forms.made)  # by which files differ, so that a value is found in its own
+    return _WRITERS[kind](PurePath(place), path, {**options, "number": number})
 
 
 def _image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
@@ -192,13 +194,13 @@ def _write_lines(
 
 
 def _texts(options: Mapping[str, Any]) -> Callable[[], str]:
-    chance = random.Random(0)
+    chance = random.Random(options["number"])
     return lambda: text_of_words(chance, options.get("seq"))
 
 
 def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str, Any]]:
     """Return rows with the usual columns that the script names; of dictionaries, with all keys that it takes."""
-    chance = random.Random(0)
+    chance = random.Random(options["number"])
     kinds = {
         name: kind.partition(" ")[0]
         for name, kind in columns_named_by_script().items()
@@ -219,7 +221,8 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
         for name in dict.fromkeys((*kinds, *keys_of_script())):
             is_text = not are_tokens or not _OF_TEXT.isdisjoint(re.split(r"[\W_]+", name.lower()))
             kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
-        values["tokens"] = lambda i: [(i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
+        first = options["number"]
+        values["tokens"] = lambda i: [(first + i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
     makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
     return [{name: make(i) for name, make in makes.items()} for i in range(forms.num_rows)]
 
@@ -261,7 +264,8 @@ def _described(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
-    if form.shape == "boxes" or (_OF_BOXES & set(place.stem.lower().split("_")) and not form.shape):
+    is_named_so = _OF_BOXES & set(place.stem.lower().split("_")) and not form.shape
+    if form.shape == "boxes" or (is_named_so and _reads_boxes()):
         return _boxes(path)
     count = 1 if form.shape == "row" else forms.num_rows
     rows: list[dict[str, Any]] = [{} for _ in range(count)] if form.shape else _rows(options, is_row=True)
@@ -276,6 +280,10 @@ def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
         return f"{len(names)} names with a {'row' if form.row.fields else 'number'} each"
     path.write_text(json.dumps(rows), encoding="utf-8")
     return _described(rows)
+
+
+def _reads_boxes() -> bool:
+    return "pycocotools" in sys.modules or "annotations" in keys_of_script()
 
 
 def _boxes(path: Path) -> str:

@@ -53,13 +53,16 @@ _UNPACKED = re.compile(r"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*(\w+)\.shape\b", re.MULT
 class Record(dict[Any, Any]):
     """Values by their names, or rows by their numbers."""
 
+    whole_of: str
+    """The path of the file that it is the whole of; empty for a value in it."""
+
     def __init__(self, error: OSError, make: Callable[[np.ndarray[Any, Any]], Any], rank: int = 0) -> None:
         """`error` is raised where a number is needed; `make` turns an array into what the reader of the file gives.
 
         That may have `rank` dimensions more.
         """
         super().__init__()
-        self.__dict__.update(_error=error, _make=make, _more=rank)
+        self.__dict__.update(_error=error, _make=make, _more=rank, whole_of="")
 
     def __missing__(self, key: Any) -> Any:
         if not isinstance(key, str):
@@ -173,7 +176,7 @@ def _new_file(cls: Any, name: Any, mode: str = "r", *_args: Any, **_kwargs: Any)
     return object.__new__(cls)
 
 
-def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent:
+def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent | tuple[Any, ...]:
     error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if is_of_weights(path):
         return Absent(error)
@@ -182,7 +185,9 @@ def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent:
     if forms.of(place).shape == "rows":
         is_torch = make is torch.from_numpy
         return Record(error, lambda array: torch.from_numpy(_rows_of(array)) if is_torch else _rows_of(array), 1)
-    return Record(error, make)
+    record = Record(error, make)
+    record.whole_of = place
+    return tuple(record[name] for name in forms.of(place).row.fields) or record
 
 
 class _Images(np.ndarray[Any, Any]):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from memlint.script import attempts
 from tests.script.isolated import needs
 from tests.script.running import run_script, run_text
 
@@ -31,9 +33,11 @@ BATCHES = {
     "ner_conll": 32,
     "npz_arrays": 64,
     "pickle_reviews": 16,
+    "pickle_tuple": 16,
     "ratings": 64,
     "time_series": 32,
     "voc_xml": 8,
+    "word_map": 8,
 }
 """Batch sizes of the scripts' loaders."""
 QUICK = ("caption_tsv", "jsonl_sft", "ner_conll", "json_pairs")
@@ -95,3 +99,18 @@ for x, y in DataLoader(train, batch_size=1000, shuffle=True, drop_last=True):
     (workload,) = run_script(file).report.workloads
     assert workload.script is not None
     assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 1000)
+
+
+def test_attempts_begin_by_the_time_of_the_processor_on_a_busy_machine(monkeypatch):
+    clock = SimpleNamespace(passed=0.0, spent=0.0)
+    clock.monotonic, clock.process_time = lambda: clock.passed, lambda: clock.spent
+    monkeypatch.setattr(attempts, "time", clock)
+    begun = []
+    monkeypatch.setattr(attempts.Attempts, "_give_way", lambda _self: begun.append(clock.passed))
+    monkeypatch.setattr(attempts, "learned", lambda _error: True)
+    monkeypatch.setattr(attempts, "copied", lambda: False)
+    tried = attempts.Attempts(lambda: True, lambda: None, 100)
+    tried.begin()
+    for clock.passed, clock.spent in ((50, 50), (120, 30), (130, 110), (160, 30)):
+        tried.fail(KeyError("text"))
+    assert begun == [50, 120]

@@ -335,7 +335,7 @@ def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["True w w"]
     ran = run(tmp_path / "q", text, fake=True)  # which has no tokenizer: its rows are numbers
-    assert (ran.error, ran.stdout) == (None, "True [0] [0]\n")
+    assert (ran.error, ran.stdout) == (None, "True [0] [1]\n")
 
 
 def test_no_file_of_an_installed_package_is_made(tmp_path):

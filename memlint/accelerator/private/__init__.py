@@ -30,7 +30,7 @@ from torch.jit import _builtins
 from torch.nn.modules import batchnorm, conv, instancenorm, loss, module
 from torch.utils import _device, _python_dispatch, _pytree, _triton, backend_registration
 from torch.utils.data import DataLoader, dataloader
-from torch.utils.data._utils import worker
+from torch.utils.data._utils import fetch, worker
 
 Attribute = Callable[[Any], Any]
 """A function that reads an attribute, or calls a method without arguments, of an object of PyTorch."""
@@ -335,6 +335,8 @@ LoaderIterator: Any = dataloader._BaseDataLoaderIter
 """The base class of iterators of `DataLoader`."""
 num_yielded: Callable[[Any], int] = attrgetter("_num_yielded")
 """The number of batches that an iterator has given."""
+SampleFetcher: Any = fetch._MapDatasetFetcher
+"""What takes the samples of a batch out of a dataset by their numbers, and collates them."""
 WorkerInfo = worker.WorkerInfo
 """The type that `get_worker_info()` returns inside a worker."""
 

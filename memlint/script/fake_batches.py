@@ -1,0 +1,102 @@
+"""Large batches of data that memlint made up: a few samples stand for all, so that they take little memory and time."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from memlint.accelerator import state
+from memlint.accelerator.private import SampleFetcher
+from memlint.base.patching import patched
+from memlint.script.script_line import fake_data
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_FEW = 8
+"""Samples that stand for all of a batch."""
+_NBYTES = 2**26
+"""The size from which a batch is large."""
+_PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
+
+
+def replace_batches(replacing: Replacing) -> None:
+    """Let loaders load only a few samples of each large batch, where data was made up and the samples are alike."""
+    fetch_all = SampleFetcher.fetch
+
+    def fetch(fetcher: Any, numbers: Any) -> Any:
+        dataset = fetcher.dataset
+        if not fetcher.auto_collation or getattr(dataset, "__getitems__", None):
+            return fetch_all(fetcher, numbers)
+        numbers = list(numbers)
+        samples = [dataset[number] for number in numbers[:_FEW]]
+        if not fake_data or not _is_large(samples, len(numbers)):
+            return fetcher.collate_fn(samples + [dataset[number] for number in numbers[_FEW:]])
+        state.assume(f"{_FEW} samples that are made up stand for all of a batch of {len(numbers):,}")
+        with patched([(torch, "stack", _stacking(torch.stack))]):
+            return fetcher.collate_fn([_copy(samples[i % _FEW]) for i in range(len(numbers))])
+
+    replacing.put(SampleFetcher, "fetch", fetch)
+
+
+def _is_large(samples: Sequence[Any], num_samples: int) -> bool:
+    """Return True if as many samples as these few, which are alike, are large, and can be told to be."""
+    if num_samples <= _FEW:
+        return False
+    forms = [list(_form(sample)) for sample in samples]
+    is_known = all(form == forms[0] and None not in form for form in forms)
+    return is_known and num_samples * sum(form[1] for form in forms[0] if form is not None) >= _NBYTES
+
+
+def _form(value: Any) -> Iterator[tuple[Any, int] | None]:
+    """Yield the form and the size in bytes of each part of a sample; None for an object that cannot be looked into."""
+    is_tensor = type(value) is torch.Tensor and value.device.type == "cpu" and value.layout is torch.strided
+    if is_tensor or type(value) is np.ndarray:
+        yield (value.shape, value.dtype), value.nbytes
+    elif type(value) is dict:
+        yield tuple(value), 0
+        yield from itertools.chain.from_iterable(map(_form, value.values()))
+    elif type(value) in (list, tuple):
+        yield len(value), 0
+        yield from itertools.chain.from_iterable(map(_form, value))
+    else:
+        yield (type(value), 0) if isinstance(value, _PLAIN) else None
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a sample that shares its tensors and arrays: a program may take values out of its own."""
+    if type(value) is dict:
+        return {key: _copy(each) for key, each in value.items()}
+    return type(value)(map(_copy, value)) if type(value) in (list, tuple) else value
+
+
+def _stacking(stack: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return `torch.stack` that makes of a few tensors in turn one whose other rows are zero and take no memory."""
+
+    def stacked(tensors: Any, dim: int = 0, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        if dim or out is not None or not isinstance(tensors, list | tuple) or not _are_few(tensors):
+            return stack(tensors, dim, out=out)
+        first = stack(tensors[:_FEW])
+        memory = mmap.mmap(-1, len(tensors) * tensors[0].nbytes)  # of pages that come when they are written
+        whole = torch.frombuffer(memory, dtype=first.dtype).view(len(tensors), *first.shape[1:])
+        whole[:_FEW] = first
+        return whole
+
+    return stacked
+
+
+def _are_few(tensors: Sequence[Any]) -> bool:
+    """Return True for tensors that are a few in turn, and large together."""
+    if len(tensors) <= _FEW or len(tensors) * getattr(tensors[0], "nbytes", 0) < _NBYTES:
+        return False
+    return all(
+        type(each) is torch.Tensor
+        and not each.requires_grad
+        and (each.data_ptr(), each.shape, each.dtype) == (like.data_ptr(), like.shape, like.dtype)
+        for each, like in zip(tensors, itertools.cycle(tensors[:_FEW]), strict=False)
+    )

@@ -1,0 +1,92 @@
+"""Large batches of made-up data are as those of a loader, and take the memory of a few samples."""
+
+from tests.script.isolated import run
+
+FEW = "8 samples that are made up stand for all of a batch of 512"
+DATA = """\
+import numpy as np, resource, torch
+from torch.utils.data import DataLoader, Dataset
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+class Files(Dataset):
+    num_loaded = 0
+    def __init__(self, side): self.side = side
+    def __len__(self): return 2048
+    def __getitem__(self, index):
+        Files.num_loaded += 1
+        image = np.load(f"images/{index // 2048}.npy", mmap_mode="r")[: 3 * self.side**2]
+        image = torch.from_numpy(image.astype(np.float32).reshape(3, self.side, self.side)) + 1
+        return {"image": image, "label": index, "name": f"{index}.jpg"}
+"""
+
+
+def test_a_large_batch_is_as_a_loader_makes_it(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        DATA
+        + """\
+before = peak()
+for batch in DataLoader(Files(256), 512, shuffle=True, num_workers=2):
+    image = batch["image"]
+    print(image.shape, image.dtype, image.is_contiguous(), image.stride(), len(batch["name"]), batch["label"].shape)
+    break
+print(Files.num_loaded, peak() - before < 128, image[:8].mean().item())
+image.sub_(0.5)
+image[-1] = 3
+print(image[-1].mean().item(), image[-2].mean().item(), image[0].mean().item())
+""",
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "torch.Size([512, 3, 256, 256]) torch.float32 True (196608, 65536, 256, 1) 512 torch.Size([512])",
+        "8 True 1.0",
+        "3.0 -0.5 0.5",
+    ]
+    assert FEW in ran.assumptions
+
+
+def test_a_collate_function_may_take_samples_apart(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        DATA
+        + """\
+def collate(samples):
+    labels = torch.tensor([sample.pop("label") for sample in samples])
+    return torch.stack([sample["image"] for sample in samples], dim=1), labels, [len(sample) for sample in samples]
+image, labels, lengths = next(iter(DataLoader(Files(128), 512, collate_fn=collate)))
+print(image.shape, image[0, -1, 0, 0].item(), labels.tolist()[:10], set(lengths), Files.num_loaded)
+""",
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["torch.Size([3, 512, 128, 128]) 1.0 [0, 1, 2, 3, 4, 5, 6, 7, 0, 1] {2} 8"]
+
+
+def test_small_batches_samples_that_differ_and_data_that_is_there_are_loaded_whole(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        DATA
+        + """\
+class Ragged(Files):
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        return sample["image"][:, : 1 + index % 200]
+class Objects(Files):
+    def __getitem__(self, index): return object(), super().__getitem__(index)["image"]
+class There(Dataset):
+    num_loaded = 0
+    def __len__(self): return 128
+    def __getitem__(self, index):
+        There.num_loaded += 1
+        return torch.full((3, 256, 256), float(index))
+print(next(iter(DataLoader(There(), 128)))[-1].mean().item(), There.num_loaded)
+for data, collate in ((Files(16), None), (Ragged(256), len), (Objects(256), len)):
+    Files.num_loaded = 0
+    next(iter(DataLoader(data, 128, collate_fn=collate)))
+    print(Files.num_loaded)
+""",
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["127.0 128", "128", "128", "128"]
+    assert not any("stand for all" in text for text in ran.assumptions)
