@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -734,3 +735,14 @@ def test_torchscript_compiles_functions_that_make_tensors() -> None:
         assert y.shape == x.shape
         assert torch.jit.script(_scripted)(torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert torch.jit.script(_scripted)(torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_a_large_batch_is_pinned_without_a_copy_and_a_small_one_with_one() -> None:
+    with virtual_device(device_named("a100-80gb")):
+        large = torch.from_numpy(np.zeros(2**26, np.uint8))
+        small = torch.from_numpy(np.zeros(2**10, np.uint8))
+        for tensor, is_shared in ((large, True), (small, False)):
+            pinned = tensor.pin_memory()
+            assert pinned.is_pinned()
+            assert (pinned.data_ptr() == tensor.data_ptr()) is is_shared
+            assert pinned.cuda(non_blocking=True).shape == tensor.shape

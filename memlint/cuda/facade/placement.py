@@ -261,6 +261,10 @@ def pin(tensor: Tensor) -> Tensor:
     return tensor
 
 
+_LARGE = 2**26
+"""Bytes from which on a batch is not copied on this machine's host only to be called pinned; it is given up for it."""
+
+
 def _pin_storage(storage: Any, *_: Any, **__: Any) -> Any:
     storage.memlint_pinned = True
     return storage
@@ -271,8 +275,11 @@ def _is_pinned_storage(storage: Any, *_: Any) -> bool:
 
 
 def _pinned(tensor: Tensor, *_: Any) -> Tensor:
-    """`Tensor.pin_memory`: a copy, unless the tensor is pinned."""
-    return tensor if _is_pinned(tensor) else pin(tensor.clone() if is_cpu(device_of(tensor)) else tensor)
+    """`Tensor.pin_memory`: a copy, unless the tensor is pinned, or large: then it shares the memory."""
+    if _is_pinned(tensor):
+        return tensor
+    is_copied = is_cpu(device_of(tensor)) and tensor.nbytes < _LARGE
+    return pin(tensor.clone() if is_copied else tensor.detach())
 
 
 def _is_pinned(tensor: Tensor, *_: Any) -> bool:
