@@ -7,6 +7,7 @@ import errno
 import functools
 import io
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ANONYMOUS = getattr(os, "O_TMPFILE", 0)
 _FLAGS = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL, "a": os.O_CREAT | os.O_APPEND}
 _real_open = builtins.open
+_KEEPS_FOLDERS = re.compile(r"\.|(?:readme|placeholder)\b", re.IGNORECASE)
+"""Names of files that a folder of data holds in a repository, which has the folder without its data."""
 
 
 class _Thread(threading.local):
@@ -162,7 +165,7 @@ class FileSystem:
     @_guarded
     def scandir(self, path: Path | None = None) -> Any:
         """`os.scandir`."""
-        if isinstance(path, int) or (self.overlay.is_untouched and (self.missing is None or _has_entries(path))):
+        if isinstance(path, int) or (self.overlay.is_untouched and (self.missing is None or _has_data(path))):
             return real.scandir(path)
         folder = "." if path is None else os.fspath(cast("str", path))
         return _Entries(Entry(self, name, os.path.join(folder, name)) for name in self.listdir_of(folder))
@@ -177,7 +180,7 @@ class FileSystem:
                 raise
             names = self.overlay.names(place)
         else:
-            is_empty = all(name.startswith(".") for name in names)  # but for what keeps a folder in git
+            is_empty = all(map(_KEEPS_FOLDERS.match, names))
             if is_empty and self.missing is not None and self.missing.fill(place, None):
                 names = self.overlay.names(place)
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
@@ -450,11 +453,11 @@ class FileSystem:
             yield owner, "open", _real_open, self.open_file
 
 
-def _has_entries(path: Path | None) -> bool:
-    """Return True if a folder of the machine is not empty."""
+def _has_data(path: Path | None) -> bool:
+    """Return True if a folder of the machine has more than what keeps a folder in git."""
     try:
         with real.scandir(path) as entries:
-            return next(entries, None) is not None
+            return any(_KEEPS_FOLDERS.match(os.fsdecode(entry.name)) is None for entry in entries)
     except OSError:
         return False
 

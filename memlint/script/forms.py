@@ -32,6 +32,8 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 """The key for texts of any file, no limit of their words, and the longest that are made up."""
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
+_NUM_FILES = 8
+"""Usual number of files that a pattern gives, or a folder for each split."""
 
 
 @dataclass
@@ -102,6 +104,8 @@ class Forms:
         self.asked: dict[str, Form] = {}
         self.made: dict[str, Sequence[Any]] = {}
         """Rows of the latest files, dictionaries of values; the last that was made is the last one."""
+        self.has_folders = False
+        """True once files were made up for a folder or a pattern."""
         self.begin: Callable[[], None] = lambda: None
         """Called before the first piece of data is made up."""
         self._places: dict[str, tuple[str, Path]] | None = None
@@ -124,9 +128,14 @@ class Forms:
         """The number of rows that are made up."""
         return self.asked.get(_ROWS, Form()).width or _NUM_ROWS
 
+    @property
+    def num_files(self) -> int:
+        """The number of files that are made up for a pattern, or for each split in a folder."""
+        return _NUM_FILES * self.num_rows // _NUM_ROWS
+
     def extend(self, length: int, batch: int) -> bool:
-        """Make more rows, where a data set of `length` has less than one `batch`; returns False if that is no use."""
-        if not self.made or not 0 < length < batch or self.num_rows != _NUM_ROWS:
+        """Make more rows and files, where a data set of `length` has less than one `batch`; False if that is no use."""
+        if not (self.made or self.has_folders) or not 0 < length < batch or self.num_rows != _NUM_ROWS:
             return False
         num_rows = -(-self.num_rows * 2 * batch // length)
         if num_rows > _MOST_ROWS:

@@ -17,9 +17,9 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.accelerator import state
@@ -81,8 +81,6 @@ _SPLITS = ("train", "val", "test")
 _NUM_FOLDERS = 2
 """Number of folders in a folder whose folders are looked into: one for each of two classes."""
 _LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
-_NUM_FILES = 8
-"""Number of files that a folder or a pattern gives for each split."""
 _MOST_LOOKED_FOR = 3
 _SAVED = frozenset((".pt", ".pth"))
 """Ends of names of what a training saves itself, and looks for to go on."""
@@ -202,6 +200,7 @@ class MissingFiles:
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
         forms.begin()
+        forms.has_folders = True
         shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
         if _lists_inside():
@@ -210,7 +209,7 @@ class MissingFiles:
             note_fake_data(f"the folder {shown} {state}: replaced by one of {_NUM_FOLDERS} folders, 0 to {i}")
             return True
         suffix = _suffix_asked_for()
-        names = [f"{split}_{i:06}{suffix}" for split in _SPLITS for i in range(_NUM_FILES)]
+        names = [f"{split}_{i:06}{suffix}" for split in _SPLITS for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
         self._report_folder(place, shown, f"the folder {shown} {state}: {replaced}")
@@ -246,7 +245,8 @@ class MissingFiles:
             not_there.append(f"wants files called {pattern}")
             return False
         forms.begin()
-        places = list(dict.fromkeys(_matching(place, i) for i in range(_NUM_FILES)))
+        forms.has_folders = True
+        places = list(dict.fromkeys(_matching(place, i) for i in range(forms.num_files)))
         for each in places:
             self._make_folder(os.path.dirname(each))  # noqa: PTH120
         self._make_blanks(each for each in places if self._overlay.status(each) is None)
@@ -520,11 +520,21 @@ def _suffix_asked_for() -> str:
     for number, frame in enumerate(user_frames()):
         if number and frame.f_code.co_name == "<module>":
             break  # which names much else
-        for value in _strings(frame.f_code.co_consts):
+        for value in itertools.chain(_strings(frame.f_code.co_consts), _named_strings(frame.f_code, frame.f_globals)):
             match = re.fullmatch(r"\*?(\.\w+)", value)
             if match and kind_by_name(f"file{match[1]}"):
                 return match[1]
     return ""
+
+
+def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:
+    """Yield the strings in collections of the module that code names, or a function that it calls: `is_image(name)`."""
+    for value in (variables[name] for name in code.co_names if name in variables):
+        if isinstance(value, list | tuple | set | frozenset):
+            yield from (each for each in value if isinstance(each, str))
+        elif isinstance(value, FunctionType) and not is_called:
+            yield from _strings(value.__code__.co_consts)
+            yield from _named_strings(value.__code__, value.__globals__, is_called=True)
 
 
 def _strings(constants: tuple[Any, ...]) -> Iterator[str]:

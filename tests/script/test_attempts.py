@@ -114,3 +114,38 @@ def test_attempts_begin_by_the_time_of_the_processor_on_a_busy_machine(monkeypat
     for clock.passed, clock.spent in ((50, 50), (120, 30), (130, 110), (160, 30)):
         tried.fail(KeyError("text"))
     assert begun == [50, 120]
+
+
+@needs("PIL")
+def test_a_folder_that_holds_but_a_note_gives_images_for_a_whole_batch(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "README.md").write_text("Put the images here.")
+    (workload,) = run_text(
+        tmp_path,
+        """\
+        import os
+        import torch
+        from PIL import Image
+        from torch.utils.data import DataLoader, Dataset
+        ENDINGS = [".jpg", ".JPG", ".png"]
+        def is_image_file(name):
+            return any(name.endswith(ending) for ending in ENDINGS)
+        class Images(Dataset):
+            def __init__(self, root):
+                self.paths = [
+                    os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names if is_image_file(name)
+                ]
+                assert self.paths, f"{root} has no valid image file"
+            def __len__(self):
+                return len(self.paths)
+            def __getitem__(self, index):
+                return torch.tensor(list(Image.open(self.paths[index]).resize((8, 8)).getdata())).float()
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for images in DataLoader(Images("data"), batch_size=48, shuffle=True, drop_last=True):
+            model(images.cuda()).sum().backward()
+            optimizer.step()
+        """,
+    ).report.workloads
+    assert workload.script is not None
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 48)
