@@ -37,8 +37,8 @@ from memlint.workloads.older_versions import applying
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _ON_GPU = (
-    "Let it train there: by the script's own option for its device, by accelerator='gpu' for a trainer, or by .to('cuda') "
-    "of the model and of its inputs."
+    "Let it train there: by the script's own option for its device, accelerator='gpu' for a trainer, or .to('cuda') of "
+    "the model and of its inputs."
 )
 _PRINTED = "If that does not say why, -v shows all that it printed."
 _TAIL, _MOST_WORDS = 4096, 160

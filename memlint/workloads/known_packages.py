@@ -41,7 +41,7 @@ _DISTRIBUTIONS = {
     "osgeo": "GDAL",
     "patoolib": "patool",
     "OpenSSL": "pyOpenSSL",
-    "pkg_resources": "setuptools",
+    "pkg_resources": "setuptools<81",  # as its own warning says: later ones have it no more
     "pl_bolts": "lightning-bolts",
     "pylab": "matplotlib",
     "pynvml": "nvidia-ml-py",

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memlint.base.errors import WorkloadError
+from memlint.targets.workload import InputSpec
 from memlint.workloads.discover import complete, find_workloads
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
@@ -74,6 +76,12 @@ class Net(nn.Module):
             "self.c = nn.Conv2d(3, 6, 5); self.l = nn.Linear(6 * 46 * 46, 10) | return self.l(self.c(x).flatten(1))",
             "self, x",
             ["x [batch, 3, 50, 50] float32"],
+        ),
+        # What is permuted has as many dimensions.
+        (
+            "self.l = nn.Linear(64, 4) | return self.l(spectrogram.permute(2, 0, 1, 3))",
+            "self, spectrogram",
+            ["spectrogram [batch, 32, 32, 64] float32"],
         ),
         # The layer that gets the input is not the one defined first.
         (
@@ -548,3 +556,9 @@ class Net(nn.Module):
 def test_entries_that_other_code_than_forward_reads_are_learnt_from_trials(write, encode, last, forward, expected):
     path = write(ENCODED.format(encode=encode, last=last, forward=forward))
     assert sorted(inputs(path)) == sorted(expected)
+
+
+def test_a_size_that_numpy_computed_is_a_plain_number() -> None:
+    (size,) = InputSpec("x", (np.int64(513),)).shape
+    assert (size, type(size)) == (513, int)
+

@@ -28,7 +28,7 @@ _FIRST = 3
 
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 227, 256, 299, 384, 512)
 _LENGTHS = (512, 256, 128, 64, 32, 16)
-_UNPACK = re.compile(r"values to unpack \(expected (\d+)")
+_UNPACK = re.compile(r"(?:values to unpack \(expected|input\.dim\(\) = \d+ is not equal to len\(dims\) =) (\d+)")
 _MISMATCH = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 _PRODUCT = re.compile(r"\((\d+)x(\d+) and (\d+)x(\d+)\)|\[(\d+), (\d+)\] X \[(\d+), (\d+)\]")
 _VIEW = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
@@ -267,7 +267,7 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
 
 
 def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
-    """Give an input as many dimensions as the model unpacks."""
+    """Give an input as many dimensions as the model unpacks or permutes."""
     match, layer = _UNPACK.search(message), _CONV_RANK.search(message)
     if match or layer:
         rank = int(match[1]) if match else int(layer[1]) + 2 if layer else 0
