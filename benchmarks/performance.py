@@ -59,6 +59,7 @@ RUN = (
     Benchmark("growth", "Growth with depth and width"),
     Benchmark("memory", "Host memory"),
     Benchmark("start", "Until memlint answers"),
+    Benchmark("verdict", "Until the verdict and the end, beside `import torch`"),
     Benchmark("source", "Source rules"),
     Benchmark("sweep", "Many batch sizes", repeats=False),
     Benchmark("histories", "Recorded allocation histories", repeats=False),
@@ -81,7 +82,6 @@ NAMED = (
     Benchmark("serving", "how far plans of serving engines are from what the engines logged"),
     Benchmark("index", "how long the index of a project takes, and whether answers are those without it", ("PROJECT",)),
     Benchmark("snapshots", "whether snapshots of the allocator are read and replayed exactly", ("FOLDER",)),
-    Benchmark("verdict", "how long the verdict line and the end take, beside `import torch`"),
     Benchmark("watch", "what `memlint.watch` costs a training run"),
     Benchmark("zoo", "which published models analyse", ("--sample", "70", "--shallow")),
 )

@@ -6,6 +6,7 @@ memlint.toml takes precedence over pyproject.toml in the same directory. Command
 
 import tomllib
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -231,7 +232,7 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     if not file.is_file():  # reading a FIFO would block; a link may be dangling
         raise UsageError(f"{file} is not a file", "Remove it, or write a file in its place.")
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = _document(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}", "Correct the file.") from error
     except RecursionError as error:
@@ -245,6 +246,12 @@ def _table_of(file: Path) -> dict[str, Any] | None:
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {name} is not a table (got {table!r})", f"Write [{name}] above its keys.")
     return table if "memlint" in document.get("tool", {}) else None
+
+
+@lru_cache(maxsize=8)
+def _document(text: str) -> dict[str, Any]:
+    """Parse TOML: the settings of one file are asked for several times."""
+    return tomllib.loads(text)
 
 
 def _parse(table: dict[str, Any], file: Path) -> Settings:

@@ -26,7 +26,7 @@ class InProcess:
     def __init__(self, request, discovery=None):
         self.request, self.limits = request, Limits()
         self.target = Target(request, discovery)
-        self.partial = None
+        self.partial, self.estimates = None, {}
 
     def ask(self, job):
         try:

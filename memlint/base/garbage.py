@@ -39,16 +39,17 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def lasting() -> Iterator[None]:
+def long_lived() -> Iterator[None]:
     """Disable garbage collection inside the block, and let later collections, but for full ones, leave its objects out.
 
-    Nearly all objects that an import makes stay, and those of a syntax tree until the next edit.
+    For blocks that import or decode, of whose objects nearly all stay.
     """
     with uncollected():
         yield
-    if not frozen_by_owner():  # else the owner of the process has frozen objects for good
-        gc.freeze()
-        gc.unfreeze()  # into the oldest generation
+        # Before collections are enabled: the next object would begin one of all that is new.
+        if not frozen_by_owner():  # else the owner of the process has frozen objects for good
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation
 
 
 def collect_seldom() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from memlint.base.errors import TargetError
-from memlint.base.garbage import uncollected
+from memlint.base.garbage import long_lived, uncollected
 from memlint.capture.capture import Capture, OtherHost, ScriptFacts, StartedProgram, WrittenFile
 from memlint.memory.records import (
     Assumption,
@@ -92,7 +92,7 @@ def encode(capture: Capture) -> bytes:
 
 def decode(content: bytes | mmap.mmap | memoryview, name: str = "the capture") -> Capture:
     """Read a Capture out of its bytes; errors speak of `name`. Raises TargetError."""
-    with memoryview(content) as view, uncollected():
+    with memoryview(content) as view, long_lived():
         if bytes(view[: len(_MAGIC)]) != _MAGIC:
             raise _unreadable(name, "it does not begin as one")
         try:

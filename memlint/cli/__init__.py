@@ -40,6 +40,8 @@ class _Group(click.Group):
         """Run what the command line says."""
         if not (args or extra):  # this is the command's own process
             watch_own_rules()
+            collect_seldom()  # looking for cycles among what is imported takes a tenth of a short run
+            atexit.register(gc.freeze)  # and the search at the end a fifth
         try:
             return super().main(*args, **extra)
         except OSError as error:
@@ -85,8 +87,6 @@ def _has_directory() -> bool:
 @click.version_option(__version__, message="memlint %(version)s")
 def main() -> None:
     """Say how much GPU memory a PyTorch training step takes, and what would lower it. Needs no GPU."""
-    collect_seldom()  # looking for cycles among what is imported takes a tenth of a short run
-    atexit.register(gc.freeze)  # and the search at the end a fifth
 
 
 @click.command()

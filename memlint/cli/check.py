@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlint.base.errors import UsageError
+from memlint.base.garbage import long_lived
+from memlint.base.quick_dataclasses import quick_dataclasses
 from memlint.base.units import format_count
 from memlint.cli import completion
 from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
@@ -117,9 +119,10 @@ def check(
     child = click.get_current_context().with_resource(
         early_child(paths if runs_once else (), cache=settings["cache"])
     )  # before the imports that follow, which take as long as a part of its own
-    from memlint.commands.check import check as command  # noqa: PLC0415
-    from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
-    from memlint.commands.exit_status import exit_status  # noqa: PLC0415
+    with long_lived(), quick_dataclasses():
+        from memlint.commands.check import check as command  # noqa: PLC0415
+        from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
+        from memlint.commands.exit_status import exit_status  # noqa: PLC0415
 
     num_instead = settings["init"] + add_ignore + (write_baseline is not None)
     instead = num_instead > 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlint.base.errors import UsageError
+from memlint.base.garbage import long_lived
+from memlint.base.quick_dataclasses import quick_dataclasses
 from memlint.cli import completion
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
 from memlint.cli.options import (
@@ -125,10 +127,11 @@ def run(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 the script failed or did not get so far.
     """
-    from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
-    from memlint.commands.exit_status import exit_status  # noqa: PLC0415
-    from memlint.commands.run import run as command  # noqa: PLC0415
-    from memlint.targets.script import Script  # noqa: PLC0415
+    with long_lived(), quick_dataclasses():
+        from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
+        from memlint.commands.exit_status import exit_status  # noqa: PLC0415
+        from memlint.commands.run import run as command  # noqa: PLC0415
+        from memlint.targets.script import Script  # noqa: PLC0415
 
     of_check = {name: options.pop(name) for name in _CHECK_OPTIONS}
     check_options = CheckOptions(**of_check, thorough=verbose, cache=False)

@@ -12,6 +12,7 @@ import torch
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.private.compilation import (
+    PADS,
     alignment_of,
     extern_kernels,
     inductor_config,
@@ -35,11 +36,11 @@ class Padding:
         """Patches of the choice, and of the products: owner, name, replacement."""
         return [
             (padding_choice, "has_triton", lambda: True),
-            (padding_choice, "_should_pad", self._is_padded),
+            (padding_choice, PADS, self._is_padded),
             *((extern_kernels, name, self._with_copies(getattr(extern_kernels, name))) for name in _OPERANDS),
         ]
 
-    def _is_padded(self, _match: Any, a: torch.Tensor, b: torch.Tensor, *_: Any) -> bool:
+    def _is_padded(self, _match: Any, a: torch.Tensor, b: torch.Tensor, *_: Any, **__: Any) -> bool:
         """Stand in for the choice: note that it is open, unless the program's settings make it."""
         if inductor_config.force_shape_pad:
             return True

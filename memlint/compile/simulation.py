@@ -56,6 +56,7 @@ _SETTINGS: dict[str, Any] = {
     "fx_graph_cache": False,
     "max_autotune_gemm_backends": "ATEN",
     "max_autotune_conv_backends": "ATEN",
+    "benchmark_epilogue_fusion": False,
     "size_asserts": False,
     "alignment_asserts": False,
     "compile_threads": 1,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.base.garbage import lasting
+from memlint.base.garbage import long_lived
 from memlint.commands.check.source_findings import ChosenRules, choose_rules
 from memlint.commands.targets import Targets, is_excluded
 from memlint.config import find_settings
@@ -39,7 +39,7 @@ class Linter:
         """Read the configurations again from now on."""
         self._chosen.clear()
 
-    @lasting()
+    @long_lived()
     def check(self, path: Path, text: str, before: Checked | None = None) -> Checked:
         """Run the installed source rules over the text of the file at `path`. Raises UsageError for a configuration.
 

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -84,9 +84,15 @@ def project_rules(settings: Settings, root: Path, *, execute: bool = True) -> Re
     """The installed rules and those of the project at `root`, whose `rule-paths` only count if code may be executed."""
     paths = [root / path for path in settings.rule_paths]
     if not (paths and execute):
-        return load_rules(left_out=bool(paths))
+        return _installed_rules(left_out=bool(paths))
     with kept_in_bounds(settings.timeout):
         return load_rules(paths=paths)
+
+
+@cache
+def _installed_rules(*, left_out: bool) -> Registry:
+    """Load the rules of plugins, which a process imports once."""
+    return load_rules(left_out=left_out)
 
 
 def registry_here(no_exec: bool) -> Registry:

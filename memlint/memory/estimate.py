@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, overload
 
 from memlint.base.grouping import grouped
 from memlint.memory.allocator.driver import Driver
@@ -87,10 +88,64 @@ class Estimate:
     """Phase, source line, module path and kernel of that Node."""
     categories: dict[Category, int]
     """Requested bytes at the peak, most first."""
-    at_peak: tuple[Buffer, ...]
+    at_peak: Sequence[Buffer]
     """Buffers alive at the peak, biggest first."""
     phase_peaks: dict[Phase, int]
     """Most requested bytes that are live while a Node of each phase runs."""
+
+    def encoded(self) -> dict[str, Any]:
+        """Return everything but `at_peak` as JSON may have it."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "at_peak"}
+
+    @classmethod
+    def decoded(cls, encoded: Mapping[str, Any], timeline: Callable[[], Timeline]) -> Self:
+        """Return the Estimate of a `timeline` that was `encoded`; it is only asked for if the Buffers are."""
+        intervals = {name: Interval(*encoded[name]) for name in ("requested", "allocated", "reserved", "device")}
+        frame = encoded["frame"]
+        event = encoded["peak_event"]
+        others = {
+            "doubtful": tuple(Doubtful(*each) for each in encoded["doubtful"]),
+            "phase": Phase(encoded["phase"]),
+            "frame": _frame(frame),
+            "categories": {Category(name): nbytes for name, nbytes in encoded["categories"].items()},
+            "phase_peaks": {Phase(name): nbytes for name, nbytes in encoded["phase_peaks"].items()},
+            "at_peak": _AtPeak(lambda: _biggest_first(timeline(), event)),
+        }
+        return cls(**{**encoded, **intervals, **others})
+
+
+def _frame(encoded: Sequence[Any] | None) -> Frame | None:
+    if encoded is None:
+        return None
+    path, line, function, caller = encoded
+    return Frame(path, line, function, _frame(caller))
+
+
+class _AtPeak(Sequence[Buffer]):
+    """Buffers that are found when they are asked for."""
+
+    def __init__(self, find: Callable[[], tuple[Buffer, ...]]) -> None:
+        self._find = find
+
+    @cached_property
+    def _buffers(self) -> tuple[Buffer, ...]:
+        return self._find()
+
+    @overload
+    def __getitem__(self, place: int) -> Buffer: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Buffer, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Buffer | tuple[Buffer, ...]:
+        return self._buffers[place]
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+
+def _biggest_first(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
+    return tuple(sorted(alive_at(timeline, event), key=lambda buffer: (-buffer.nbytes, buffer.id)))
 
 
 def estimate(
@@ -106,7 +161,7 @@ def estimate(
     event = nbytes.index(max(nbytes)) if nbytes else -1
     node = timeline.event_nodes[event] if nbytes else -1
     running = nodes[node] if node >= 0 else NO_NODE
-    at_peak = sorted(alive_at(timeline, event), key=lambda buffer: (-buffer.nbytes, buffer.id))
+    at_peak = _biggest_first(timeline, event)
     return Estimate(
         **most._asdict(),
         peak_event=event,
@@ -116,7 +171,7 @@ def estimate(
         module=running.module,
         op=running.op,
         categories=by_category(at_peak),
-        at_peak=tuple(at_peak),
+        at_peak=at_peak,
         phase_peaks=_phase_peaks(timeline, nbytes, nodes),
     )
 

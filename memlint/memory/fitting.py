@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.context import with_context
 from memlint.memory.devices import CATALOGUE, Device, device_named
-from memlint.memory.estimate import most_device
-from memlint.memory.timeline import Timeline
 
 
 class FittingGpu(NamedTuple):
@@ -18,17 +15,14 @@ class FittingGpu(NamedTuple):
     price: float | None
 
 
-def fitting_gpus(
-    timeline: Timeline, device: Device, settings: AllocatorSettings, alone: Device, prices: Mapping[str, float]
-) -> list[FittingGpu]:
+def fitting_gpus(most: int, device: Device, alone: Device, prices: Mapping[str, float]) -> list[FittingGpu]:
     """Return the GPUs of the catalogue into which a step traced on `device` certainly fits, by its kernels.
 
-    `alone` is the same GPU without the memory that other libraries hold on it, as communicators do. The cheapest of
-    those with a price come first, then the smallest of the others. Raises UsageError for the price of an unknown GPU.
+    `most` is the `most_device` of the step there. `alone` is the same GPU without the memory that other libraries hold
+    on it, as communicators do. The cheapest of those with a price come first, then the smallest of the others. Raises
+    UsageError for the price of an unknown GPU.
     """
     price_of = {device_named(name).name: price for name, price in prices.items()}
-    sizes = [buffer.nbytes for buffer in timeline.buffers]
-    most = most_device(sizes, timeline.events, timeline.doubts, device, settings, timeline.streams)
     besides_context = most - with_context(alone).context_high
     others = (
         with_context(replace(each, torch=device.torch, loads_everything=device.loads_everything))

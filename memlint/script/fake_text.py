@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,21 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     length = getattr(text_config(config), "max_position_embeddings", None) or 512
     fields = {"model_max_length": length, "chat_template": _CHAT, **special}
     fields |= {key: options[key] for key in (*fields, *_OPTIONS) if key in options}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **fields)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **fields)
+    for attribute, value in _settings_of_own_classes(type(config)):
+        if not hasattr(tokenizer, attribute):
+            setattr(tokenizer, attribute, value)
+    return tokenizer
+
+
+def _settings_of_own_classes(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that tokenizers of models with a config of class `kind` have, such as Llama's `legacy`."""
+    mapping = importlib.import_module("transformers.models.auto.tokenization_auto").TOKENIZER_MAPPING
+    classes = mapping.get(kind, ())
+    for each in classes if isinstance(classes, tuple) else (classes,):
+        if each is not None:
+            parameters = inspect.signature(each.__init__).parameters.values()
+            yield from ((p.name, p.default) for p in parameters if isinstance(p.default, bool | int | None))
 
 
 _RANKS = {"vocab.bpe": 50_256, "r50k_base": 50_256, "p50k_base": 50_280, "cl100k_base": 100_256, "o200k_base": 199_998}

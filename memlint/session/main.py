@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memlint.base.garbage import collect_seldom, lasting
+from memlint.base.garbage import collect_seldom, long_lived
+from memlint.base.quick_dataclasses import quick_dataclasses
 from memlint.worker.child import answer_jobs, own_imports, run
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
 
 def preload() -> None:
     """Import what the jobs need, for a process whose copies then find it there."""
-    with lasting():
-        importlib.import_module("memlint.session.target")
+    with long_lived():
+        importlib.import_module("torch")
+        with quick_dataclasses():
+            importlib.import_module("memlint.session.target")
 
 
 def begin(

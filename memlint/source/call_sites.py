@@ -92,6 +92,8 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
     num_seen = 0
     for scope in scopes(source):
         for call in scope.calls:
+            if (holder := _holder(call)) is not None and not project.may_be_own(source, holder):
+                continue
             name, method = function_name(call, values, scope), ""
             if name not in names and isinstance(call.func, ast.Attribute):
                 name, method = last_name(call.func.value), name
@@ -138,6 +140,17 @@ def function_name(call: ast.Call, values: Values, scope: Scope) -> str:
     except Unknown:
         return ""
     return last_name(function)
+
+
+def _holder(call: ast.Call) -> ast.Name | None:
+    """Return the name of what the called function is looked up in: `models` of `getattr(models, arch)(...)`."""
+    function = call.func
+    holder = None
+    if isinstance(function, ast.Subscript):
+        holder = function.value
+    elif isinstance(function, ast.Call) and called(function) == "getattr" and function.args:
+        holder = function.args[0]
+    return holder if isinstance(holder, ast.Name) else None
 
 
 def _arguments_of(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:

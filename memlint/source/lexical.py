@@ -9,8 +9,8 @@ from functools import lru_cache
 
 _SPACE = r"[\s\\)]*"
 """Text that may stand between a name and the parenthesis of its call: `(Model) (...)`, lines that go on."""
-_CHOSEN = re.compile(rf"\]{_SPACE}\(")
-"""Call of an entry, as in `models[args.arch](...)`."""
+_CHOSEN = re.compile(rf"[\w)\]}}'\"][\s\\]*\[(?:[^\[\]]|\[[^\[\]]*\])*\]{_SPACE}\(|\]\]{_SPACE}\(")
+"""Call of an entry, as in `models[args.arch](...)`; not of a list itself, which is none. Deep nesting counts as one."""
 _ASKED = re.compile(rf"getattr(?!\w)(?<!\wgetattr){_SPACE}\([^()]*(?:\([^()]*\)[^()]*)*\){_SPACE}\(")
 """Call of an attribute that is asked for by its name, as in `getattr(models, arch)(...)`."""
 _SETTINGS = re.compile(rf"(?<!\w)(?:add_argument|DEFINE_\w+){_SPACE}\(|(?<!\w)CfgNode(?!\w)")
@@ -34,10 +34,12 @@ def may_choose(text: str) -> bool:
 def may_import(text: str, modules: Collection[str], names: Collection[str]) -> bool:
     """Return True if code may have `names` from a file that one of `modules` is a part of the module name of.
 
-    That is from an import of such a module, a relative one, one of all names, or one that is made at run time; or where
-    a call stands behind more than names: `make().Model()`.
+    That is from an import of such a module, a relative one, one of all names, or one that is made at run time, whose
+    result has one of `names`; or where a call stands behind more than names: `make().Model()`.
     """
-    return _imported(frozenset(modules), frozenset(names)).search(text) is not None
+    imported, asked = _imported(frozenset(modules), frozenset(names))
+    is_asked = "import_module" in text or "__import__" in text
+    return imported.search(text) is not None or (is_asked and asked.search(text) is not None)
 
 
 def may_call_itself(text: str, name: str) -> bool:
@@ -60,12 +62,14 @@ def _called(names: frozenset[str]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=64)
-def _imported(modules: frozenset[str], names: frozenset[str]) -> re.Pattern[str]:
+def _imported(modules: frozenset[str], names: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the pattern of imports, and that of `names` as attributes."""
     module, name = ("|".join(map(re.escape, sorted(filter(None, each)))) for each in (modules, names))
     known = rf"(?:from|import)\b(?:[^\n\\]|\\\n)*?(?:\*|\b(?:{module})\b)"
     line = rf"(?:^|[;:])[ \t]*(?:from[ \t]+\.|{known})"
-    behind = rf"(?:[)\]]|\b(?:{module}))[\s\\]*\.[\s\\]*(?:{name})\b"
-    return re.compile(rf"{line}|import_module|__import__|{behind}", re.MULTILINE)
+    attribute = rf"\.[\s\\]*(?:{name})\b"
+    behind = rf"(?:[)\]]|\b(?:{module}))[\s\\]*{attribute}"
+    return re.compile(rf"{line}|{behind}", re.MULTILINE), re.compile(attribute)
 
 
 def _has_keywords(text: str, start: int) -> bool:

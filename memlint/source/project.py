@@ -57,11 +57,11 @@ class Project:
                 if source.path.endswith(".py") and not is_test(source)
                 for scope in scopes(source)
                 for call in scope.calls
-                if called(call) == function and self._may_be_own(source, call.func)
+                if called(call) == function and self.may_be_own(source, call.func)
             )[:_MOST_CALLS]
         return self._calls[function]
 
-    def _may_be_own(self, source: Source, function: ast.expr) -> bool:
+    def may_be_own(self, source: Source, function: ast.expr) -> bool:
         """Return True if the called function may be the project's: not a method, and not of another package."""
         meaning = source.qualified_name(function)
         if meaning is None:

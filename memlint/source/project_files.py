@@ -61,15 +61,20 @@ class ProjectFiles:
     _candidates: dict[object, frozenset[Path]] = field(default_factory=dict)
 
     @cached_property
-    def paths(self) -> tuple[Path, ...]:
-        """Candidate files, the nearest first."""
-        paths = []
+    def names(self) -> tuple[str, ...]:
+        """The `paths` as text, folder by folder."""
+        found: list[str] = []
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _SKIPPED)
-            paths += [Path(folder, name) for name in sorted(names) if name.endswith(_ENDINGS)]
-            if len(paths) > _MOST_FILES:
+            found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(_ENDINGS)]  # noqa: PTH118
+            if len(found) > _MOST_FILES:
                 break
-        return tuple(sorted(paths[:_MOST_FILES], key=self._distance))
+        return tuple(found[:_MOST_FILES])
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Candidate files, the nearest first."""
+        return tuple(sorted(map(Path, self.names), key=self._distance))
 
     @cached_property
     def _index(self) -> WordIndex:
@@ -91,7 +96,7 @@ class ProjectFiles:
     ) -> Iterator[Source]:
         """Yield code that contains one of `words`: of Python files, of blocks in documents, of notebooks.
 
-        `is_worth` says of a path and its text whether it is parsed at all.
+        `is_worth` says of a path and the text of its code whether it is parsed at all.
         """
         num_read = 0
         for path in self.paths:
@@ -99,7 +104,7 @@ class ProjectFiles:
                 continue
             if self.mentions(path, words):
                 num_read += 1
-                if path in self._codes or is_worth(path, self.text(path)):
+                if path in self._codes or is_worth(path, _shown(path, self.text(path))):
                     yield from self.code(path)
 
     def may_mention(self, path: Path, words: Collection[str], endings: Collection[str] = ()) -> bool:
@@ -296,6 +301,14 @@ def _code(path: Path, text: str) -> Iterator[Source]:
         for first, lines in _blocks(text):
             with suppress(Unreadable):
                 yield Source.from_text("\n" * first + "\n".join(lines), str(path))
+
+
+@lru_cache(maxsize=256)
+def _shown(path: Path, text: str) -> str:
+    """Return the code of a document, without its prose; all of any other file."""
+    if path.suffix not in _SHOWS_COMMANDS:
+        return text
+    return "\n".join(line for _first, lines in _blocks(text) for line in lines)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:

@@ -24,6 +24,7 @@ _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile"
 """Packages whose modules, behind `python -m`, start a script or are no part of a project."""
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
 """Pattern of what follows a command on its line: pipes, redirections, comments."""
+_QUOTING, _PLAIN_WORDS = re.compile(r"['\"\\]"), re.compile(r"[^ \t\r\n]+")
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
@@ -226,10 +227,13 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
 def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> list[str]:
     text = _with_values(_REST.sub(lambda _: shlex.join(rest), step), variables)
     text = _BRACKETED.sub(lambda match: f"'{match[0]}'" if " " in match[0] and "'" not in match[0] else match[0], text)
-    try:
-        words = shlex.split(text)
-    except ValueError:  # a quote that another line ends
-        words = text.split()
+    if _QUOTING.search(text) is None:  # what `shlex.split` then does, in a tenth of its time
+        words = _PLAIN_WORDS.findall(text)
+    else:
+        try:
+            words = shlex.split(text)
+        except ValueError:  # a quote that another line ends
+            words = text.split()
     return [word for word in words if word != "..."]
 
 

@@ -121,13 +121,9 @@ class WordIndex:
         """Return the files that have a word of ASCII letters; of an ending nothing stands before it."""
         key = f"{before}{word}\n"
         if key not in self._with:
-            places = iter(match.start() for match in re.finditer(key.encode(), self.words))
-            found = []
-            place = next(places, -1)
+            sought, found, place = key.encode(), [], -1
             for name, entry in self.entries.items():  # in the order of their words
-                while 0 <= place < entry.start:
-                    place = next(places, -1)
-                if place < 0:
+                if place < entry.start and (place := self.words.find(sought, entry.start)) < 0:
                     break
                 if place < entry.end:
                     found.append(name)

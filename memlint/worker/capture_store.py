@@ -5,9 +5,10 @@ The key is what a program depends on, not how it is looked at: other rules, budg
 
 from __future__ import annotations
 
+import json
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +17,10 @@ from pydantic import JsonValue
 
 from memlint.base import cache
 from memlint.base.broken_plugins import GROUP
-from memlint.worker.dependencies import child_environment, digest_of_path, digest_of_variable, mark_of
+from memlint.worker.dependencies import child_environment, digest_of_path, digest_of_variable, mark_of, seal_of
 from memlint.worker.protocol import Dependencies, Request
 
-_KIND = "captures"
+_KIND, _ESTIMATES = "captures", "estimates"
 _MOST_NBYTES = 2**28
 """Captures of one target that are kept at most."""
 _READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
@@ -49,6 +50,10 @@ class Store:
         self._subject = _subject(request)
         self._known: dict[str, tuple[JsonValue, tuple[int, int] | None]] = {}
         self._captures = memoryview(b"")
+        self._mark = ""
+        """Digest of everything that is known; empty if nothing is kept."""
+        self._estimates = ""
+        """The estimates that are kept, as JSON."""
         self._files: frozenset[str] = frozenset()
         self._dependencies = Dependencies(files={}, packages={}, variables={})
         """The dependencies of what is known."""
@@ -62,7 +67,7 @@ class Store:
             content = cache.read_bytes(self._root, _KIND, self._subject)
             if content is not None and zlib.crc32(content) == entry.checksum:
                 self._known, self.output, self._dependencies = entry.known, entry.output, entry.dependencies
-                self._captures = memoryview(content)
+                self._captures, self._mark = memoryview(content), _mark(self._known, entry.checksum)
 
     @property
     def is_valid(self) -> bool:
@@ -81,6 +86,20 @@ class Store:
         record, place = self._known[job]
         return Known(record, None if place is None else self._captures[place[0] : place[0] + place[1]])
 
+    def estimates(self) -> dict[str, dict[str, Any]]:
+        """Read the estimates that were kept of what is known now."""
+        kept: dict[str, dict[str, Any]] = {}
+        if self._mark:
+            key = cache.key_of(self._mark)
+            kept = cache.read(self._root, _ESTIMATES, self._subject, key, lambda entry: entry["estimates"]) or {}
+        self._estimates = json.dumps(kept)
+        return kept
+
+    def write_estimates(self, estimates: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep estimates of what is known, if they are others than before; nothing where that is not kept."""
+        if self._mark and json.dumps(estimates) != self._estimates:
+            cache.write(self._root, _ESTIMATES, self._subject, cache.key_of(self._mark), {"estimates": estimates})
+
     def _with_bytes(self, job: str) -> tuple[JsonValue, bytes | None]:
         known = self.known(job)
         assert known is not None
@@ -88,6 +107,7 @@ class Store:
 
     def write(self, new: Mapping[str, Known], dependencies: Dependencies | None, output: tuple[str, str]) -> None:
         """Keep what a child has answered beside what is known; nothing where it is not known what it depends on."""
+        self._mark = ""
         if dependencies is None:
             return
         together = _together(self._dependencies, dependencies)
@@ -109,20 +129,26 @@ class Store:
                 offset += len(known.capture)
             places[job] = [known.record, place]
         content = b"".join(parts)
+        checksum = zlib.crc32(content)
         fields = {
             "known": places,
             "dependencies": dependencies.model_dump(mode="json"),
             "output": output,
-            "checksum": zlib.crc32(content),
+            "checksum": checksum,
         }
+        self._mark = _mark(places, checksum)
         cache.write_bytes(self._root, _KIND, self._subject, content)
         cache.write(self._root, _KIND, self._subject, cache.key_of(), fields)
 
 
+def _mark(known: Mapping[str, Sequence[Any]], checksum: int) -> str:
+    return json.dumps([sorted((job, place) for job, (_record, place) in known.items()), checksum])
+
+
 def _together(first: Dependencies, second: Dependencies) -> Dependencies | None:
     """Give what the answers of two children depend on; None where that cannot be true at the same time."""
-    tables = {}
-    for name in Dependencies.model_fields:
+    tables: dict[str, Any] = {"seals": {**first.seals, **second.seals}}
+    for name in Dependencies.model_fields.keys() - tables.keys():
         one, other = getattr(first, name), getattr(second, name)
         if any(one[key] != other[key] for key in one.keys() & other.keys()):
             return None
@@ -162,5 +188,8 @@ def _holds(dependencies: Dependencies) -> bool:
     return (
         all(digest_of_variable(name, environment) == digest for name, digest in dependencies.variables.items())
         and all(mark_of(path) == mark for path, mark in dependencies.packages.items())
-        and all(digest_of_path(path) == digest for path, digest in dependencies.files.items())
+        and all(
+            seal_of(path) == dependencies.seals.get(path, "") or digest_of_path(path) == digest
+            for path, digest in dependencies.files.items()
+        )
     )

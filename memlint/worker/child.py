@@ -25,7 +25,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
-from memlint.base.garbage import lasting
+from memlint.base.garbage import long_lived
 from memlint.base.own_process import die_with, limit_memory
 from memlint.worker.dependencies import Watch
 
@@ -176,7 +176,7 @@ def own_imports() -> Iterator[None]:
     counts_imports = _watch is not None and _watch.counts_imports
     _count_imports(counts=False)
     try:
-        with lasting():
+        with long_lived():
             yield
     finally:
         sys.dont_write_bytecode = True

@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,8 @@ _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 _COMPILED = (".pyc", ".pyo")
 _OWN_CACHE = f"{os.sep}{cache.NAME}{os.sep}"
 """Entries are only used while the files that it was made of are the same."""
+_IN_DOUBT_NS = 2 * 10**9
+"""A file changed so shortly before may change again without another time: it gets no seal."""
 _CODE = (".py", ".ipynb", ".yaml", ".yml")
 """Files that may say how a model is used: a new one in a folder that was searched may change an answer."""
 
@@ -85,7 +87,7 @@ class Watch:
         """Names and files of modules of copies."""
         self._imports: set[str] = set()
         self._environment = dict(os.environ)
-        sys.addaudithook(self._audit)
+        sys.addaudithook(_passing_on(self._audit))
         self._watch_variables()
 
     def resume(self) -> None:
@@ -118,9 +120,7 @@ class Watch:
         os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.paused or event not in ("open", "import", "os.scandir", READS_EVENT):
-            return
-        if not isinstance(arguments[0], str):
+        if self.paused or not isinstance(arguments[0], str):
             return
         if event == "import":
             if self.counts_imports:
@@ -167,6 +167,7 @@ class Watch:
 
         modules = self._modules.union(_modules())
         files: dict[str, str | None] = {}
+        seals: dict[str, str] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
             if f"{path}{os.sep}".startswith(self._ignored) or path.endswith(_COMPILED) or _OWN_CACHE in path:
                 continue
@@ -177,6 +178,8 @@ class Watch:
             if status is not None and _changed_at(status) >= start and not stat.S_ISDIR(status.st_mode):
                 return None
             files[path] = digest_of_path(path)
+            if status is not None and time.time_ns() - _changed_at(status) > _IN_DOUBT_NS:
+                seals[path] = _seal(status)
         packages: dict[str, str | None] = {
             file: mark for name, file in modules if "." not in name and is_installed(file) and (mark := mark_of(file))
         }
@@ -184,7 +187,7 @@ class Watch:
         variables = {
             name: digest_of_variable(name, self._environment) for name in sorted(self._variables - _OF_THE_SHELL)
         }
-        return Dependencies(files=files, packages=packages, variables=variables)
+        return Dependencies(files=files, packages=packages, variables=variables, seals=seals)
 
     def _absent(self, there: Collection[str]) -> Iterator[str]:
         """Yield the places where modules that were asked for in vain would stand, and where nothing is."""
@@ -192,6 +195,17 @@ class Watch:
         for folder, name in itertools.product(filter(os.path.isdir, sys.path), sorted(names)):
             places = os.path.join(folder, name), os.path.join(folder, f"{name}.py")  # noqa: PTH118 -- thousands
             yield from (each for each in places if _status(each) is None)
+
+
+def _passing_on(take: Callable[[str, tuple[Any, ...]], None]) -> Callable[[str, tuple[Any, ...]], None]:
+    """Return an audit hook for the few events of reads: others come by tens of thousands a second."""
+    events = frozenset(("open", "import", "os.scandir", READS_EVENT))
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in events:
+            take(event, arguments)
+
+    return hook
 
 
 def digest_of_path(path: str) -> str | None:
@@ -204,6 +218,15 @@ def digest_of_path(path: str) -> str | None:
             names = sorted(name for name in os.listdir(path) if name.endswith(_CODE))  # noqa: PTH208 -- few of many
             return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
     return None
+
+
+def seal_of(path: str) -> str | None:
+    """Return what tells that a file, or the names in a folder, are the same as under the same seal; None if not there.
+
+    Another one tells nothing: the content may be the same.
+    """
+    status = _status(path)
+    return None if status is None else _seal(status)
 
 
 def mark_of(path: str) -> str | None:
@@ -236,6 +259,10 @@ def _status(path: str) -> os.stat_result | None:
     with suppress(OSError):
         return os.stat(path)  # noqa: PTH116 -- thousands of them
     return None
+
+
+def _seal(status: os.stat_result) -> str:
+    return f"{_changed_at(status)} {status.st_size}"
 
 
 def _changed_at(status: os.stat_result) -> int:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from memlint.whatif.change import Change
 
 
-@dataclass(frozen=True, slots=True)
 class Job:
     """Something to be done by a child; its `repr` tells it from all others."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

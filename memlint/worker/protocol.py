@@ -85,6 +85,9 @@ class Dependencies(Record):
     """
     variables: dict[str, str | None]
     """Environment variables that Python code has read, with digests of their values; None: not set."""
+    seals: dict[str, str] = {}
+    """For those of `files` that are there: when they were changed, and their sizes. With the same seal one is the same.
+    """
 
 
 class Failure(Record):

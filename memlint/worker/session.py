@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -103,6 +103,8 @@ class AnySession(Protocol):
     """The further requests that a look at a Capture may make."""
 
     request: Request
+    estimates: dict[str, dict[str, Any]]
+    """Estimates that follow from its answers, by number of the Workload: those known before, and new ones."""
 
     @property
     def is_script(self) -> bool:
@@ -155,6 +157,7 @@ class FileSession:
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.estimates: dict[str, dict[str, Any]] = {}
 
     @property
     def seconds_left(self) -> float:
@@ -217,6 +220,7 @@ class Session(AbstractContextManager["Session"]):
         self._start_child = start
         self._place = place
         self._store = store
+        self.estimates = {} if store is None else store.estimates()
         self._on_wait = on_wait
         self._stack = ExitStack()
         self._child: Child | None = None
@@ -297,7 +301,7 @@ class Session(AbstractContextManager["Session"]):
         self._stack, self._child, self._store, self._is_begun = ExitStack(), None, None, False
         self._number = self._read = 0
         self._has_rules = self._has_failed = False
-        self._new = {}
+        self._new, self.estimates = {}, {}
 
     def can_answer(self, job: Job) -> bool:
         """Return True if the answer is known, or a child is there to give it."""
@@ -357,6 +361,7 @@ class Session(AbstractContextManager["Session"]):
             except EndedError:
                 return
             self._store.write(self._new, dependencies, self.output)
+        self._store.write_estimates(self.estimates)
 
     @property
     def output(self) -> tuple[str, str]:
@@ -399,6 +404,7 @@ class Session(AbstractContextManager["Session"]):
         assert not self._is_begun, "nothing was asked"
         if request != self.request:
             self._store = store()
+            self.estimates = {} if self._store is None else self._store.estimates()
         self.request, self.limits, self._on_wait = request, limits, on_wait
 
     def _begin_to_ask(self) -> None:

@@ -77,6 +77,8 @@ def version_hint(package: str, place: str) -> str:
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
         installed = version(distribution).partition("+")[0]
+        if file and any(pinned.contains(installed, prereleases=True) for pinned, _ in _pins(distribution, Path(file))):
+            return ""
         text = f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
         return f"{text}. If that is an older one, type pip install '{distribution}<{_breaking_part(installed)}'."
     return ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -13,8 +16,15 @@ from memlint.base.broken_plugins import GROUP
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.report import gather
+from memlint.memory.devices import device_named
+from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.timeline import Timeline
+from memlint.whatif import simulation
 from memlint.worker import capture_store
+from memlint.worker.dependencies import seal_of
+from memlint.worker.protocol import Dependencies
 from memlint.worker.session import Session
+from tests.rules.records import Script
 
 pytestmark = pytest.mark.usefixtures("copied_pythons")
 
@@ -131,6 +141,77 @@ def test_a_detailed_look_shows_alternatives_that_are_known_and_runs_nothing_for_
     assert starts == ["m.py"] * 3
 
 
+@pytest.fixture
+def folds(monkeypatch) -> list[object]:
+    """One entry for each Timeline that is folded over a device."""
+    folded = []
+
+    def counted(timeline, *others):
+        folded.append(timeline)
+        return estimate(timeline, *others)
+
+    monkeypatch.setattr(simulation, "estimate", counted)
+    return folded
+
+
+def test_what_was_folded_is_not_folded_again_and_says_the_same(starts, folds, tmp_path):
+    (tmp_path / "m.py").write_text(BLOCKS)
+    first = look()
+    num_folds = len(folds)
+    assert num_folds > 1, "the step, and what the rules have tried"
+    assert look().workloads == first.workloads
+    assert what_ifs(look(thorough=True)) == what_ifs(first)
+    assert len(folds) == num_folds
+    planned = look(plan=True, settings={"budget": "100MiB", "ignore": ("MEM624",)}).workloads[0].plan
+    assert len(folds) > num_folds
+    anew = look(plan=True, cache=False, settings={"budget": "100MiB", "ignore": ("MEM624",)}).workloads[0].plan
+    assert planned == anew
+    num_folds = len(folds)
+    assert look(alloc_conf="expandable_segments:True").workloads[0].estimate
+    assert len(folds) > num_folds, "another allocator"
+
+
+def test_of_what_is_kept_the_buffers_at_the_peak_are_those_of_the_timeline(starts, folds):
+    timeline = Timeline.of(trace_of_blocks())
+    whole = estimate(timeline, device_named("a100-80gb"), trace_of_blocks().nodes)
+    kept = Estimate.decoded(json.loads(json.dumps(whole.encoded())), lambda: timeline)
+    assert tuple(kept.at_peak) == whole.at_peak != ()
+    assert replace(kept, at_peak=whole.at_peak) == whole
+
+
+def trace_of_blocks():
+    script = Script()
+    script.step()
+    script.kernel("aten.mm.default")
+    script.make(256)
+    script.make(64)
+    return script.trace()
+
+
+def test_a_file_that_was_touched_is_the_same_and_one_of_another_content_with_its_old_times_is_not(starts, tmp_path):
+    file = tmp_path / "m.py"
+    status = file.stat()
+    look()
+    file.touch()
+    look()
+    assert starts == ["m.py"]
+    file.write_text(MODEL.replace("256", "512"))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    look()
+    assert starts == ["m.py"] * 2
+
+
+def test_a_file_with_its_seal_is_not_read(tmp_path):
+    file = tmp_path / "part.py"
+    file.write_text("x = 1\n")
+    kept = Dependencies(files={str(file): "unread"}, packages={}, variables={}, seals={str(file): seal_of(str(file))})
+    assert capture_store._holds(kept)
+    file.write_text("x = 10\n")
+    assert not capture_store._holds(kept)
+    file.unlink()
+    assert not capture_store._holds(kept)
+
+
 def test_a_change_of_the_code_is_traced_anew(starts, tmp_path):
     before = look()
     (tmp_path / "m.py").write_text(MODEL.replace("256", "512"))
@@ -191,6 +272,7 @@ def test_a_further_look_imports_no_torch(starts, words):
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "memlint.commands.check.check" in imported
     assert not {"torch", "memlint.session.target", "memlint.tracing.recorder"} & imported
+    assert "numpy" not in imported or words != ["check", "m.py", "-v"], "the estimates are kept"
 
 
 def test_what_a_capture_has_decided_cannot_be_asked_for_otherwise(starts):

@@ -9,6 +9,7 @@ import pytest
 from memlint.base.errors import UsageError
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.devices import CATALOGUE, device_named
+from memlint.memory.estimate import most_device
 from memlint.memory.fitting import fitting_gpus
 from memlint.memory.timeline import Timeline
 from tests.rules.records import Script
@@ -31,7 +32,9 @@ def one_allocation(nbytes: int) -> Trace:
 def names(nbytes: int, gpu: str = "a100-80gb", prices: dict[str, float] | None = None) -> list[str]:
     device = device_named(gpu)
     timeline = Timeline.of(one_allocation(nbytes))
-    return [each.device.name for each in fitting_gpus(timeline, device, SETTINGS, device, prices or {})]
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    most = most_device(sizes, timeline.events, timeline.doubts, device, SETTINGS, timeline.streams)
+    return [each.device.name for each in fitting_gpus(most, device, device, prices or {})]
 
 
 def test_without_prices_the_smallest_come_first():

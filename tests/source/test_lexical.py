@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memlint.source.calls import called, last_name
-from memlint.source.lexical import may_call, may_call_itself, may_hold_settings, may_import
+from memlint.source.lexical import may_call, may_call_itself, may_choose, may_hold_settings, may_import
 from memlint.source.options import options_in
 from memlint.source.text import Source
 
@@ -68,6 +68,20 @@ def test_what_only_mentions_a_name_is_no_call(text):
 
 
 @pytest.mark.parametrize(
+    "text", ["[Net](docs/net.md)", "- [Net](net.md)", "x = [Net]", "layers[0]", "isinstance(x, list[Net])"]
+)
+def test_a_link_or_a_list_is_no_table_of_models(text):
+    assert not may_choose(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["M[a](3)", "M[a[b]](3)", "M[a[b[c]]](3)", "make()[a](3)", "{'a': Net}[a](3)", "M[\n  a\n](3)", "M [a] (3)"]
+)
+def test_a_call_of_an_entry_of_a_table_chooses(text):
+    assert may_choose(text)
+
+
+@pytest.mark.parametrize(
     ("text", "may"),
     [
         ("from nets.unet import Net", True),
@@ -76,7 +90,8 @@ def test_what_only_mentions_a_name_is_no_call(text):
         ("from elsewhere import *", True),
         ("from \\\n  nets import Net", True),
         ("if x: from nets import Net", True),
-        ("module = import_module(name)", True),
+        ("module = import_module(name)\nmodule.Net(3)", True),
+        ("package = import_module(name)", False),
         ("build().Net(3)", True),
         ("import all_nets\nall_nets.nets.Net(3)", True),
         ("from elsewhere import Net\nNet(3)  # as nets has it", False),

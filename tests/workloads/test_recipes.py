@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError, WorkloadError
+from memlint.source.call_sites import call_sites
 from memlint.source.expressions import Values
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
@@ -744,6 +745,30 @@ def test_a_file_that_mentions_a_whole_word_is_parsed_once_whatever_is_looked_for
     assert [Path(each.path).name for each in files.sources(("Net",))] == ["train.py"]
     assert list(files.sources(("net", "Net"))) == list(files.sources(("model",)))
     assert parsed == ["train.py"]
+
+
+def test_of_files_that_name_a_class_only_those_that_may_call_the_one_of_the_file_are_parsed(tmp_path, monkeypatch):
+    texts = {
+        "model.py": "class Net: ...\n",
+        "train.py": "from model import Net\nnet = Net(4)\n",
+        "README.md": "See [Net](net.md) (or not).\n```python\nnet = Net(8)\n```\n",
+        "prose.md": "`layers[0](x)` is a [Net](net.md), Net(3) another.\n```sh\nls\n```\n",
+        "loaded.py": "from importlib import import_module\nimport_module('nets')\nNet = other(Net(3))\n",
+        "looked_up.py": "import transformers\nclass Net: ...\ndef make(name): return getattr(transformers, name)(3)\n",
+        "asking.py": "from looked_up import make\nmake('Net')\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    parsed = set()
+    of_text = Source.from_text
+    monkeypatch.setattr(Source, "from_text", lambda text, path: parsed.add(Path(path).name) or of_text(text, path))
+    target = tmp_path / "model.py"
+    sites = call_sites(["Net"], target, Project(ProjectFiles(tmp_path, target)))
+    assert [(Path(each.path).name, each.arguments) for each in sites] == [
+        ("train.py", {"0": 4}),
+        ("README.md", {"0": 8}),
+    ]
+    assert parsed == {"train.py", "README.md", "looked_up.py"}
 
 
 def test_what_an_argument_is_made_of_that_cannot_be_imported_says_why(write):

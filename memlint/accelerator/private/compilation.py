@@ -26,6 +26,7 @@ from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.codegen.triton_split_scan import TritonSplitScanKernel
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime import benchmarking
 from torch._inductor.runtime import hints as _hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -166,8 +167,12 @@ cudagraph_checks: Any = cudagraph_utils
 """The module that asks if CUDA graphs are possible."""
 extern_kernels: Any = select_algorithm.extern_kernels
 """Kernels that generated code calls by name."""
+benchmarker: Any = benchmarking.benchmarker
+"""Times kernels where several would do: in torch 2.10 also two of ATen's."""
 padding_choice: Any = pad_mm
 """The module that pads operands of matrix products, if that proves faster."""
+PADS = "_should_pad" if hasattr(pad_mm, "_should_pad") else "_should_pad_bench"
+"""Name of its function that times a product; the second is torch 2.10's."""
 is_compute_bound: Callable[[int, int, int, torch.dtype], bool] = pad_mm.is_mm_compute_bound
 """Tells whether a product is one that Inductor would time with and without padding."""
 alignment_of: Callable[[torch.Tensor], int] = pad_mm.get_alignment_size

@@ -55,9 +55,9 @@ class Analysis:
             changed = session.ask(Retrace(number, changes)).capture
             return None if changed is None else changed.trace
 
-        simulation = Simulation(capture.trace, capture.device, settings_of(capture), retrace)
-        timeline = Timeline.of(capture.trace)
-        return cls(capture, number, timeline, simulation.estimate, budget, simulation, session, thorough)
+        kept = session.estimates.setdefault(str(number), {})
+        simulation = Simulation(capture.trace, capture.device, settings_of(capture), retrace, kept)
+        return cls(capture, number, simulation.timeline, simulation.estimate, budget, simulation, session, thorough)
 
     @property
     def workload(self) -> Workload:

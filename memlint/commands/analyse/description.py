@@ -282,10 +282,10 @@ def fitting_of(analysis: Analysis, prices: Mapping[str, float]) -> list[report.F
     """GPUs that the step would fit into; None on the host, and where nothing was taken."""
     if not analysis.device.is_cuda or not analysis.timeline.events:
         return None
-    settings, alone = AllocatorSettings.parse(analysis.workload.allocator), analysis.capture.own_device
+    most, alone = analysis.simulation.most_device, analysis.capture.own_device
     return [
         report.FittingGpu(name=gpu.name, title=gpu.title, total_nbytes=gpu.total_nbytes, price=price)
-        for gpu, price in fitting_gpus(analysis.timeline, analysis.device, settings, alone, prices)
+        for gpu, price in fitting_gpus(most, analysis.device, alone, prices)
     ]
 
 
