@@ -35,7 +35,7 @@ from memlint.report import model as report
 from memlint.report.formats.problems import Problem, problem_of
 from memlint.report.from_rules import finding_of
 from memlint.source.files import Unreadable
-from memlint.source.scripts import is_script
+from memlint.source.scripts import is_script, training_at_import
 
 if TYPE_CHECKING:
     from pygls.workspace import PositionCodec, TextDocument
@@ -307,7 +307,9 @@ class MemlintServer(LanguageServer):
             command = types.Command(verdict.text, TRACE, arguments=[uri])
             yield types.CodeLens(_start_of(line), command)
         source = own.checked.source
-        if source is not None and is_script(source) and os.path.realpath(own.path) not in self.state.scripts:
+        if source is None or os.path.realpath(own.path) in self.state.scripts:
+            return
+        if is_script(source) or training_at_import(source) is not None:
             yield types.CodeLens(_start_of(1), types.Command("Run its first steps without a GPU", RUN, arguments=[uri]))
 
     def _verdicts(self, own: _Document) -> Iterator[tuple[VerdictNote, int]]:

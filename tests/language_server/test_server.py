@@ -284,6 +284,9 @@ def test_a_script_runs_by_command_and_files_without_models_run_not_at_all(tmp_pa
         editor.open("scripts/train.py", SCRIPT)
         await editor.published_for("scripts/train.py", 1)
         assert await editor.lenses("scripts/train.py") == [(0, "Run its first steps without a GPU")]
+        editor.open("scripts/both.py", SCRIPT.replace("import torch\n", MODEL, 1))
+        await editor.published_for("scripts/both.py", 1)
+        assert await editor.lenses("scripts/both.py") == [(0, "Run its first steps without a GPU")]
         await editor.command("memlint.run", editor.uri("scripts/train.py"))
         await editor.traced(1)
         ((line, verdict),) = await editor.lenses("scripts/train.py")
