@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from numbers import Integral
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
@@ -79,10 +78,9 @@ class InputSpec:
     def __post_init__(self) -> None:
         """Raise UsageError for settings that no tensor can have."""
         object.__setattr__(self, "dtype", tensor_dtype_name(self.dtype))
-        sizes = tuple(
-            int(each) if isinstance(each, Integral) and type(each) is not bool else each for each in self.shape
-        )
-        object.__setattr__(self, "shape", sizes)  # numbers of NumPy's among them
+        whole = (hasattr(each, "__index__") and type(each) is not bool for each in self.shape)  # NumPy's too
+        sizes = tuple(int(each) if is_whole else each for each, is_whole in zip(self.shape, whole, strict=True))
+        object.__setattr__(self, "shape", sizes)
         if self.dtype not in DTYPES:
             raise UsageError(
                 f"input {self.name}: {self.dtype!r} is not a dtype", f"Write one of {', '.join(DTYPES[:-1])}."

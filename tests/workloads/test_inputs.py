@@ -561,4 +561,3 @@ def test_entries_that_other_code_than_forward_reads_are_learnt_from_trials(write
 def test_a_size_that_numpy_computed_is_a_plain_number() -> None:
     (size,) = InputSpec("x", (np.int64(513),)).shape
     assert (size, type(size)) == (513, int)
-
