@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -61,16 +62,22 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
 
 
 def _keep_folder_of_its_name(path: Path, root: Path | None) -> None:
-    """Let a folder above the file that has its name and no `__init__.py` be the package of that name.
+    """Let a folder above the file that has its name, or that of a file in it, be the package of that name.
 
-    Python prefers the file, whose own folder is on the search path, too.
+    That is where it has no `__init__.py`. Python prefers the file, whose own folder is on the search path, too.
     """
     above = (each for each in path.parents if root is not None and each != root and each.is_relative_to(root))
-    folder = next((each for each in above if each.name == path.stem), None)
-    if folder is not None and path.stem not in sys.modules and not (folder / "__init__.py").is_file():
-        spec = ModuleSpec(path.stem, None, is_package=True)
+    folder = next((each for each in above if each.name == path.stem or _is_package_of(each, path)), None)
+    if folder is not None and folder.name not in sys.modules and not (folder / "__init__.py").is_file():
+        spec = ModuleSpec(folder.name, None, is_package=True)
         spec.submodule_search_locations = [str(folder)]
-        sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        sys.modules[folder.name] = importlib.util.module_from_spec(spec)
+
+
+def _is_package_of(folder: Path, path: Path) -> bool:
+    """Return True if the file at `path` imports from a folder in which a file has the folder's name."""
+    imports = re.compile(rf"^\s*(?:from|import)\s+{re.escape(folder.name)}\.\w", re.MULTILINE)
+    return (folder / f"{folder.name}.py").is_file() and imports.search(path.read_text("utf-8", "replace")) is not None
 
 
 def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:

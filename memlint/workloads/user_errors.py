@@ -26,6 +26,8 @@ from memlint.workloads.pinned_versions import of_another_version, version_hint
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
+_RELAYED = re.compile(r"^RuntimeError: (\w+: .+)\n\s*\nAt:$", re.MULTILINE)
+"""An exception of Python's that TorchScript raises anew, between the code and the stack that it went through."""
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
 _PIP = re.compile(
     r"pip3? install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|"
@@ -204,8 +206,10 @@ def describe(error: BaseException) -> str:
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     if wants_a_gpu(error):
         return f"a tensor is created on a GPU while none is simulated ({user_line(error)})"
-    text = " ".join(text_of(error).split())
-    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    relayed = _RELAYED.search(text_of(error))
+    text = " ".join((relayed[1] if relayed else text_of(error)).split())
+    name = "" if relayed else type(error).__name__
+    message = ": ".join(filter(None, (name, text)))
     line = user_line(error)
     return f"{message} ({line})" if line else message
 

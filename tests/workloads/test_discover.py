@@ -13,6 +13,7 @@ from memlint.source.leading_scripts import likeliest_command
 from memlint.tracing.recorder import trace_program
 from memlint.workloads.construction.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.loading import load_file
 from tests.workloads.tables import read_workloads
 
 LINEAR = """
@@ -711,3 +712,15 @@ def test_a_device_that_a_model_wants_is_given_with_its_config(tmp_path):
     built = build(workload)
     assert built.model.layer.weight.shape == (24, 24)
     assert {parameter.device.type for parameter in built.model.parameters()} == {"cpu"}
+
+
+def test_a_folder_with_a_file_of_its_name_is_the_package_that_its_files_import_from(write, tmp_path):
+    write("class EGNN: ...\n", "egnn/egnn.py")
+    write("WIDTH = 11\n", "egnn/sizes.py")
+    path = write("from egnn.sizes import WIDTH\nfrom egnn.egnn import EGNN\n", "egnn/models.py")
+    before = set(sys.modules)
+    try:
+        assert load_file(path, tmp_path).WIDTH == 11
+    finally:
+        for name in sys.modules.keys() - before:
+            del sys.modules[name]

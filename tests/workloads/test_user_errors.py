@@ -13,7 +13,7 @@ from memlint.base.errors import WorkloadError
 from memlint.workloads import user_errors
 from memlint.workloads.construction.construct import complete
 from memlint.workloads.discover import find_workloads
-from memlint.workloads.user_errors import missing_package, of_environment, what_to_do
+from memlint.workloads.user_errors import describe, missing_package, of_environment, what_to_do
 
 SENTENCE = "The 'requests' distribution was not found and is required by this application. \nTry: pip install x -U"
 """The error that transformers raises in the place of a name, in `utils/versions.py`."""
@@ -176,3 +176,13 @@ def test_operators_of_torchvision_that_do_not_load_are_of_the_environment():
     hint = user_errors.of_environment(RuntimeError(text))
     assert f"do not load beside torch {torch.__version__}" in hint
     assert "pip install --force-reinstall --no-deps torchvision" in hint
+
+
+def test_an_exception_that_torchscript_raises_anew_is_told_without_its_code_and_stack() -> None:
+    error = RuntimeError(
+        "The following operation failed in the TorchScript interpreter.\n"
+        'Traceback of TorchScript (most recent call last):\n  File "<string>", line 11, in <backward op>\n'
+        "            return b == a\n            ~~~~~~ <--- HERE\n"
+        "RuntimeError: ValueError: too many kernels\n\nAt:\n  /x/recorded.py(84): began\n  /x/dispatch.py(39): run\n"
+    )
+    assert describe(error) == "ValueError: too many kernels"
