@@ -17,6 +17,18 @@ def assigns(node: ast.AST, name: str) -> bool:
     return False
 
 
+def assigned_part(statement: ast.AST, name: str) -> ast.expr | None:
+    """Return what a statement assigns to a name: 64 to `L` in `B, L = 2, 64`; None if it is no expression there."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
+        return None
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        names = [dotted_name(each) for each in getattr(target, "elts", ())]
+        if name in names:
+            values = getattr(statement.value, "elts", ())
+            return values[names.index(name)] if len(values) == len(names) else None
+    return statement.value
+
+
 @lru_cache(maxsize=64)
 def name_assignments(scope: Scope) -> Mapping[str, list[ast.AST]]:
     """Return the statements that bind each name, in the order of the text."""
@@ -27,7 +39,8 @@ def name_assignments(scope: Scope) -> Mapping[str, list[ast.AST]]:
             targets = node.targets
         elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
             targets = [node.target]
-        for name in dict.fromkeys(each.id for each in targets if isinstance(each, ast.Name)):
+        names = [part for each in targets for part in getattr(each, "elts", (each,))]
+        for name in dict.fromkeys(each.id for each in names if isinstance(each, ast.Name)):
             assigned.setdefault(name, []).append(node)
     return assigned
 

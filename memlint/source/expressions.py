@@ -17,6 +17,7 @@ from typing import Protocol
 
 from memlint.source.arithmetic import CONVERSIONS, LONGEST, OPERATORS, computed
 from memlint.source.assignments import (
+    assigned_part,
     attribute_assignments,
     defines,
     ends_before,
@@ -214,13 +215,11 @@ class Values:
             binding = name_assignments(each).get(node.id, ())
             assigned = [n for n in binding if each is not scope or ends_before(n, node)]
             for statement in reversed(assigned):
-                if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-                    if isinstance(statement.value, ast.List) and is_grown(each, node.id):
-                        raise Unknown
-                    if self.runs(statement, each):
-                        return self._with_attributes(node, statement.value, each)
-                else:
+                value = assigned_part(statement, node.id)
+                if value is None or (isinstance(value, ast.List) and is_grown(each, node.id)):
                     raise Unknown
+                if self.runs(statement, each):
+                    return self._with_attributes(node, value, each)
             if each is scope and not isinstance(each.node, ast.Module) and has_parameter(each.node, node.id):
                 return self._parameter(node.id, each)
         if node.id in self.source.imports or defines(self.source, node.id):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from memlint.source.assignments import ends_before, name_assignments
+from memlint.source.assignments import assigned_part, ends_before, name_assignments
 from memlint.source.calls import called, last_name, unpacks
 from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
@@ -150,7 +150,8 @@ def _assigned(value: ast.expr, scope: Scope) -> ast.expr:
     if not isinstance(value, ast.Name):
         return value
     known = (each for each in reversed(name_assignments(scope).get(value.id, ())) if ends_before(each, value))
-    return next((each.value for each in known if isinstance(each, ast.Assign)), value)
+    parts = (assigned_part(each, value.id) for each in known)
+    return next(filter(None, parts), value)
 
 
 def _short(value: ast.expr) -> str:

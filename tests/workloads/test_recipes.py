@@ -803,6 +803,8 @@ class Net(nn.Module):
     [
         ("x = torch.randn(1, 40, 24, 3)\nwith torch.no_grad():\n    net(x)", ["data [batch, 40, 24, 3] float32"]),
         ("net(torch.rand((4, 40, 24, 3), device='cuda').half())", ["data [batch, 40, 24, 3] float32"]),
+        ("B, H, W, C = 4, 40, 24, 3\nnet(torch.rand(B, H, W, C))", ["data [batch, 40, 24, 3] float32"]),
+        ("H, W = size\nnet(torch.rand(4, H, W, 3))", None),
         (
             "x = torch.randn(2, 40, 24, 3)\nseen = torch.ones(2, 40, 24).bool()\nnet = net.cuda()\nnet(x, mask=seen)",
             ["data [batch, 40, 24, 3] float32", "mask [batch, 40, 24] bool"],
