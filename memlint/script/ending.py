@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from memlint.base.errors import MemlintError
-from memlint.base.frames import is_out_of_host_memory, user_lines
+from memlint.base.frames import is_out_of_host_memory, line_of, user_lines
 from memlint.base.ownership import is_users
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
@@ -215,6 +215,9 @@ def ending_of(error: BaseException) -> Ending:
         hint = hint or "".join(unknown_settings)
     if not hint and has_called():
         hint = lacking(user_line(error).rpartition(":")[0])
+    asserted = line_of(error) if isinstance(error, AssertionError) and not str(error) else ""
+    if "__version__" in asserted:
+        hint = hint or "Install the version that it asks for."
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])
@@ -224,7 +227,7 @@ def ending_of(error: BaseException) -> Ending:
     hint = hint or of_another_time(user_line(error).rpartition(":")[0])
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
-    text = "".join(traceback.format_exception_only(error)).strip()
+    text = ": ".join(filter(None, ("".join(traceback.format_exception_only(error)).strip(), asserted)))
     return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
 
 
