@@ -165,9 +165,13 @@ class FileSystem:
     @_guarded
     def scandir(self, path: Path | None = None) -> Any:
         """`os.scandir`."""
-        if isinstance(path, int) or (self.overlay.is_untouched and (self.missing is None or _has_data(path))):
+        if isinstance(path, int):
             return real.scandir(path)
         folder = "." if path is None else os.fspath(cast("str", path))
+        physical = os.path.abspath(os.fsdecode(folder))
+        is_of_script = self.overlay.outside(physical) == physical
+        if self.overlay.is_untouched and (self.missing is None or not is_of_script or _has_data(path)):
+            return real.scandir(path)
         return _Entries(Entry(self, name, os.path.join(folder, name)) for name in self.listdir_of(folder))
 
     def listdir_of(self, path: Path) -> list[Any]:

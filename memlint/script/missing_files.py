@@ -15,6 +15,7 @@ import itertools
 import linecache
 import os
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -192,7 +193,7 @@ class MissingFiles:
             return False
         if place in self._checkpoints:
             return False
-        if _is_expected():
+        if _is_expected() or _is_removing():
             return False
         if not self._fake:
             if error is not None:
@@ -445,6 +446,16 @@ def _shown(place: str) -> str:
     """Return a path as short as it can be named."""
     folder = real.getcwd() + os.sep
     return place.removeprefix(folder)
+
+
+def _is_removing() -> bool:
+    """Return True if a folder is listed to be removed."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == shutil.__file__:
+            return frame.f_code.co_name.startswith(("rmtree", "_rmtree"))
+        frame = frame.f_back
+    return False
 
 
 def _is_expected() -> bool:
