@@ -62,7 +62,9 @@ def test_an_option_that_the_script_does_not_have_stays_an_error_with_what_argpar
 
 
 def test_an_assertion_without_words_is_quoted_with_its_line(tmp_path: Path) -> None:
-    text = 'import torch\nimport numpy as np\nnp.load("data/train.npy")\nassert torch.__version__ == "0.3.2"  # checked\n'
+    text = (
+        'import torch\nimport numpy as np\nnp.load("data/train.npy")\nassert torch.__version__ == "0.3.2"  # checked\n'
+    )
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.error is not None
     assert 'the script raised AssertionError: assert torch.__version__ == "0.3.2"' in workload.error.message
