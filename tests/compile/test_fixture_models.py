@@ -25,9 +25,13 @@ def _compiled_where_simulated() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_fixture_model_is_compiled_without_a_break(name: str) -> None:
+def test_a_fixture_model_is_compiled_without_a_break_of_its_own(name: str) -> None:
     program = program_of(name)
     program.device = "cuda"
     trace = trace_program(program, GPU).trace
     assert any(node.op.startswith("inductor.") for node in trace.nodes)
-    assert not [each.text for each in trace.assumptions if "graph" in each.text or "compile" in each.text]
+    breaks = [each.text for each in trace.assumptions if "graph" in each.text or "compile" in each.text]
+    if name == "lstm":  # TorchDynamo leaves recurrent layers out (its setting `allow_rnn`)
+        assert [text.rpartition(": ")[2] for text in breaks] == ["Dynamo does not support RNN, GRU, or LSTM."]
+    else:
+        assert breaks == []
