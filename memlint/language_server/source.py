@@ -43,7 +43,7 @@ class Linter:
     def check(self, path: Path, text: str, before: Checked | None = None) -> Checked:
         """Run the installed source rules over the text of the file at `path`. Raises UsageError for a configuration.
 
-        What is the same as `before`, an edit ago, need not be parsed.
+        Statements that are the same as `before`, an edit ago, need not be parsed.
 
         A project's own rules are code of the project: they run when the file is saved.
         """

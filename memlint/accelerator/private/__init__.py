@@ -336,7 +336,7 @@ LoaderIterator: Any = dataloader._BaseDataLoaderIter
 num_yielded: Callable[[Any], int] = attrgetter("_num_yielded")
 """The number of batches that an iterator has given."""
 SampleFetcher: Any = fetch._MapDatasetFetcher
-"""What takes the samples of a batch out of a dataset by their numbers, and collates them."""
+"""Takes the samples of a batch out of a dataset by their numbers, and collates them."""
 WorkerInfo = worker.WorkerInfo
 """The type that `get_worker_info()` returns inside a worker."""
 
