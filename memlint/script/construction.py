@@ -113,6 +113,8 @@ class Construction:
         """Ids of modules whose constructor, or the function that made them, did not get to its end."""
         self.values: list[Value] = []
         """Plain values in the script's variables, once it is over."""
+        self.frames: list[FrameType] = []
+        """Its frames then, innermost first; those that it called too, where an error has left them."""
         self._is_over = False
         self.is_without_gradients = False
         """True if the script had switched gradients off where it ended."""
@@ -276,7 +278,9 @@ class Construction:
                 running = running.f_back
         constructors = (each for each in frames if each.f_code.co_name == _CONSTRUCTS)
         self._unfinished |= {id(_first_argument(each)) for each in constructors if each not in continued}
-        self.values = values_in((each for each in frames if is_users(each.f_code.co_filename)), namespaces)
+        own = [each for each in frames if is_users(each.f_code.co_filename)]
+        self.frames = frames if error is not None else own
+        self.values = values_in(own, namespaces)
         if self._held is not None or error is not None:
             self._held = [*(self._held or ()), *self._modules()]
 
