@@ -321,9 +321,10 @@ class Values:
         """Evaluate an attribute that a class of the project states, for itself or for each object. Raises Unknown."""
         maker = node.value
         if isinstance(maker, ast.Name) and scope is not None:
-            for each in dict.fromkeys((scope, scopes(self.source)[0])):
-                made = (assigned_part(statement, maker.id) for statement in name_assignments(each).get(maker.id, ()))
-                maker = next((call.func for call in made if isinstance(call, ast.Call)), maker)
+            name = maker.id
+            bound = (name_assignments(each).get(name, ()) for each in (scope, scopes(self.source)[0]))
+            made = (assigned_part(statement, name) for statements in bound for statement in statements)
+            maker = next((call.func for call in made if isinstance(call, ast.Call)), maker)
         meaning = self.source.qualified_name(maker)
         if meaning is None and isinstance(maker, ast.Name) and defines(self.source, maker.id):
             meaning = maker.id
@@ -352,6 +353,8 @@ class Values:
                 value = self._item(self._holder(node.value, None), node.attr)
             if not isinstance(value, Name | Call):
                 return value
+        with suppress(Unknown):
+            return self._of_class(node, None)
         return name
 
     def _set_on(self, node: ast.Name, name: str, scope: Scope | None) -> ast.expr | None:
