@@ -98,7 +98,7 @@ def take_own_step(
         plan = _Plan.of(recorder)
         if plan is None:
             return None
-        abandon_graphs(recorder.construction.frames)
+        abandon_graphs(recorder.construction.frames, recorder.construction.namespaces)
         begin = time.monotonic()
         seconds = max(seconds, _SECONDS_WHEN_STOPPED)
 
