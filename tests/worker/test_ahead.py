@@ -83,6 +83,7 @@ def test_what_a_copy_cannot_do_is_done_here(watch: Watch) -> None:
     assert watch.files == set()
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_on_one_core_where_no_copy_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
