@@ -122,7 +122,7 @@ def _begin_tables(target: Target, number: int) -> None:
 
         return ahead(workload, root)
 
-    if workload.device.is_cuda and may_work_ahead():
+    if workload.device.is_cuda and workload.compile != "on" and may_work_ahead():
         with suppress(OSError):
             target.begun[number] = Ahead(tables)
 

@@ -79,13 +79,15 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
 def ahead(workload: Workload, root: Path) -> tuple[str, list[Sweep]]:
     """Make the longer half of `around` before the Workload is traced: the table with another dtype.
 
-    With it the Workload that it is of, as text; there is none where there is no such Workload.
+    With it the Workload that it is of, as text; there is none where there is no such Workload. Nothing is compiled: a
+    program that compiles has no table with another dtype.
     """
     completed, _assumptions = complete(of_worst_rank(workload, root).workload, root)
     other = _with_other_dtype(completed, root)
     if other is None:
         return "", []
-    *_growing, tables = _tables(other, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
+    eager = replace(other, compile="off")
+    *_growing, tables = _tables(eager, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
     return _text_of(other), tables
 
 
@@ -122,6 +124,8 @@ def _around(traced: Traced, begun: Ahead[tuple[str, list[Sweep]]] | None) -> Ite
     own: list[Sweep] = []
     known: dict[Point, Lives] = {(workload.batch,): lives_of_trace(traced.trace)}
     if traced.compile_seconds:
+        if begun is not None:
+            begun.stop()
         yield from _compiled_and_eager(traced, _order(workload), known)
         return
     for own in _tables(workload, root, _order(workload), most_calls=MOST_CALLS, traced=known):
