@@ -124,6 +124,17 @@ def test_a_name_that_has_moved_to_another_module_is_found_by_its_definition(run)
     assert variables["kind"] == "boxes.layers.drop"
 
 
+def test_what_another_installed_package_asks_for_is_found_too(run, tmp_path):
+    other = tmp_path / "site-packages" / "crates"
+    other.mkdir()
+    (other / "__init__.py").write_text("import numpy\nfrom boxes.helpers import to_pair\nBEST = numpy.Inf\n")
+    try:
+        made = run("from crates import BEST, to_pair\npair = to_pair(2)")
+    finally:
+        sys.modules.pop("crates", None)
+    assert (made["pair"], made["BEST"]) == ((2, 2), float("inf"))
+
+
 def test_a_name_that_is_nowhere_can_be_imported_and_fails_when_it_is_used(run, tmp_path):
     assert run("import boxes\nfrom boxes.layers.helpers import to_octet\ndone = True\n")["done"]
     with pytest.raises(placeholders.AbsentError) as caught:

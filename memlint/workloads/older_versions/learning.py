@@ -18,7 +18,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from memlint.base.frames import text_of
-from memlint.base.ownership import is_memlint, is_users
+from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
@@ -84,14 +84,14 @@ def _module_raising(error: BaseException) -> str:
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     name = str(error.name or "")
     is_of_python = name.partition(".")[0] in sys.stdlib_module_names
-    if "." not in name or is_of_python or not is_installed_package(name) or not _is_of_user(error):
+    if "." not in name or is_of_python or not is_installed_package(name) or not _is_asked_by_another(error, name):
         return None
     return Amendment("module", name)
 
 
 def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     """An import may be of a name that is never used: it is done without. What is used has to be somewhere."""
-    is_there = module in sys.modules and is_installed_package(module) and _is_of_user(error)
+    is_there = module in sys.modules and is_installed_package(module) and _is_asked_by_another(error, module)
     if not is_there or "partially initialized" in text_of(error):
         return None
     is_enough = isinstance(error, ImportError) or "loggers" in module.split(".")
@@ -201,12 +201,16 @@ def _refusing(error: SystemExit) -> tuple[argparse.ArgumentParser, str] | None:
     return None
 
 
-def _is_of_user(error: BaseException) -> bool:
-    """Return True if a line of the user's asks for what is not there."""
+def _is_asked_by_another(error: BaseException, package: str) -> bool:
+    """Return True if a line of the user's, or of another installed package, asks for what `package` does not have."""
     frames: list[FrameType] = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
-    files = (each.f_code.co_filename for each in reversed(frames) if each.f_code.co_name != "__getattr__")
-    asking = (file for file in files if not file.startswith(_IMPORTING) and not is_memlint(file))
-    return is_users(next((file for file in asking if "importlib" not in file), "<"))
+    for frame in reversed(frames):
+        file = frame.f_code.co_filename
+        is_way = frame.f_code.co_name == "__getattr__" or file.startswith(_IMPORTING) or "importlib" in file
+        if not is_way and not is_memlint(file):
+            asking = str(frame.f_globals.get("__name__")).partition(".")[0]
+            return is_users(file) or (is_installed(file) and asking != package.partition(".")[0])
+    return False
 
 
 _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
