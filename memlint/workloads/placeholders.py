@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.base.ownership import is_users
+from memlint.base.ownership import is_installed, is_users
 from memlint.libraries import extensions
 from memlint.memory.records import Assumption, Frame
 from memlint.source.files import folders_of_modules
@@ -112,10 +112,29 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
 
 
 def forget_users(modules: Iterable[str]) -> None:
-    """Let the user's modules, except `modules`, be imported again."""
+    """Let the user's modules, except `modules`, be imported again, and packages register what is in them again."""
     for name in sys.modules.keys() - set(modules):
         if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
             del sys.modules[name]
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and is_installed(getattr(module, "__file__", None) or "<"):
+            for table in _tables(module):
+                for key in [key for key, value in table.items() if _is_of_none(value)]:
+                    del table[key]
+
+
+def _is_of_none(value: object) -> bool:
+    """Return True for a class or function whose module was forgotten, or did not get to its end."""
+    return isinstance(value, type | FunctionType) and value.__module__ not in sys.modules
+
+
+def _tables(module: ModuleType) -> Iterator[dict[Any, Any]]:
+    """Yield the dictionaries of a module and of the objects in it, such as a registry of classes by name."""
+    for value in list(vars(module).values()):
+        if type(value) is dict:
+            yield value
+        elif type(value).__module__.partition(".")[0] == module.__name__.partition(".")[0]:
+            yield from (each for each in getattr(value, "__dict__", {}).values() if type(each) is dict)
 
 
 def assumptions() -> list[Assumption]:

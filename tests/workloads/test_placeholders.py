@@ -143,6 +143,23 @@ def test_another_file_may_derive_from_what_is_missing(write):
         build_program(workload, path.parent)
 
 
+def test_a_class_that_is_registered_in_a_package_can_be_imported_again(write, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "shelves"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "class Registry:\n    def __init__(self): self.classes = {}\n"
+        "    def register(self, kind):\n        assert kind.__name__ not in self.classes\n"
+        "        self.classes[kind.__name__] = kind\n        return kind\nMODELS = Registry()\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    path = write("from shelves import MODELS\n" + NET.format("").replace("class Net", "@MODELS.register\nclass Net"))
+    path.write_text(path.read_text() + "import absent_cv2\n")
+    try:
+        assert names(path) == ["Net"]
+    finally:
+        sys.modules.pop("shelves", None)
+
+
 def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write, monkeypatch):
     monkeypatch.setattr(torch.utils.cpp_extension, "CUDA_HOME", "/where/it/is")
     for name in ("load", "load_inline"):  # to be put back
