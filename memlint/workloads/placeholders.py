@@ -117,7 +117,8 @@ def forget_users(modules: Iterable[str]) -> None:
         if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
             del sys.modules[name]
     for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType) and is_installed(getattr(module, "__file__", None) or "<"):
+        is_torch = getattr(module, "__name__", "").partition(".")[0] == "torch"  # which warns where it is looked at
+        if not is_torch and is_installed(getattr(module, "__file__", None) or "<"):
             for table in _tables(module):
                 for key in [key for key, value in table.items() if _is_of_none(value)]:
                     del table[key]
