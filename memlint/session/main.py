@@ -123,7 +123,7 @@ def _begin_tables(target: Target, number: int) -> None:
 
             return ahead(completed, target.root)
 
-        if completed.device.is_cuda and may_work_ahead():
+        if completed.device.is_cuda and completed.compile != "on" and may_work_ahead():
             with suppress(OSError):
                 target.begun[number] = Ahead(tables)
 

@@ -76,12 +76,13 @@ def ahead(completed: Workload, root: Path) -> tuple[str, list[Sweep]]:
     """Make the longer half of `around` while the Workload, of which all sizes are known, is traced.
 
     That is the table with another dtype, with the Workload that it is of, as text; there is none where there is no
-    such Workload.
+    such Workload. Nothing is compiled: a program that compiles has no table with another dtype.
     """
     other = _with_other_dtype(completed, root)
     if other is None:
         return "", []
-    *_growing, tables = _tables(other, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
+    eager = replace(other, compile="off")
+    *_growing, tables = _tables(eager, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
     return _text_of(other), tables
 
 
@@ -118,6 +119,8 @@ def _around(traced: Traced, begun: Ahead[tuple[str, list[Sweep]]] | None) -> Ite
     own: list[Sweep] = []
     known = Sample.of_trace((workload.batch,), traced.trace, traced.calls)
     if traced.compile_seconds:
+        if begun is not None:
+            begun.stop()
         yield from _compiled_and_eager(traced, _order(workload), known)
         return
     for own in _tables(workload, root, _order(workload), most_calls=MOST_CALLS, traced=known):

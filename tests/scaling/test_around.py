@@ -57,6 +57,21 @@ def test_half_twice_and_four_times_the_batch_with_its_dtype_and_another(folder: 
     assert own.largest.batch > 24
 
 
+def test_the_other_dtype_of_a_program_that_compiles_is_tried_without_compiling(folder: Path) -> None:
+    from memlint.accelerator.lazy_imports import Compilation
+    from memlint.session.tables import ahead
+    from memlint.session.target import Target
+
+    (folder / "model.py").write_text(FILE.replace("return nn.Sequential", "return torch.compile(nn.Sequential").replace(
+        "nn.GELU()),", "nn.GELU())),"))  # fmt: skip
+    target = Target(Request(target="model.py", path="model.py", root=str(folder), settings=Settings()))
+    text, tables = ahead(target.workloads[0], folder)
+    assert text
+    assert tables[-1].largest is not None
+    assert Compilation.is_requested
+    assert Compilation.seconds == 0.0
+
+
 OWN_STEP = FILE.replace("import torch\n", "import torch\nimport memlint\n").replace(
     'return nn.Sequential(nn.Linear(4096, 4096), nn.GELU()), {"input": torch.randn(batch, 4096)}',
     """model = nn.Linear(4096, 4096)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,20 @@ def test_what_a_copy_cannot_do_is_done_here(watch: Watch) -> None:
 
     assert Ahead(work).result() == here
     assert watch.files == set()
+
+
+def test_a_copy_whose_result_nobody_needs_is_ended(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+
+    def work() -> None:
+        time.sleep(60)
+        written.touch()
+
+    begun = Ahead(work)
+    begun.stop()
+    with pytest.raises(ChildProcessError):
+        begun.result()
+    assert not written.exists()
 
 
 @pytest.mark.slow
