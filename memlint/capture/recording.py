@@ -23,18 +23,12 @@ from memlint.capture.snapshots import read_snapshot
 from memlint.memory.records import Assumption, Buffer, Category, Phase, Streams, Trace
 from memlint.targets.workload import DEFAULT_GPU, Workload
 
-SUFFIXES: Final = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json.gz")
 _GZIP: Final = b"\x1f\x8b"
 _HOW: Final = "Write one with torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot(FILE)."
 _DAMAGED: Final = (
     *(KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError, EOFError),
     *(zlib.error, gzip.BadGzipFile),
 )
-
-
-def is_recording(name: str) -> bool:
-    """Return True if a file is called as a recording is."""
-    return name.lower().endswith(SUFFIXES)
 
 
 def read_recordings(file: str | Path) -> list[Recording]:

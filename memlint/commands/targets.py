@@ -10,8 +10,7 @@ from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.exclusion import exclusion
-from memlint.capture.files import is_capture
-from memlint.capture.recording import is_recording
+from memlint.capture.files import is_capture, is_recording
 from memlint.config import Settings, find_settings, override
 from memlint.report.model import Skipped
 from memlint.source.files import Unreadable, python_files

@@ -1,5 +1,6 @@
 """The findings of source rules in unchanged files, kept in `.memlint_cache`: one entry for each file."""
 
+import functools
 import json
 import os
 import sys
@@ -14,7 +15,6 @@ from memlint.base import cache as cachedir
 from memlint.lint.rule import Finding, Rule
 
 _KIND = "source"
-_FINDING = TypeAdapter(Finding)
 
 
 class Cache:
@@ -64,12 +64,18 @@ def _rule_files(rules: Iterable[Rule]) -> list[str]:
     return [file for module in loaded if (file := getattr(module, "__file__", None)) and Path(file).is_file()]
 
 
+@functools.cache
+def _adapter() -> TypeAdapter[Finding]:
+    """Make it once there is a finding: most files have none, and this takes longer than to read what is kept."""
+    return TypeAdapter(Finding)
+
+
 def to_json(finding: Finding, path: str) -> Any:
     """Give a Finding as JSON has it, without the path of the file that was read: a cache may be moved."""
-    return _FINDING.dump_python(replace(finding, path="") if finding.path == path else finding, mode="json")
+    return _adapter().dump_python(replace(finding, path="") if finding.path == path else finding, mode="json")
 
 
 def from_json(fields: Any, path: str) -> Finding:
     """Make the Finding in the file at `path` again; ValueError if `fields` are not its."""
-    finding = _FINDING.validate_python(fields)
+    finding = _adapter().validate_python(fields)
     return finding if finding.path else replace(finding, path=path)

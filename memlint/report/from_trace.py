@@ -1,8 +1,10 @@
 """From a Trace, its Timeline and simulated Changes to the records of the Report."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memlint.memory.estimate import Estimate
 from memlint.memory.flops import node_flops
@@ -12,8 +14,10 @@ from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report import model as report
 from memlint.report.from_rules import library_of
 from memlint.whatif.change import Names
-from memlint.whatif.plan import ChangePlan
 from memlint.whatif.simulation import WhatIf
+
+if TYPE_CHECKING:
+    from memlint.whatif.plan import ChangePlan
 
 NUM_STRETCHES = 72
 """The number of stretches of a Course: as many as fit on a line of a terminal."""

@@ -853,9 +853,11 @@ def test_help_loads_nothing_heavy(arguments):
     assert "Usage" in done.stdout or "memlint" in done.stdout
 
 
-def test_checking_sources_loads_no_torch(tmp_path):
+def test_checking_sources_loads_neither_torch_nor_what_reads_recordings_and_plans(tmp_path):
     (tmp_path / "evaluation.py").write_text(LEAK)
-    code = "import sys\nfrom memlint.cli import main\nmain(['check', '.', '--no-exec'], standalone_mode=False)\nsys.exit('torch' in sys.modules)"
+    unneeded = ("torch", "memlint.capture.recording", "memlint.whatif.plan")
+    code = "import sys\nfrom memlint.cli import main\nmain(['check', '.', '--no-exec'], standalone_mode=False)\n"
+    code += f"sys.exit(not sys.modules.keys().isdisjoint({unneeded}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "MEM404" in done.stdout

@@ -87,3 +87,14 @@ def test_no_more_calls_are_recorded_than_were_asked_for() -> None:
             x = x.tanh()
         with pytest.raises(TooLongError, match="more than 3 kernels"):
             x.tanh()
+
+
+def test_calls_that_are_not_needed_are_dropped_where_there_are_too_many_and_the_program_goes_on() -> None:
+    with recorded(3, is_needed=False) as calls, virtual_device(GPU) as ledger:
+        x = torch.empty(8, device="cuda")
+        while len(calls) < 3:
+            x = x.tanh()
+        num_events = len(ledger.events)
+        x.tanh().tanh()
+        assert calls == []
+        assert len(ledger.events) > num_events

@@ -20,6 +20,9 @@ from memlint.worker.dependencies import Reads
 from memlint.worker.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.targets.workload import Workload
     from memlint.worker.jobs import Job
     from memlint.worker.session import Answered
 
@@ -125,3 +128,43 @@ def test_a_report_is_the_same_on_one_core_where_no_copy_is_made(
     assert reports[0] == reports[1]
     assert asked.count("Begin") == (2 if (os.cpu_count() or 1) > 1 else 0)
     assert asked.index("Begin") < asked.index("TraceWorkload"), "PyTorch starts threads in the first backward pass"
+
+
+def test_sizes_are_guessed_once_for_the_trace_and_for_the_copy_that_works_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memlint.config import Settings
+    from memlint.session import main as session
+    from memlint.session import tables, target
+    from memlint.worker.jobs import Begin, EstimateAround
+    from memlint.worker.protocol import Request
+
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    guessed: list[int] = []
+    unguessed: list[int] = []
+    complete = target.complete
+
+    def counted(workload: Workload, root: Path) -> object:
+        (unguessed if workload.inputs is not None else guessed).append(os.getpid())
+        return complete(workload, root)
+
+    for module in (target, tables):
+        monkeypatch.setattr(module, "complete", counted)
+    monkeypatch.setattr(ahead, "Ahead", Here)
+    monkeypatch.setattr(ahead, "may_work_ahead", lambda: True)
+    request = Request(target="model.py", path=str(tmp_path / "model.py"), root=str(tmp_path), settings=Settings())
+    own = target.Target(request)
+    session._answer(own, Begin(EstimateAround(0)))
+    assert own.begun == {}
+    own.trace(0)
+    assert isinstance(own.begun[0], Here)
+    assert len(guessed) == 1
+    assert unguessed, "the tables of the copy"
+
+
+class Here:
+    """Work that is done at once and here."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.done = work()

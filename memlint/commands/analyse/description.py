@@ -23,7 +23,6 @@ from memlint.memory.traffic import traffic
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, moment_of, place_of, plan_of, what_ifs_of
 from memlint.targets.workload import Workload
-from memlint.whatif.plan import Planner
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""
@@ -118,6 +117,8 @@ def plan(analysis: Analysis, *, dynamics: bool) -> report.Plan | None:
     limit = _budget_verdict(analysis, None) or _gpu_verdict(analysis)
     if limit is None:
         return None
+    from memlint.whatif.plan import Planner  # noqa: PLC0415 -- most looks plan nothing
+
     planner = Planner(
         analysis.workload, analysis.simulation, analysis.holders_after, limit.limit, limit.measure, dynamics
     )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import __version__
+from memlint.capture.files import is_recording
 from memlint.capture.recorded import Recording
-from memlint.capture.recording import is_recording, read_recordings
+from memlint.capture.recording import read_recordings
 from memlint.commands.capture import capture
 from memlint.commands.explain.comparing import comparison_of
 from memlint.commands.explain.planning import plan_within
