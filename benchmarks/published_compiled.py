@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,12 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[1]
 if not __package__:  # run as a command
     sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
+
+from tests.oracles.torchtune import Finetuning, Recipe
+
 _VIT = "https://github.com/pytorch/ao/commits/main/torchao/prototype/low_bit_optim/README.md"
 """The history of that page: one version has 12.23 GB for ViT-H; commit 03cf0ade has 12.94, and 9.82 for eager ViT-g."""
+_TORCHTUNE = "https://github.com/pytorch/torchtune/blob/1814feb17/README.md"
 _DASHBOARD = "https://github.com/pytorch/pytorch/issues/93794"
 
 
@@ -45,12 +49,13 @@ class Step:
     name: str = "published"
     device: str = "cuda"
     compiles: bool = True
+    compiles_model: bool = True
     generates: bool = False
 
     def setup(self) -> None:
         """Build everything on the GPU."""
         self.model = self.make_model().to(self.device).train()
-        if self.compiles:
+        if self.compiles_model:
             self.model.compile()
         self.inputs = self.make_inputs()
         self.optimizer = self.make_optimizer(self.model.parameters())
@@ -73,12 +78,14 @@ class Row:
 
     name: str
     gpu: str
-    program: Callable[[], Step]
+    program: Callable[[], Step | Finetuning]
     eager: float | None
     compiled: float | None
     ratio: float | None
     differs: str
     url: str
+    unit: int = 10**9
+    """Bytes: GB, or GiB."""
 
 
 def _images(model: str, batch: int, size: int, dtype: torch.dtype, **options: Any) -> Step:
@@ -150,13 +157,28 @@ def _nfnet() -> nn.Module:
 
 _ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 _T5 = {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8, "decoder_start_token_id": 0}
+_TUNED = Recipe()
+_CHUNKED = replace(_TUNED, chunks_loss=True)
+_CHECKPOINTED = replace(_CHUNKED, checkpoints=True)
+_IN_BACKWARD = replace(_CHECKPOINTED, steps_in_backward=True)
 _OLD = "PyTorch of March 2023, compilation included; transformers of then (attention written out)"
+
+
+def _tuned(name: str, recipe: Recipe, eager: float | None, compiled: float, differs: str = "") -> Row:
+    return Row(name, "a100-80gb", lambda: Finetuning(recipe), eager, compiled, None,
+               "PyTorch of 2024" + differs, _TORCHTUNE, 2**30)  # fmt: skip
+
+
 ROWS = (
     Row("vit-h", "rtx4090", lambda: _images("vit_huge_patch14_224", 8, 224, torch.bfloat16),
-        None, 12.23e9, None, "PyTorch of 2024", _VIT),
+        None, 12.23, None, "PyTorch of 2024", _VIT),
     Row("vit-g checkpointed", "rtx4090",
         lambda: _images("vit_giant_patch14_dinov2", 32, 224, torch.bfloat16, img_size=224, full=True, checkpoints=True),
-        9.82e9, 9.90e9, None, "PyTorch of 2024", _VIT),
+        9.82, 9.90, None, "PyTorch of 2024", _VIT),
+    _tuned("llama 3b packed", _TUNED, 60.0, 51.0),
+    _tuned("llama 3b, loss in chunks", _CHUNKED, None, 42.9),
+    _tuned("llama 3b, checkpointed", _CHECKPOINTED, None, 24.9),
+    _tuned("llama 3b, step in backward", _IN_BACKWARD, None, 23.1),
     Row("mobilenet_v2", "a100-40gb", lambda: _vision(_mobilenet, 96, 224),
         None, None, 1.1011, "PyTorch of March 2023, compilation included", _DASHBOARD),
     Row("hf_Bert", "a100-40gb", lambda: _text("BertForMaskedLM", "BertConfig", 4, 512),
@@ -178,7 +200,7 @@ def predicted(row: Row, *, compiles: bool) -> int:
     from memlint.tracing.recorder import trace_program
 
     program = row.program()
-    program.compiles = compiles
+    program.compiles_model = compiles
     gpu = device_named(row.gpu)
     trace = trace_program(program, gpu).trace
     return estimate(Timeline.of(trace), gpu, trace.nodes).allocated.estimate
@@ -197,14 +219,15 @@ def _compared(row: Row) -> tuple[Any, ...]:
         error = (eager / compiled) / row.ratio - 1
         published = f"eager / compiled {row.ratio:.3f}"
     else:
-        error = compiled / row.compiled - 1
-        published = f"{row.compiled / 1e9:.2f} GB" + (f" (eager {row.eager / 1e9:.2f})" if row.eager else "")
+        error = compiled / row.unit / row.compiled - 1
+        unit = "GB" if row.unit == 10**9 else "GiB"
+        published = f"{row.compiled:.2f} {unit}" + (f" (eager {row.eager:.2f})" if row.eager else "")
     own = f"{eager / compiled:.3f}"
     return (
         row.name,
         published,
-        f"{eager / 1e9:.2f}",
-        f"{compiled / 1e9:.2f}",
+        f"{eager / row.unit:.2f}",
+        f"{compiled / row.unit:.2f}",
         own,
         f"{100 * error:+.1f} %",
         row.differs,
@@ -231,7 +254,7 @@ def main(names: tuple[str, ...], is_one: bool) -> None:
         print(*compared[-1], sep=" | ", flush=True)
     errors = [abs(float(row[5].removesuffix(" %"))) for row in compared if row[5]]
     print(f"torch {torch.__version__}")
-    heads = ["program", "published", "eager GB", "compiled GB", "eager / compiled", "difference", "differs"]
+    heads = ["program", "published", "eager", "compiled", "eager / compiled", "difference", "differs"]
     print(tabulate(compared, heads, tablefmt="github"))
     if errors:
         print(f"median difference {statistics.median(errors):.1f} % of {len(errors)}")
