@@ -16,6 +16,7 @@ from torch import fx
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, entry_of, is_virtual
 from memlint.accelerator.ledger import Ledger
+from memlint.accelerator.private import OpOverload
 from memlint.accelerator.values import MAX_SHADOW, content, covers_storage, remember
 
 _NAMESPACES = ("aten", "prims")
@@ -60,7 +61,7 @@ def _is_static(tensor: torch.Tensor) -> bool:
 def _runs(node: fx.Node) -> bool:
     """Return True for a node that the engine can follow: no random number, and nothing of Inductor's own."""
     target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         is_random = torch.Tag.nondeterministic_seeded in target.tags or "inductor" in target.name()
         return target.namespace in _NAMESPACES and not is_random
     return node.op == "call_function" and getattr(target, "__module__", "") in (operator.__name__, "_operator", "math")
