@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd.variable import Variable
 
 from memlint.accelerator import state
-from memlint.accelerator.private import MAKE_WRAPPER, TRITON_CHECKS, call_module, originals
+from memlint.accelerator.private import ENGINE, MAKE_WRAPPER, TRITON_CHECKS, call_module, originals
 from memlint.cuda.facade import early_names, queries
 from memlint.cuda.simulated import MISSING, Replaced, Simulated
 
@@ -16,8 +17,11 @@ KEPT = {
     *((torch.Tensor, name) for name in ("device", "is_cuda", "is_cpu", "get_device", "data_ptr", "__repr__")),
     (torch.Tensor, MAKE_WRAPPER),
     (torch.UntypedStorage, "data_ptr"),
+    (Variable, ENGINE),
 }
-"""Attributes that stay: owner and name. PyTorch asks tensors for their device and address, and knows no virtual one."""
+"""Attributes that stay: owner and name. PyTorch asks tensors for their device and address, and knows no virtual one;
+and exceptions leave a backward, also one that is traced, through memlint's engine alone.
+"""
 
 
 def kept_while_compiling(running: Simulated) -> Collection[tuple[Any, str]]:

@@ -17,7 +17,7 @@ from memlint.accelerator.private.compilation import (
     placing_fakes,
     run_node,
 )
-from memlint.base.patching import Patch
+from memlint.base.patching import Patch, patched
 from memlint.cuda import autocast
 from memlint.cuda.facade import placement
 from memlint.cuda.kernels import composites
@@ -52,7 +52,21 @@ def _run_node(tracer: Any, node: Any, args: Any, kwargs: Any, *rest: Any) -> Any
     """Stand in for `run_node`: C++ copies data of the host to the virtual device, and not to CUDA."""
     if node.target in _FROM_DATA and placement.is_gpu(kwargs.get("device")):
         kwargs = {**kwargs, "device": DEVICE}
-    return run_node(tracer, node, args, kwargs, *rest)
+    with patched(MAKERS):
+        return run_node(tracer, node, args, kwargs, *rest)
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
+    """Stand in for `torch.tensor` where PyTorch's own code makes numbers on the GPU: C++ would copy to CUDA."""
+    if placement.is_gpu(device):
+        if isinstance(data, (int, float, complex)):
+            return torch.full((), data, dtype=dtype, device=device)
+        device = DEVICE
+    return originals.tensor(data, dtype=dtype, device=device, **options)  # type: ignore[no-any-return]
+
+
+MAKERS: list[Patch] = [(torch, "tensor", _tensor)]
+"""Patches while fakes run through PyTorch's code: owner, name, replacement."""
 
 
 def patches(running: Simulated) -> list[Patch]:

@@ -26,6 +26,7 @@ from memlint.accelerator.private.compilation import (
     Kernel,
     Lowering,
     SplitScanKernel,
+    SystemCache,
     attribute_users,
     benchmarker,
     compile_metrics,
@@ -211,6 +212,7 @@ def patches(running: Simulated) -> list[Patch]:
         (scheduler, "has_triton", lambda *_: True),
         (compile_metrics, "has_triton", lambda *_: False),
         (TRITON_CHECKS, "triton_hash_with_backend", lambda: "none"),
+        (SystemCache, "get_system", staticmethod(lambda: {"hash": "none"})),  # it writes what Triton says as JSON
         (cudagraph_checks, "check_caching_allocator_for_cudagraphs", lambda *_: None),
         (torch.cuda, "default_generators", (_Generator(),)),
         (torch.cuda, DEVICE_GUARD, lambda *_: nullcontext()),

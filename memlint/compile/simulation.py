@@ -12,13 +12,13 @@ import torch
 
 from memlint.accelerator import lazy_imports
 from memlint.accelerator.lazy_imports import compile_really
-from memlint.accelerator.private import originals
 from memlint.accelerator.private.compilation import (
     COMPILE_FRAME,
     COMPILE_GRAPH,
     COMPILE_INNER,
     LOG_BREAK,
     LOWER_NODE,
+    CompiledGraph,
     CudaInterface,
     Failures,
     HookTypes,
@@ -44,11 +44,10 @@ from memlint.accelerator.private.compilation import (
 )
 from memlint.base.frames import text_of
 from memlint.base.patching import Patch, patched
-from memlint.compile import autotuning, fakes, graphs, kernels, origins, pools
+from memlint.compile import autotuning, fakes, graphs, kernels, known_values, origins, pools
 from memlint.compile.facade import Facade
 from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
-from memlint.cuda.facade import placement
 from memlint.cuda.simulated import Simulated, simulated
 from memlint.memory.records import Assumption
 
@@ -63,7 +62,6 @@ _SETTINGS: dict[str, Any] = {
 }
 """Settings of Inductor: nothing is timed, checked at run time, or kept for a program with a GPU to find."""
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
-_make_tensor: Callable[..., torch.Tensor] = originals.tensor
 
 skip_package("memlint")
 
@@ -125,15 +123,19 @@ class Compilation:
         def compile_inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
             with away():  # a backward is compiled when it first runs, outside of Dynamo
                 begin()
+                gives_values = known_values.followed(module)
                 graphs.name_shown_device(module, shown)
                 if shown == "cuda":
                     autotuning.take_examples(module)
-                return inner(module, inputs, **kwargs)
+                code = inner(module, inputs, **kwargs)
+                if isinstance(code, CompiledGraph):
+                    code.current_callable = gives_values(code.current_callable)
+                return code
 
         def compile_graph(module: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             graphs.name_virtual_device(module, shown)
             kwargs.setdefault("inner_compile", compile_inner)
-            with patched([(torch, "tensor", _tensor)]):
+            with patched(fakes.MAKERS):
                 return graph(module, inputs, *args, **kwargs)
 
         def lower(lowering: Any, node: Any) -> Any:
@@ -184,6 +186,8 @@ class Compilation:
         given = hooks.guard_filter_fn
 
         def keep(entries: Any) -> list[bool]:
+            for entry in entries:  # guards are made twice where they are filtered, each time with an array's new tensor
+                entry.orig_guard.obj_weakref = None
             asked = [True] * len(entries) if given is None else given(entries)
             replaced = self._facade.originals
             return [
@@ -226,13 +230,6 @@ def _log_break(translator: Any, options: Any, reason: str = "", **others: Any) -
         text = reason.partition(":\n\n")[2] if exc is None else text_of(exc)
         _note_break(graph_break(text, stack))
     log_break(translator, options, reason=reason, **others)
-
-
-def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
-    """Stand in for `torch.tensor` where Inductor makes examples for its patterns: C++ would copy to CUDA."""
-    if placement.is_gpu(device):
-        return torch.full((), data, dtype=dtype, device=device)
-    return _make_tensor(data, dtype=dtype, device=device, **options)
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import codecache
 
 from memlint.accelerator.private.compilation import (
     Compiler,
     Lowering,
+    SystemCache,
     Translator,
     compilation,
     convert_frame,
@@ -305,6 +307,40 @@ def test_long_cumulative_sums_take_a_workspace() -> None:
         sizes = [entry.nbytes for entry in ledger.births[born:]]
     # torch/_inductor/codegen/triton_split_scan.py: a number of 64 bits for each block of 256 elements
     assert sizes == [32 * MIB, 8 * MIB // 256 * 8]
+
+
+def test_a_convolution_is_compiled_whatever_stands_in_for_triton() -> None:
+    # A script's own stand-in for Triton, loaded with Inductor, has no version that could be written as JSON.
+    SystemCache.get_system.cache_clear()
+    convolution = torch.nn.Conv2d(3, 8, 3)
+
+    with patched([(codecache, "triton_key", object)]), virtual_device(GPU, compiles=True):
+        compiled_code = torch.compile(convolution.cuda(), fullgraph=True)
+        assert compiled_code(torch.zeros(2, 3, 16, 16, device="cuda")).shape == (2, 8, 14, 14)
+
+
+def test_numbers_that_pytorchs_own_code_makes_on_the_device_are_compiled() -> None:
+    def mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.masked.mean(x, mask=mask, dim=1)  # type: ignore[no-any-return]
+
+    with virtual_device(GPU, compiles=True):
+        x = torch.zeros(4, 8, device="cuda", requires_grad=True)
+        torch.compile(mean, fullgraph=True)(x, torch.ones(4, 8, dtype=torch.bool, device="cuda")).sum().backward()
+        assert x.grad is not None
+
+
+def test_rows_that_a_mask_selects_are_set_to_a_parameter() -> None:
+    # Its backward reads at the mask: a size that is not known while it is traced.
+    def masked(x: torch.Tensor, vector: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[mask] = vector
+        return x
+
+    with virtual_device(GPU, compiles=True):
+        vector = torch.zeros(8, device="cuda", requires_grad=True)
+        x, mask = torch.zeros(2, 4, 8, device="cuda"), torch.ones(2, 4, dtype=torch.bool, device="cuda")
+        torch.compile(masked, fullgraph=True)(x, vector, mask).sum().backward()
+        assert vector.grad is not None
 
 
 _TOUCHES_DYNAMO = """

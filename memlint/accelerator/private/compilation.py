@@ -20,7 +20,7 @@ from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_
 from torch._inductor import config as _inductor_config
 from torch._inductor import scheduler as _scheduler
 from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.codecache import PyCodeCache
+from torch._inductor.codecache import CacheBase, PyCodeCache
 from torch._inductor.codegen import triton_utils
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.codegen.triton_split_scan import TritonSplitScanKernel
@@ -133,6 +133,10 @@ MAKE_MODULE = "_compile_to_module"
 """Name of its function that writes and imports the module of generated code."""
 make_module: Callable[[Any], Any] = GraphLowering._compile_to_module
 """The function of that name."""
+CompiledGraph: Any = output_code.CompiledFxGraph
+"""The compiled code of one graph; of a graph without kernels there is a function in its place."""
+SystemCache: Any = CacheBase
+"""Results of autotuning, by a name for the GPU and the version of Triton."""
 CodeCache: Any = PyCodeCache
 """Modules of generated code, by the path of their file."""
 LOAD = "load_by_key_path"
