@@ -131,7 +131,7 @@ def extended(trace: Trace, num_rounds: int) -> Trace:
     As many rounds as were traced beyond those that are learned from are held against them. Raises NotExtendableError.
     """
     rounds = last_generation(trace)
-    first = Rounds.of(replace(trace, rounds=rounds), ())
+    first = Rounds.of(replace(trace, rounds=rounds), ()).without_late_frees(BEGIN)
     try:
         pieces = _pieces_of(first)
         assembly = _Assembly(pieces)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +37,8 @@ class Rounds:
     """Positions in the events: the beginning of each round, and the end of the last."""
     births: dict[int, Birth]
     """For each storage that outlives the round in which it opens, where that is."""
+    late: frozenset[int] = frozenset()
+    """Storages of those that stay open, although some round frees them."""
 
     @classmethod
     def of(cls, trace: Trace, calls: Sequence[RecordedCall]) -> Rounds:
@@ -55,13 +58,27 @@ class Rounds:
         """Return the number of rounds, the prefill included."""
         return len(self.bounds) - 1
 
+    def without_late_frees(self, begin: int) -> Rounds:
+        """Return them with such storages open to the end as a single round frees and one before `begin` has opened.
+
+        Those lie in cycles of references, until Python's garbage collector comes by.
+        """
+        rounds = range(begin, len(self) - 1)  # the last one may be cut short
+        often = Counter(origin for number in rounds for origin in self.origins(number))
+        late = {
+            buffer
+            for number in rounds
+            for buffer, origin in zip(self.carried(number), self.origins(number), strict=True)
+            if often[origin] == 1 and self.births[buffer].round < begin
+        }
+        return replace(self, late=frozenset(late))
+
     def carried(self, number: int) -> list[int]:
         """Return the storages that a round closes and has not opened, oldest first."""
         events = self.trace.events[self.bounds[number] : self.bounds[number + 1]]
-        births = self.births
-        return sorted(
-            (~e for e in events if e < 0 and ~e in births and births[~e].round < number), key=births.__getitem__
-        )
+        births, late = self.births, self.late
+        closed = (~event for event in events if event < 0 and ~event in births and ~event not in late)
+        return sorted((buffer for buffer in closed if births[buffer].round < number), key=births.__getitem__)
 
     def origins(self, number: int) -> tuple[Birth, ...]:
         """Return where the carried storages of a round open, with rounds counted backwards from it."""
@@ -77,7 +94,9 @@ class Rounds:
         first, end = self.bounds[number], self.bounds[number + 1]
         carried = self.carried(number)
         numbers = {buffer: place for place, buffer in enumerate((*carried, *self.opened(number)))}
-        events = [*range(len(carried)), *(self._renamed(event, numbers) for event in self.trace.events[first:end])]
+        renamed = numbers | {~buffer: ~place for buffer, place in numbers.items()}
+        own = self.trace.events[first:end]
+        events = [*range(len(carried)), *(renamed[event] for event in own if event in renamed)]
         buffers = self.trace.buffers
         storages = Storages(
             sizes=tuple(buffers[buffer].nbytes for buffer in numbers),
@@ -94,7 +113,3 @@ class Rounds:
             if first <= each.first and each.end <= end and (each.first < end or each.end < end)
         )
         return Sample((point,), storages, calls)
-
-    @staticmethod
-    def _renamed(event: int, numbers: dict[int, int]) -> int:
-        return numbers[event] if event >= 0 else ~numbers[~event]

@@ -1,5 +1,6 @@
 """Scripts that generate in a loop of their own: their phases, their caches and their verdict."""
 
+import textwrap
 from pathlib import Path
 
 from memlint.commands.exit_status import exit_status
@@ -175,3 +176,23 @@ def test_the_tokens_of_a_loop_that_would_take_too_long_follow_from_the_first(tmp
     assert (short.estimate.generation.new_tokens, whole.estimate.generation.new_tokens) == (9993, 6)
     assert short.estimate.generation.cache_nbytes == whole.estimate.generation.cache_nbytes
     assert short.estimate.peak == whole.estimate.peak
+
+
+def test_what_the_garbage_collector_frees_in_one_round_stays_to_the_end_of_those_that_follow(tmp_path: Path) -> None:
+    whole, _ = workload_of(tmp_path, WITH_CACHE)
+    knot = """
+        import gc, time
+        gc.disable()
+
+        class Knot:
+            def __init__(self):
+                self.itself, self.scores = self, torch.ones(1000, device="cuda")
+
+        Knot()
+    """
+    body = "range(8, 10_000):\n            time.sleep(0.05)\n            position == 19 and gc.collect()"
+    longer = WITH_CACHE.replace("range(8, 13):", body).replace("(chosen, position)", "(chosen, 8 + position % 24)")
+    short, text = workload_of(tmp_path, f"{textwrap.indent(textwrap.dedent(knot), ' ' * 4)}\n{longer}")
+    assert "17 of 9,993 tokens were generated, from which the others follow" in text
+    beside = short.estimate.peak.requested.estimate - whole.estimate.peak.requested.estimate
+    assert 4000 <= beside <= 4096
