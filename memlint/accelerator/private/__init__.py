@@ -235,6 +235,10 @@ DEVICE_TYPE: Any = torch._C._autograd.DeviceType.PrivateUse1
 """The type of such a device in C++."""
 GET_ACCELERATOR = "_get_accelerator"
 """Name of the function of `compiled` that gives the device of this process's accelerator."""
+parallel_functions: Any = torch.nn.parallel._functions
+"""Module of what `DataParallel` does between GPUs."""
+GET_STREAM = "_get_stream"
+"""Name of the function of `parallel_functions` that gives the stream in which `DataParallel` copies its inputs."""
 SCATTER = "_scatter"
 """Name of the function of `compiled` that copies parts of a tensor to several GPUs."""
 CUDA_INITIALIZED = "_initialized"
