@@ -111,8 +111,11 @@ class MissingFiles:
         if os.path.dirname(place) in self._checkpoints and suffix_of(PurePath(place)) == ".json":  # noqa: PTH120
             write_settings(place, self._new(place))
             return True
-        if self._is_elsewhere(place) or _is_expected() or is_of_weights(place):
+        if self._is_elsewhere(place) or _is_expected():
             return False
+        if is_of_weights(place):
+            is_opened = error is not None and not _reader()[0] and suffix_of(PurePath(place)) != ""
+            return is_opened and self._stand_in(place)  # any other reader knows what to do without it
         kind, options = self._kind(place)
         if not kind and self._fake and _reader()[0] != "import":
             forms.begin()  # an attempt may know what it holds

@@ -520,6 +520,7 @@ def test_a_tensor_moves_under_vmap(gpu: Ledger) -> None:
 def test_data_parallel_has_one_gpu(gpu: Ledger) -> None:
     model = nn.DataParallel(nn.Linear(4, 2).cuda())
     assert_on_gpu(model(torch.rand(3, 4, device="cuda")))
+    assert_on_gpu(model(torch.rand(3, 4)))
 
 
 # --- questions about the GPU -----------------------------------------------------------------------------------------

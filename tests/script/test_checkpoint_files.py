@@ -20,6 +20,8 @@ def test_a_file_of_weights_that_a_script_insists_on_is_loaded_without_values(tmp
         model = nn.Linear(4, 3).cuda()
         model.load_state_dict(torch.load(path)["model"])
         model.load_state_dict(torch.load("weights/last.ckpt"))
+        with open("weights/sam_b.pth", "rb") as file:
+            model.load_state_dict(torch.load(file))
         print(tuple(model.weight.shape), os.path.exists("other.pth"))
     """
     ran = run(tmp_path / "p", text)
@@ -28,6 +30,7 @@ def test_a_file_of_weights_that_a_script_insists_on_is_loaded_without_values(tmp
     assert ran.assumptions == {
         "the checkpoint checkpoints/model.pth is not there: its weights are random": 5,
         "the checkpoint weights/last.ckpt is not there: its weights are random": 6,
+        "the checkpoint weights/sam_b.pth is not there: its weights are random": 11,
     }
 
 

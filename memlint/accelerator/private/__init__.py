@@ -28,6 +28,7 @@ from torch._subclasses import fake_tensor
 from torch.autograd import Variable
 from torch.jit import _builtins
 from torch.nn.modules import batchnorm, conv, instancenorm, loss, module
+from torch.nn.parallel import _functions
 from torch.utils import _device, _python_dispatch, _pytree, _triton, backend_registration
 from torch.utils.data import DataLoader, dataloader
 from torch.utils.data._utils import fetch, worker
@@ -235,6 +236,10 @@ DEVICE_TYPE: Any = torch._C._autograd.DeviceType.PrivateUse1
 """The type of such a device in C++."""
 GET_ACCELERATOR = "_get_accelerator"
 """Name of the function of `compiled` that gives the device of this process's accelerator."""
+parallel_functions: Any = _functions
+"""Module of what `DataParallel` does between GPUs."""
+GET_STREAM = "_get_stream"
+"""Name of the function of `parallel_functions` that gives the stream in which `DataParallel` copies its inputs."""
 SCATTER = "_scatter"
 """Name of the function of `compiled` that copies parts of a tensor to several GPUs."""
 CUDA_INITIALIZED = "_initialized"

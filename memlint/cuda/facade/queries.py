@@ -13,12 +13,14 @@ from memlint.accelerator import state
 from memlint.accelerator.private import (
     CUDA_INITIALIZED,
     CUDART,
+    GET_STREAM,
     NVTX,
     SCATTER,
     USES_CUDNN_FOR_WEIGHTS,
     accelerator_functions,
     compiled,
     cuda_functions,
+    parallel_functions,
 )
 from memlint.cuda.facade import memory, streams
 from memlint.cuda.simulated import Simulated
@@ -219,6 +221,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
         nn.DataParallel: {"__init__": _on_one_gpu},
+        parallel_functions: {GET_STREAM: _copying_stream},
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {NVTX: _Silent()},
@@ -244,6 +247,11 @@ def _on_one_gpu(self: Any, module: nn.Module, device_ids: Any = None, *args: Any
         state.assume(f"DataParallel over {len(device_ids)} GPUs runs on one, which gets the whole batch")
         device_ids = [0]
     _init_parallel(self, module, device_ids, *args, **kwargs)
+
+
+def _copying_stream(to: torch.device) -> Any:
+    """Stand in for what gives a stream for copies from the host: one of its own would change no size."""
+    return None if to.type == "cpu" else torch.cuda.current_stream()
 
 
 _NUMBERS = "Float Double Half BFloat16 Long Int Bool"
