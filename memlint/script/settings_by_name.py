@@ -6,14 +6,16 @@ A value that stands for training is preferred to one for evaluation, and a name 
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
+from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
 from memlint.targets.built import Setting
 from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES
 
@@ -42,6 +44,9 @@ _SWITCHES = {
     "fp16-amp": ("fp16", "use_fp16", "use_amp", "amp", "amp_enable", "enable_amp"),
 }
 """Names of settings that switch autocast on."""
+_OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
+_DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
+"""Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
 _NUM_SIDES, _CHANNELS = 2, (1, 3, 4)
@@ -114,7 +119,23 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
     return None
 
 
-def sizes_of(values: Iterable[Value]) -> dict[str, int]:
+def named_optimizer(values: Iterable[Value]) -> Setting | None:
+    """Return memlint's name of the optimizer that a setting names, such as `optimizer_type = "sgd"`.
+
+    SGD has momentum unless another setting says that it has none.
+    """
+    by_name = {each.lower(): name for kind, name in OPTIMIZERS.items() for each in (kind, name)}
+    known = list(values)
+    has_none = any(each.name == "momentum" and not each.value for each in known)
+    for each in known:
+        if isinstance(each.value, str) and _OPTIMIZER.fullmatch(each.name) and each.value.lower() in by_name:
+            name = by_name[each.value.lower()]
+            name = "sgd-momentum" if name == "sgd" and not has_none else name
+            return Setting(name, f"{'.'.join(each.path)} = {each.value}", is_sure=False)
+    return None
+
+
+def sizes_of(values: Collection[Value]) -> dict[str, int]:
     """Return the whole numbers from 1 by name; of several with one name the first."""
     sizes: dict[str, int] = {}
     for each in values:
@@ -122,7 +143,9 @@ def sizes_of(values: Iterable[Value]) -> dict[str, int]:
             sizes.setdefault(each.path[-1], each.value)
             if each.name in IMAGE_SIZES:  # of a config in capitals
                 sizes.setdefault(each.name, each.value)
-    return sizes
+    named = (each for each in values if isinstance(each.value, str) and _DATASET.fullmatch(each.name))
+    side = next((known for each in named if (known := side_of_dataset(str(each.value))) is not None), None)
+    return sizes if side is None or not sizes.keys().isdisjoint(IMAGE_SIZES) else {**sizes, "image_size": side}
 
 
 def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]:
@@ -167,17 +190,30 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
         return []
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
-            return list(value.items())[:_MOST_VALUES]
+            return list(_items(value))
         if dataclasses.is_dataclass(value):
             return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
         if "namespace" in kind.__name__.lower() or kind.__name__.lower().endswith(("config", "cfg", "args", "hparams")):
-            return list(vars(value).items())
+            return list({**_of_class(kind), **vars(value)}.items())
         if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
             return [(name, value[name]) for name in value.keys()]  # noqa: SIM118 -- no Mapping
         is_own = is_users(getattr(sys.modules[kind.__module__], "__file__", "<"))
         if is_own and name.lower().endswith((*CONFIG_NAMES, "exp")):
-            return list(vars(value).items())
+            return list({**_of_class(kind), **vars(value)}.items())
     return []
+
+
+def _items(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the entries of a mapping that have a value: OmegaConf raises for one that is yet to be given."""
+    for key in list(values)[:_MOST_VALUES]:
+        with suppress(Exception):
+            yield key, values[key]
+
+
+def _of_class(kind: type) -> dict[str, Any]:
+    """Return the plain values that the class of a config, and those that it inherits from, assign."""
+    assigned = {key: value for each in reversed(kind.__mro__) for key, value in vars(each).items()}
+    return {key: value for key, value in assigned.items() if type(value) in (bool, int, float, str, tuple, list)}
 
 
 def _constants(module: ModuleType) -> list[tuple[Any, Any]]:

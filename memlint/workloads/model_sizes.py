@@ -21,7 +21,7 @@ _LENGTHS = (
 )
 IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
-    *("imgsz", "imsize", "im_size", "crop_size", "train_size"),
+    *("imgsz", "imsize", "im_size", "crop_size", "train_size", "input_shape"),
 )
 """Names of the side of images, or of their sides."""
 _SIDES = range(32, 2049)
@@ -97,6 +97,11 @@ class ModelSizes:
                     return height, width
         own = getattr(self.model, "size", self._stated.get("size"))
         return (own, own) if type(own) is int and own in _SIDES else None
+
+    @property
+    def low_image_size(self) -> int | None:
+        """Side of the smaller images of a data set that has each image in two sizes."""
+        return self._first_int(("low_image_size",))
 
     @property
     def width(self) -> int | None:
