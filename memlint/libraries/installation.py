@@ -9,6 +9,7 @@ from memlint.libraries import (
     bitsandbytes,
     custom_ops,
     deepspeed,
+    extensions,
     flash_attn_3,
     flash_attn_norms,
     gym,
@@ -40,7 +41,7 @@ def install(ops: Iterable[Op] = ()) -> None:
 def _install() -> None:
     finder = Finder(LIBRARIES, Plugins())
     finder.install()
-    for module in (triton, bitsandbytes, torchao, deepspeed, xformers):
+    for module in (triton, bitsandbytes, torchao, deepspeed, xformers, extensions):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

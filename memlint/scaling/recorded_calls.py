@@ -69,9 +69,13 @@ class Pattern(NamedTuple):
 class Calls(list[RecordedCall]):
     """Recorder of calls while it is `State.calls`, up to the number that the caller has time for."""
 
-    def __init__(self, most: int | None = None) -> None:
+    workspaces: Workspaces
+    """Those of the simulation in which the calls were made."""
+
+    def __init__(self, most: int | None = None, *, is_needed: bool = True) -> None:
         super().__init__()
         self._most = most
+        self._is_needed = is_needed
         self._inside = 0
         self._first = 0
         self._call: Call | None = None
@@ -81,12 +85,20 @@ class Calls(list[RecordedCall]):
         """Note the start of a call, perhaps inside another."""
         if not self._inside:
             if self._most is not None and len(self) >= self._most:
-                raise TooLongError(
-                    f"two steps run more than {self._most} kernels, too many for a table of batch sizes",
-                    "See memlint sweep.",
-                )
+                self._end()
+            if not self:
+                self.workspaces = simulated().workspaces
             self._first, self._call = len(state.current.ledger.events), None
         self._inside += 1
+
+    def _end(self) -> None:
+        if self._is_needed:
+            raise TooLongError(
+                f"two steps run more than {self._most} kernels, too many for a table of batch sizes",
+                "See memlint sweep.",
+            )
+        state.current.calls = None
+        self.clear()
 
     def with_arguments(
         self,
@@ -142,10 +154,13 @@ class TooLongError(WorkloadError):
 
 
 @contextlib.contextmanager
-def recorded(most: int | None = None) -> Iterator[Calls]:
-    """Record the calls of kernels inside the block. One more than `most` raises TooLongError."""
+def recorded(most: int | None = None, *, is_needed: bool = True) -> Iterator[Calls]:
+    """Record the calls of kernels inside the block.
+
+    One more than `most` raises TooLongError, or where the calls are not needed they are empty and none is recorded.
+    """
     current = state.current
-    calls = current.calls = Calls(most)
+    calls = current.calls = Calls(most, is_needed=is_needed)
     try:
         yield calls
     finally:

@@ -22,7 +22,7 @@ from memlint.memory.allocator.fast import integers
 from memlint.memory.records import ONE_STREAM, Doubt, Storages, Streams, Trace
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
-from memlint.scaling.recorded_calls import Born, Pattern, RecordedCall, pattern_of
+from memlint.scaling.recorded_calls import Born, Calls, Pattern, RecordedCall, pattern_of
 
 
 class NotScalableError(Exception):
@@ -36,6 +36,13 @@ class Sample:
     point: Point
     storages: Storages
     calls: tuple[RecordedCall, ...]
+
+    @classmethod
+    def of_trace(cls, point: Point, trace: Trace, calls: Calls) -> Self:
+        """Take a Trace for one, during which `calls` were recorded: its recorder has changed none of its storages."""
+        sizes = tuple(buffer.nbytes for buffer in trace.buffers)
+        workspaces = calls.workspaces.numbers if calls else frozenset()
+        return cls(point, Storages(sizes, trace.events, trace.doubts, workspaces, trace.streams), tuple(calls))
 
     def born(self, buffer: int) -> Born:
         """Bytes of a Buffer, with their bounds."""
@@ -283,9 +290,8 @@ def lives_of(storages: Storages) -> Lives:
 
 
 def lives_of_trace(trace: Trace) -> Lives:
-    """Convert a Trace to Lives: what recorded its kernels has changed none of its storages."""
-    sizes = tuple(buffer.nbytes for buffer in trace.buffers)
-    return lives_of(Storages(sizes, trace.events, trace.doubts, frozenset(), trace.streams))
+    """Convert a Trace to Lives."""
+    return lives_of(Sample.of_trace((), trace, Calls()).storages)
 
 
 def _first_after_index(storages: Storages) -> int | None:

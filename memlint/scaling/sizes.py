@@ -52,14 +52,16 @@ class Sizes:
     most_calls: int | None = None
     """Largest number of kernels in a trace for which several more traces are worth it; None for any number."""
     line_first: bool = False
-    """True to begin with two samples along the batch: a third one only if not every number is linear."""
+    """True to begin with two samples along the batch, from the first that is known on: a third one only if not every
+    number is linear."""
     run: Callable[[Workload], Lives] | None = None
     """Gives the storages of a Workload that is not learned from smaller sizes, as a long generation, which is learned
     from a few of its tokens at each size; None for one that is."""
     lives: dict[Point, Lives] = field(default_factory=dict)
     """Storages at the points that were traced, by this or before."""
+    samples: dict[Point, Sample] = field(default_factory=dict)
+    """Traces with their calls, by this or before."""
     scaled: Scaled | None = None
-    _samples: dict[Point, Sample] = field(default_factory=dict)
     _peaks: dict[Point, SizePeaks] = field(default_factory=dict)
     _most: dict[Point, int | None] = field(default_factory=dict)
     """Upper bounds of the bytes on the device; None where no step can run."""
@@ -85,7 +87,8 @@ class Sizes:
             return _COMPILED
         grids = [Grid((BATCHES, *self.axes))]
         if self.line_first and not sizes:
-            grids.insert(0, Grid((BATCHES[:2],)))
+            first = min((batch for (batch,) in self.samples if BATCHES[0] <= batch < LARGEST_SIZE), default=BATCHES[0])
+            grids.insert(0, Grid((range(first, first + 2),)))
         reason = ""
         for grid in grids:
             try:
@@ -117,7 +120,8 @@ class Sizes:
         largest = 0 if sizes else self.search(batches).number
         most = largest if largest > _CHECK else max(batches)
         tried = sorted({batch for batch in (*batches, largest) if _CHECK < batch <= most} | {_CHECK}, reverse=True)
-        self._check([(batch, *map(max, sizes)) for batch in tried])
+        points = [(batch, *map(max, sizes)) for batch in tried]
+        self._check([point for point in points if point not in grid.points])
 
     def follow(self, other: "Sizes", batches: Sequence[int]) -> bool:
         """Take the growth with the batch from the same program on another number of ranks; return True if it agrees.
@@ -316,12 +320,12 @@ class Sizes:
         return self.lives[point]
 
     def _sample(self, point: Point) -> Sample:
-        if point not in self._samples:
+        if point not in self.samples:
             with recorded(self.most_calls) as calls:
                 storages = storages_of_workload(self._program(point), self.device, self._settings)
             self.lives[point] = lives_of(storages)
-            self._samples[point] = Sample(point, storages, tuple(calls))
-        return self._samples[point]
+            self.samples[point] = Sample(point, storages, tuple(calls))
+        return self.samples[point]
 
     def _program(self, point: Point) -> Program:
         return self.program(self._workload(point))

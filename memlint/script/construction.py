@@ -13,7 +13,7 @@ import os
 import reprlib
 import sys
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -119,6 +119,10 @@ class Construction:
         """Ids of modules whose constructor, or the function that made them, did not get to its end."""
         self.values: list[Value] = []
         """Plain values in the script's variables, once it is over."""
+        self.frames: list[FrameType] = []
+        """Its frames then, innermost first; those that it called too, where an error has left them."""
+        self.namespaces: list[MutableMapping[str, Any]] = []
+        """The variables of its functions that were continued after an error."""
         self._is_over = False
         self.is_without_gradients = False
         """True if the script had switched gradients off where it ended."""
@@ -261,7 +265,7 @@ class Construction:
     def note_end(
         self,
         error: BaseException | None,
-        namespaces: Iterable[Mapping[str, Any]] = (),
+        namespaces: Iterable[MutableMapping[str, Any]] = (),
         continued: Collection[FrameType] = (),
     ) -> None:
         """Note the variables of a script while they exist: those of the frames that `error` has left, or the running.
@@ -286,7 +290,9 @@ class Construction:
                 running = running.f_back
         constructors = (each for each in frames if each.f_code.co_name == _CONSTRUCTS)
         self._unfinished |= {id(_first_argument(each)) for each in constructors if each not in continued}
-        self.values = values_in((each for each in frames if is_users(each.f_code.co_filename)), namespaces)
+        own = [each for each in frames if is_users(each.f_code.co_filename)]
+        self.frames, self.namespaces = frames if error is not None else own, list(namespaces)
+        self.values = values_in(own, self.namespaces)
         if self._held is not None or error is not None:
             self._held = [*(self._held or ()), *self._modules()]
 

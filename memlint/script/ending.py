@@ -203,7 +203,7 @@ def ending_of(error: BaseException) -> Ending:
         refused = is_of_parser(error)
         hint = meant_options(error) if refused else of_another_time(user_line(error).rpartition(":")[0])
         reason = f"the script called sys.exit({error.code!r})"
-        return Ending(reason, is_failure=True, traceback=lines, hint=hint, is_refusal=refused)
+        return Ending(reason, is_failure=True, traceback=lines, hint=hint, is_refusal=refused, has_exited=True)
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
         hint = named.hint + (_stub(named.package) if isinstance(named, AbsentError) and named.package else "")

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from memlint.accelerator import state
 from memlint.base import cache
@@ -82,6 +82,7 @@ _SPLITS = ("train", "val", "test")
 _NUM_FOLDERS = 2
 """Number of folders in a folder whose folders are looked into: one for each of two classes."""
 _LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
+_LOOKS = ("isdir", "is_dir")
 _MOST_LOOKED_FOR = 3
 _SAVED = frozenset((".pt", ".pth"))
 """Ends of names of what a training saves itself, and looks for to go on."""
@@ -511,8 +512,16 @@ def _lists_inside() -> bool:
     frame = next(user_frames(), None)
     if frame is None or frame.f_code.co_name == "<module>":
         return False
-    names = [name for name in _called(frame.f_code) if name in _LISTS or name in ("isdir", "is_dir")]
-    return names[:1] != [] and names[0] in _LISTS and len(names) > 1
+    instructions = list(dis.get_instructions(frame.f_code))
+    listing = next((each.offset for each in instructions if each.argval in _LISTS), None)
+    if listing is None:
+        return False
+    loops = [range(each.offset, each.argval) for each in instructions if each.opname == "FOR_ITER"]
+    again = [each.offset for each in instructions if each.argval in (*_LISTS, *_LOOKS) and each.offset > listing]
+    comprehensions = (value for value in frame.f_code.co_consts if _is_comprehension(value))
+    return any(listing < loop.start and at in loop for loop in loops for at in again) or any(
+        name in (*_LISTS, *_LOOKS) for each in comprehensions for name in _called(each)
+    )
 
 
 def _called(code: CodeType) -> Iterator[str]:
@@ -522,8 +531,12 @@ def _called(code: CodeType) -> Iterator[str]:
         if isinstance(each.argval, str) and ("ATTR" in each.opname or "METHOD" in each.opname or is_plain):
             yield each.argval
     for value in code.co_consts:
-        if isinstance(value, CodeType) and value.co_name.startswith("<"):
+        if _is_comprehension(value):
             yield from _called(value)
+
+
+def _is_comprehension(value: object) -> TypeGuard[CodeType]:
+    return isinstance(value, CodeType) and value.co_name.startswith("<")
 
 
 def _suffix_asked_for() -> str:
@@ -532,15 +545,17 @@ def _suffix_asked_for() -> str:
         if number and frame.f_code.co_name == "<module>":
             break  # which names much else
         for value in itertools.chain(_strings(frame.f_code.co_consts), _named_strings(frame.f_code, frame.f_globals)):
-            match = re.fullmatch(r"\*?(\.\w+)", value)
-            if match and kind_by_name(f"file{match[1]}"):
-                return match[1]
+            match = re.fullmatch(r"(\*?\.)?(\w+)", value)
+            kind = kind_by_name(f"file.{match[2]}") if match else ""
+            if match and kind and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
+                return f".{match[2]}"
     return ""
 
 
 def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:
     """Yield the strings in collections of the module that code names, or a function that it calls: `is_image(name)`."""
-    for value in (variables[name] for name in code.co_names if name in variables):
+    codes = (code, *filter(_is_comprehension, code.co_consts))
+    for value in (variables[name] for each in codes for name in each.co_names if name in variables):
         if isinstance(value, list | tuple | set | frozenset):
             yield from (each for each in value if isinstance(each, str))
         elif isinstance(value, FunctionType) and not is_called:
@@ -554,5 +569,5 @@ def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
             yield value
         elif isinstance(value, tuple | frozenset):
             yield from _strings(tuple(value))
-        elif isinstance(value, CodeType) and value.co_name.startswith("<"):  # a comprehension, a lambda
+        elif _is_comprehension(value):  # or a lambda
             yield from _strings(value.co_consts)

@@ -27,6 +27,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
 from memlint.memory.records import Assumption
+from memlint.script.abandoned import abandon_graphs
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
@@ -98,6 +99,7 @@ def take_own_step(
         plan = _Plan.of(recorder)
         if plan is None:
             return None
+        abandon_graphs(recorder.construction.frames, recorder.construction.namespaces)
         begin = time.monotonic()
         seconds = max(seconds, _SECONDS_WHEN_STOPPED)
 

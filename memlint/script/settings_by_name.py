@@ -13,11 +13,13 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from torch.utils.data import Dataset
+
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
 from memlint.targets.built import Setting
-from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES
+from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES, sides_of
 
 BATCH = (
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
@@ -49,7 +51,9 @@ _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
 """Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
-_NUM_SIDES, _CHANNELS = 2, (1, 3, 4)
+_CROPS = ("patch_size", "train_ps", "crop", "gt_size")
+"""Names of the side of what is cut out of images; a model's own `patch_size` is smaller than `_CUT_OUT`."""
+_CUT_OUT = range(33, 2049)
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
 _MOST = 1 << 16
@@ -143,6 +147,8 @@ def sizes_of(values: Collection[Value]) -> dict[str, int]:
             sizes.setdefault(each.path[-1], each.value)
             if each.name in IMAGE_SIZES:  # of a config in capitals
                 sizes.setdefault(each.name, each.value)
+            if each.name in _CROPS and each.value in _CUT_OUT:
+                sizes.setdefault("crop_size", each.value)
     named = (each for each in values if isinstance(each.value, str) and _DATASET.fullmatch(each.name))
     side = next((known for each in named if (known := side_of_dataset(str(each.value))) is not None), None)
     return sizes if side is None or not sizes.keys().isdisjoint(IMAGE_SIZES) else {**sizes, "image_size": side}
@@ -166,20 +172,21 @@ def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]
 
 
 def _sides(value: Sequence[Any], path: tuple[str, ...]) -> Iterator[Value]:
-    """Yield the size of images that a height and a width say, perhaps after channels; two equal ones by any name."""
-    if len(value) == _NUM_SIDES + 1 and path[-1].lower() in IMAGE_SIZES and value[0] in _CHANNELS:
-        value = value[1:]
-    if len(value) != _NUM_SIDES or not all(type(each) is int for each in value):
+    """Yield the size of images that a height and a width say, perhaps with channels; two equal ones by any name."""
+    is_image = path[-1].lower() in IMAGE_SIZES
+    sides = sides_of(value) if is_image or len(value) == len(("height", "width")) else None
+    if sides is None:
         return
-    if value[0] == value[1]:
-        yield Value(path, value[0])
-    elif path[-1].lower() in IMAGE_SIZES:
-        yield Value((*path[:-1], "image_height"), value[0])
-        yield Value((*path[:-1], "image_width"), value[1])
+    height, width = sides
+    if height == width:
+        yield Value(path, height)
+    elif is_image:
+        yield Value((*path[:-1], "image_height"), height)
+        yield Value((*path[:-1], "image_width"), width)
 
 
 def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
-    """Return names and values of a namespace, a mapping, a dataclass or a config of a library; else nothing.
+    """Return names and values of a namespace, a mapping, a dataclass, a config or a data set; else nothing.
 
     An object or a module of the project's own is a config if it has the name of one.
     """
@@ -187,19 +194,21 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
     if isinstance(value, ModuleType):
         return _constants(value) if name.lower().endswith(CONFIG_NAMES) else []
     if isinstance(value, type):
-        return []
+        return _attributes(value) if value.__name__.lower().endswith(CONFIG_NAMES) else []
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
             return list(_items(value))
+        if isinstance(value, Dataset):
+            return list(vars(value).items())[:_MOST_VALUES]
         if dataclasses.is_dataclass(value):
             return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
         if "namespace" in kind.__name__.lower() or kind.__name__.lower().endswith(("config", "cfg", "args", "hparams")):
-            return list({**_of_class(kind), **vars(value)}.items())
+            return [*vars(value).items(), *(each for each in _attributes(kind) if each[0] not in vars(value))]
         if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
             return [(name, value[name]) for name in value.keys()]  # noqa: SIM118 -- no Mapping
         is_own = is_users(getattr(sys.modules[kind.__module__], "__file__", "<"))
         if is_own and name.lower().endswith((*CONFIG_NAMES, "exp")):
-            return list({**_of_class(kind), **vars(value)}.items())
+            return list(vars(value).items())
     return []
 
 
@@ -210,10 +219,13 @@ def _items(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
             yield key, values[key]
 
 
-def _of_class(kind: type) -> dict[str, Any]:
-    """Return the plain values that the class of a config, and those that it inherits from, assign."""
-    assigned = {key: value for each in reversed(kind.__mro__) for key, value in vars(each).items()}
-    return {key: value for key, value in assigned.items() if type(value) in (bool, int, float, str, tuple, list)}
+def _attributes(kind: type) -> list[tuple[str, Any]]:
+    """Return the plain values, lists and tuples that a class of the project's own states for all its objects."""
+    plain = (bool, int, float, str, list, tuple)
+    own = [
+        each for each in kind.__mro__ if is_users(getattr(sys.modules.get(each.__module__), "__file__", None) or "<")
+    ]
+    return [(name, value) for each in own for name, value in list(vars(each).items()) if type(value) in plain]
 
 
 def _constants(module: ModuleType) -> list[tuple[Any, Any]]:

@@ -150,16 +150,19 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
 def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], confinement: Confinement) -> Writes:
     files = FileSystem(overlay)
     replace_writers(replacing, files)
-    functions = {id(original): replacement for _, _, original, replacement in files.functions()}
+    functions = {original: replacement for _, _, original, replacement in files.functions()}
+    kinds = frozenset(map(type, functions))  # to ask each value for its `id` is told to the hook that records reads
     for module_name, module in list(sys.modules.items()):
         if module_name not in _WITHOUT_OVERLAY and not module_name.startswith("memlint.script"):
             for name, value in list(getattr(module, "__dict__", {}).items()):
-                if id(value) in functions:
-                    replacing.put(module, name, functions[id(value)])
+                if type(value) in kinds and value in functions:
+                    replacing.put(module, name, functions[value])
     closer = tempfile._TemporaryFileCloser  # type: ignore[attr-defined]  # its methods have functions of os as defaults
     for name, method in list(vars(closer).items()):
         if isinstance(method, FunctionType) and method.__defaults__:
-            defaults = tuple(functions.get(id(value), value) for value in method.__defaults__)
+            defaults = tuple(
+                functions.get(value, value) if type(value) in kinds else value for value in method.__defaults__
+            )
             code = method.__code__, method.__globals__, name, defaults, method.__closure__
             replacing.put(closer, name, FunctionType(*code))
     replacing.put(shutil, "_use_fd_functions", False)
@@ -168,7 +171,7 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], co
     replacing.put(tempfile, "tempdir", overlay.temporary)
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), overlay.temporary))
     for names in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-        names.update({functions[id(function)] for function in names if id(function) in functions})
+        names.update({functions[function] for function in names if function in functions})
     sys.meta_path.append(_Written(overlay))
     places = tuple(os.path.realpath(folder) + os.sep for folder in (*free, *DEVICES))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,6 +59,11 @@ class Ahead(Generic[_Result]):
         for place, file in enumerate(self._printed, 1):
             os.write(place, _content(file))
         return result
+
+    def stop(self) -> None:
+        """End it: nobody will ask for the result."""
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
 
 
 def may_work_ahead() -> bool:

@@ -16,6 +16,7 @@ from memlint.worker.child import answer_jobs, own_imports, run
 if TYPE_CHECKING:
     from memlint.report.model import Sweep
     from memlint.session.target import Target
+    from memlint.targets.workload import Workload
     from memlint.validate.jobs import DescribeMachine, MeasureSubject
     from memlint.worker.dependencies import Watch
     from memlint.worker.jobs import Job
@@ -112,19 +113,21 @@ def _answer(target: Target, job: Job) -> Any:
 
 
 def _begin_tables(target: Target, number: int) -> None:
-    """Begin with the tables of another dtype, if a copy of this process can make them meanwhile."""
-    from memlint.session.ahead import Ahead, may_work_ahead  # noqa: PLC0415
+    """Begin with the tables of another dtype once all sizes are known, if a copy of this process can make them."""
 
-    workload, root = target.workloads[number], target.root
+    def begin(completed: Workload) -> None:
+        from memlint.session.ahead import Ahead, may_work_ahead  # noqa: PLC0415
 
-    def tables() -> tuple[str, list[Sweep]]:
-        from memlint.session.tables import ahead  # noqa: PLC0415 -- the trace that is asked for next does without
+        def tables() -> tuple[str, list[Sweep]]:
+            from memlint.session.tables import ahead  # noqa: PLC0415 -- the trace of this process does without
 
-        return ahead(workload, root)
+            return ahead(completed, target.root)
 
-    if workload.device.is_cuda and may_work_ahead():
-        with suppress(OSError):
-            target.begun[number] = Ahead(tables)
+        if completed.device.is_cuda and completed.compile != "on" and may_work_ahead():
+            with suppress(OSError):
+                target.begun[number] = Ahead(tables)
+
+    target.begins[number] = begin
 
 
 def _answer_rarer(target: Target, job: Job) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from memlint.base.units import Mode, format_count
 from memlint.capture.capture import Capture, OtherHost, ScriptFacts, StartedProgram, WrittenFile
@@ -194,6 +194,8 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if ending.is_failure:
         install = run.own_step.hint if run.own_step is not None else ""
         hint = " ".join(filter(None, (install, ending.hint))) or elsewhere
+        if (not hint or ending.has_exited) and (words := _last_words(sys.stderr)) and words not in ending.reason:
+            hint = f"It wrote: {words}. {hint}" if hint else f"It wrote: {words}"
         return f"{ending.reason}, {_reached(run)}{without}", hint, tuple(ending.traceback)
     if run.happened not in ("nothing", "built"):
         return None
@@ -202,21 +204,21 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if not run.num_steps and (caught := placeholders.last_use()) is not None:
         return f"{message}; before, it caught: {caught.message}", caught.hint, ()
     lacks = placeholders.lacking(run.script.path) if placeholders.has_called() else ""
-    if not run.num_steps and (words := _last_words()):
+    if not run.num_steps and (words := _last_words(sys.stdout) or _last_words(sys.stderr)):
         return f"{message}; its output ends: {words}", elsewhere or lacks or _PRINTED, ()
     return message, elsewhere or lacks or _ON_GPU, ()
 
 
-def _last_words() -> str:
-    """Return the last line that the script has printed, or else logged; empty if it has done neither."""
-    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
-        with suppress(Exception):  # of streams that the script may have replaced or closed
-            stream.flush()
-        with suppress(OSError):
-            nbytes = os.fstat(number).st_size
-            text = os.pread(number, _TAIL, max(0, nbytes - _TAIL)).decode(errors="replace")
-            if words := next((line.strip() for line in reversed(text.splitlines()) if line.strip()), ""):
-                return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+def _last_words(stream: TextIO) -> str:
+    """Return the last line that the script has written to `sys.stdout` or `sys.stderr`; empty if there is none."""
+    with suppress(Exception):  # of streams that the script may have replaced or closed
+        stream.flush()
+    number = 1 if stream is sys.stdout else 2
+    with suppress(OSError):
+        nbytes = os.fstat(number).st_size
+        text = os.pread(number, _TAIL, max(0, nbytes - _TAIL)).decode(errors="replace")
+        words = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+        return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
     return ""
 
 

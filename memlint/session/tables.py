@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -21,10 +20,10 @@ from memlint.memory.communicators import beside
 from memlint.report.model import Record, Sweep, SweepRow
 from memlint.report.tables import Order, row_of, subject
 from memlint.scaling.polynomials import NUM_SIZES, Point
-from memlint.scaling.scaled import Lives, lives_of_trace
+from memlint.scaling.scaled import Lives, Sample, lives_of
 from memlint.scaling.sizes import Sizes
 from memlint.session.ahead import Ahead
-from memlint.session.target import Target, Traced
+from memlint.session.target import MOST_CALLS, Target, Traced
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
@@ -36,11 +35,8 @@ from memlint.workloads.discover import complete
 
 _Table = TypeVar("_Table")
 
-MOST_CALLS, MOST_CALLS_OF_OTHER = 5 * MANY_NODES, MANY_NODES
-"""Kernels in a trace up to which there is a table around its batch size, and one with another dtype.
-
-Of Llama-7B, with 10,115, the trace and the rules take 14 s of processor time, and the table 8 more.
-"""
+MOST_CALLS_OF_OTHER = MANY_NODES
+"""Kernels in a trace up to which there is a table with another dtype around its batch size."""
 _MOST_COMPILING, _NUM_COMPILED = 60.0, 10
 """Processor seconds that the compilations of such a table may take, and about how many there are."""
 _MULTIPLES = (2, 4)
@@ -76,16 +72,17 @@ def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) 
     return replace(workload, **{name: value for name, value in ranks.items() if value is not None})  # type: ignore[arg-type]
 
 
-def ahead(workload: Workload, root: Path) -> tuple[str, list[Sweep]]:
-    """Make the longer half of `around` before the Workload is traced: the table with another dtype.
+def ahead(completed: Workload, root: Path) -> tuple[str, list[Sweep]]:
+    """Make the longer half of `around` while the Workload, of which all sizes are known, is traced.
 
-    With it the Workload that it is of, as text; there is none where there is no such Workload.
+    That is the table with another dtype, with the Workload that it is of, as text; there is none where there is no
+    such Workload. Nothing is compiled: a program that compiles has no table with another dtype.
     """
-    completed, _assumptions = complete(of_worst_rank(workload, root).workload, root)
     other = _with_other_dtype(completed, root)
     if other is None:
         return "", []
-    *_growing, tables = _tables(other, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
+    eager = replace(other, compile="off")
+    *_growing, tables = _tables(eager, root, _order(other), most_calls=MOST_CALLS_OF_OTHER)
     return _text_of(other), tables
 
 
@@ -120,8 +117,10 @@ def _around(traced: Traced, begun: Ahead[tuple[str, list[Sweep]]] | None) -> Ite
     """
     workload, root = traced.workload, traced.root
     own: list[Sweep] = []
-    known: dict[Point, Lives] = {(workload.batch,): lives_of_trace(traced.trace)}
+    known = Sample.of_trace((workload.batch,), traced.trace, traced.calls)
     if traced.compile_seconds:
+        if begun is not None:
+            begun.stop()
         yield from _compiled_and_eager(traced, _order(workload), known)
         return
     for own in _tables(workload, root, _order(workload), most_calls=MOST_CALLS, traced=known):
@@ -155,7 +154,7 @@ def _text_of(workload: Workload | None) -> str:
     return "" if workload is None else repr(replace(workload, assumed=frozenset()))
 
 
-def _compiled_and_eager(traced: Traced, order: Order, known: Mapping[Point, Lives]) -> Iterator[list[Sweep]]:
+def _compiled_and_eager(traced: Traced, order: Order, known: Sample) -> Iterator[list[Sweep]]:
     """Yield a table of compiled steps, each of which compiles, and one of eager ones beside it."""
     workload, root = traced.workload, traced.root
     compiled: list[Sweep] = []
@@ -207,11 +206,11 @@ def _tables_as_asked(
     order: Order,
     *,
     most_calls: int | None = None,
-    traced: Mapping[Point, Lives] = MappingProxyType({}),
+    traced: Sample | None = None,
 ) -> Iterator[list[Sweep]]:
     """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them.
 
-    `traced` are its storages at batch sizes where they are known.
+    `traced` is one that was traced.
     """
     try:
         workload = of_worst_rank(workload, root).workload
@@ -272,7 +271,7 @@ def _sizes(
     varied: Mapping[str, Sequence[int]],
     *,
     most_calls: int | None = None,
-    traced: Mapping[Point, Lives] = MappingProxyType({}),
+    traced: Sample | None = None,
 ) -> Sizes:
     axes = tuple(map(_axis, varied.values()))
     device = workload.device
@@ -288,7 +287,8 @@ def _sizes(
         most_calls,
         line_first=most_calls is not None,
         run=long_run(workload, lambda each: completed_program(each, root)),
-        lives=dict(traced),
+        lives={} if traced is None else {traced.point: lives_of(traced.storages)},
+        samples={traced.point: traced} if traced is not None and traced.calls else {},
     )
 
 

@@ -313,7 +313,37 @@ class Values:
         set_on = self._set_on(node.value, node.attr, scope) if isinstance(node.value, ast.Name) else None
         if set_on is not None:
             return self.of(set_on, scope)
+        with suppress(Unknown):
+            return self._of_class(node, scope)
         return self._item(self._holder(node.value, scope), node.attr)
+
+    def _of_class(self, node: ast.Attribute, scope: Scope | None) -> object:
+        """Evaluate an attribute that a class of the project states, for itself or for each object. Raises Unknown."""
+        maker = node.value
+        if isinstance(maker, ast.Name) and scope is not None:
+            name = maker.id
+            bound = (name_assignments(each).get(name, ()) for each in (scope, scopes(self.source)[0]))
+            made = (assigned_part(statement, name) for statements in bound for statement in statements)
+            maker = next((call.func for call in made if isinstance(call, ast.Call)), maker)
+        meaning = self.source.qualified_name(maker)
+        if meaning is None and isinstance(maker, ast.Name) and defines(self.source, maker.id):
+            meaning = maker.id
+        kind = self._followed(Name(meaning, self.source.path)) if meaning is not None else None
+        if not isinstance(kind, Name):
+            raise Unknown
+        source = _read(Path(kind.path))
+        owner = next((n for n in source.tree.body if isinstance(n, ast.ClassDef) and n.name == kind.text), None)
+        if owner is None:
+            raise Unknown
+        values = Values(source, self.project, self._root, self._depth)
+        if (own := made_in_init(source, owner, node.attr)) is not None:
+            return values.of(*own)
+        for statement in owner.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if any(isinstance(each, ast.Name) and each.id == node.attr for each in targets):
+                    return values.of(statement.value, None)
+        raise Unknown
 
     def _imported(self, node: ast.Attribute, name: Name) -> object:
         """Evaluate an attribute of an imported object: a value that its file assigns, a setting, or else the Name."""
@@ -323,6 +353,8 @@ class Values:
                 value = self._item(self._holder(node.value, None), node.attr)
             if not isinstance(value, Name | Call):
                 return value
+        with suppress(Unknown):
+            return self._of_class(node, None)
         return name
 
     def _set_on(self, node: ast.Name, name: str, scope: Scope | None) -> ast.expr | None:

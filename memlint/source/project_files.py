@@ -74,7 +74,12 @@ class ProjectFiles:
     @cached_property
     def paths(self) -> tuple[Path, ...]:
         """Candidate files, the nearest first."""
-        return tuple(sorted(map(Path, self.names), key=self._distance))
+        return tuple(map(Path, sorted(self.names, key=self._distance)))
+
+    @cached_property
+    def _with_code(self) -> tuple[Path, ...]:
+        """Those of `paths` that may hold code."""
+        return tuple(path for path in self.paths if path.suffix not in (*_CONFIGS, ".sh"))
 
     @cached_property
     def _index(self) -> WordIndex:
@@ -85,11 +90,16 @@ class ProjectFiles:
     def _unindexed(self) -> frozenset[Path]:
         return self._index.unknown(self.paths)
 
-    def _distance(self, path: Path) -> tuple[bool, bool, int, str]:
-        parts, near = path.parts, self.near.parts
+    @cached_property
+    def _near_parts(self) -> list[str]:
+        return str(self.near).split(os.sep)  # noqa: PTH206 -- as `_distance`
+
+    def _distance(self, name: str) -> tuple[bool, bool, int, str]:
+        parts, near = name.split(os.sep), self._near_parts  # noqa: PTH206 -- thousands of them
         num_common = sum(1 for _ in takewhile(bool, map(eq, parts, near)))
         steps = len(parts) + len(near) - 2 * num_common
-        return "train" not in path.stem, EVALUATES.search(path.stem) is not None, steps, str(path)
+        stem = os.path.splitext(parts[-1])[0]  # noqa: PTH122
+        return "train" not in stem, EVALUATES.search(stem) is not None, steps, name
 
     def sources(
         self, words: Collection[str], is_worth: Callable[[Path, str], bool] = lambda _path, _text: True
@@ -99,20 +109,24 @@ class ProjectFiles:
         `is_worth` says of a path and the text of its code whether it is parsed at all.
         """
         num_read = 0
-        for path in self.paths:
-            if path.suffix in (*_CONFIGS, ".sh") or num_read >= _MOST_READ:
-                continue
-            if self.mentions(path, words):
+        candidates = self._that_may_mention(words)
+        for path in self._with_code:
+            if path in candidates and self.mentions(path, words):
                 num_read += 1
+                if num_read > _MOST_READ:
+                    return
                 if path in self._codes or is_worth(path, _shown(path, self.text(path))):
                     yield from self.code(path)
 
     def may_mention(self, path: Path, words: Collection[str], endings: Collection[str] = ()) -> bool:
         """Return True if one of the files may contain one of `words`, or a word with one of `endings`: it is unread."""
+        return path in self._that_may_mention(words, endings)
+
+    def _that_may_mention(self, words: Collection[str], endings: Collection[str] = ()) -> frozenset[Path]:
         key = (*words,), (*endings,)
         if key not in self._candidates:
             self._candidates[key] = self._index.files_with(words, endings) | self._unindexed
-        return path in self._candidates[key]
+        return self._candidates[key]
 
     def mentions(self, path: Path, words: Collection[str]) -> bool:
         """Return True if one of the files contains one of `words`."""

@@ -19,6 +19,7 @@ _BRANCHES = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 _CLOSED = frozenset({*_DEFINITIONS, ast.Lambda})
 _NO_GRAD = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"})
+_BACKWARD = re.compile(r"backward(?!\w)", re.ASCII)
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
 LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
 EVALUATION = re.compile(
@@ -151,7 +152,7 @@ def calls_backward(block: ast.AST) -> bool:
 @lru_cache(maxsize=1)
 def differentiates(source: Source) -> bool:
     """Return True if the file contains a name that ends in `backward`."""
-    return any(word.endswith("backward") for word in source.words)
+    return _BACKWARD.search(source.text) is not None
 
 
 @lru_cache(maxsize=1)

@@ -43,6 +43,7 @@ class WordIndex:
     words: Any
     """Bytes: the words of one file after the other, each once, between newlines."""
     _with: dict[str, frozenset[str]] = field(default_factory=dict)
+    _paths: dict[str, Path] = field(default_factory=dict)
 
     @classmethod
     def read(cls, root: Path) -> Self:
@@ -112,7 +113,12 @@ class WordIndex:
             parts = [self._files_with(part) for part in _PARTS.findall(word)]
             names |= frozenset.intersection(*parts) if parts else self.entries.keys()
         names.update(*(self._files_with(ending, "") for ending in endings))
-        return frozenset(self.root / name for name in names)
+        return frozenset(map(self._path, names))
+
+    def _path(self, name: str) -> Path:
+        if name not in self._paths:
+            self._paths[name] = self.root / name
+        return self._paths[name]
 
     def _name(self, path: Path) -> str:
         return str(path).removeprefix(f"{self.root}/")

@@ -112,3 +112,5 @@ class Ending:
     """A change with which the script may come further, if a package of another version ended it."""
     is_refusal: bool = False
     """True if the script's parser rejected its arguments."""
+    has_exited: bool = False
+    """True if the script called `sys.exit` with a failure: what it says of it, it has printed."""

@@ -21,10 +21,11 @@ _LENGTHS = (
 )
 IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
-    *("imgsz", "imsize", "im_size", "crop_size", "train_size", "input_shape"),
+    *("imgsz", "imsize", "im_size", "crop_size", "train_size", "input_shape", "image_shape", "img_shape"),
 )
 """Names of the side of images, or of their sides."""
 _SIDES = range(32, 2049)
+_NUM_SIDES, _CHANNELS_OF_IMAGES = 2, (1, 3, 4)
 _POINTS = ("num_points", "npoints")
 """Other meanings of `size` than the size of an image."""
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
@@ -89,8 +90,8 @@ class ModelSizes:
                 value = source.get(name)
                 if type(value) is int and value > 1:
                     return value, value
-                if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
-                    return int(value[-2]), int(value[-1])
+                if (sides := sides_of(value)) is not None:
+                    return sides
             for of in ("", "image_"):
                 height, width = source.get(f"{of}height"), source.get(f"{of}width")
                 if type(height) is int and type(width) is int and height in _SIDES and width in _SIDES:
@@ -166,6 +167,15 @@ class ModelSizes:
         """Return the first of these values that is a whole number of at least `least`."""
         values = (source.get(name) for source in self._sources for name in names)
         return next((each for each in values if type(each) is int and each >= least), None)
+
+
+def sides_of(value: object) -> tuple[int, int] | None:
+    """Return height and width that a list or tuple states, whose channels may come first or last."""
+    if not isinstance(value, tuple | list) or len(value) < _NUM_SIDES or not all(type(each) is int for each in value):
+        return None
+    last = len(value) > _NUM_SIDES and value[-1] in _CHANNELS_OF_IMAGES and value[0] not in _CHANNELS_OF_IMAGES
+    height, width = value[-3:-1] if last else value[-2:]
+    return height, width
 
 
 def values_of(config: object) -> Mapping[str, object]:

@@ -32,6 +32,7 @@ from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
+from memlint.libraries import extensions
 from memlint.memory.records import Assumption, Frame
 from memlint.source.files import folders_of_modules
 from memlint.workloads.known_packages import NEEDS, Kind, kind_of
@@ -617,12 +618,12 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
 
 def _stands_in_for_extensions(error: Exception) -> bool:
     """Replace extensions that failed to compile at import by placeholders; False if no extension is to blame."""
-    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
-    module = next((f.f_globals for f in frames if f.f_globals.get("__name__") == "torch.utils.cpp_extension"), None)
-    if module is None or _finder.uncompiled:
+    names = [frame.f_globals.get("__name__") for frame, _line in traceback.walk_tb(error.__traceback__)]
+    if _finder.uncompiled or not {extensions.__name__, "torch.utils.cpp_extension"}.intersection(names):
         return False
     _finder.uncompiled = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-    module["load"] = module["load_inline"] = _extension
+    module: Any = sys.modules["torch.utils.cpp_extension"]
+    module.load = module.load_inline = _extension
     return True
 
 

@@ -138,6 +138,7 @@ def test_a_table_of_compiled_steps_traces_each_size_and_finds_the_largest_that_f
     assert highs[0] <= limit < highs[1]
 
 
+@pytest.mark.slow
 def test_where_code_is_compiled_eager_sizes_stand_beside_it(workload: Workload) -> None:
     root = Path(workload.path).parent
     traced = Traced.of(replace(workload, batch=4), root)

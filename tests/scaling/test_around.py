@@ -57,6 +57,21 @@ def test_half_twice_and_four_times_the_batch_with_its_dtype_and_another(folder: 
     assert own.largest.batch > 24
 
 
+def test_the_other_dtype_of_a_program_that_compiles_is_tried_without_compiling(folder: Path) -> None:
+    from memlint.accelerator.lazy_imports import Compilation
+    from memlint.session.tables import ahead
+    from memlint.session.target import Target
+
+    (folder / "model.py").write_text(FILE.replace("return nn.Sequential", "return torch.compile(nn.Sequential").replace(
+        "nn.GELU()),", "nn.GELU())),"))  # fmt: skip
+    target = Target(Request(target="model.py", path="model.py", root=str(folder), settings=Settings()))
+    text, tables = ahead(target.workloads[0], folder)
+    assert text
+    assert tables[-1].largest is not None
+    assert Compilation.is_requested
+    assert Compilation.seconds == 0.0
+
+
 OWN_STEP = FILE.replace("import torch\n", "import torch\nimport memlint\n").replace(
     'return nn.Sequential(nn.Linear(4096, 4096), nn.GELU()), {"input": torch.randn(batch, 4096)}',
     """model = nn.Linear(4096, 4096)
@@ -173,7 +188,7 @@ IN_PAIRS = FILE.replace("torch.randn(batch, 4096)", "torch.randn(max(1, batch //
 
 @pytest.mark.parametrize(
     ("file", "own", "other"),
-    [(FILE, [2, 3, 6], [2, 3]), (QUADRATIC, [2, 3, 4, 6], [2, 3, 4]), (IN_PAIRS, [2, 3, 4, 6], [2, 3, 4])],
+    [(FILE, [6, 7], [2, 3]), (QUADRATIC, [2, 3, 4, 6, 7], [2, 3, 4]), (IN_PAIRS, [2, 3, 4, 6, 7], [2, 3, 4])],
     ids=["linear", "quadratic", "in pairs"],
 )
 def test_two_samples_do_where_a_line_is_proved_and_three_elsewhere_with_the_same_rows(
@@ -191,7 +206,7 @@ def test_two_samples_do_where_a_line_is_proved_and_three_elsewhere_with_the_same
 
     def with_three(self: sizes.Sizes, *asked: object) -> str | None:
         self.line_first = False
-        self.lives = {}
+        self.lives, self.samples = {}, {}
         return learn(self, *asked)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sizes.Sizes, "learn", with_three)
@@ -201,7 +216,7 @@ def test_two_samples_do_where_a_line_is_proved_and_three_elsewhere_with_the_same
         assert sweep.note == careful.note
 
 
-def test_the_trace_of_the_check_and_two_samples_with_one_proof_for_each_dtype_are_all(
+def test_the_trace_of_the_check_is_one_of_two_samples_and_one_proof_for_each_dtype_is_all(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memlint.scaling import sizes
@@ -215,8 +230,8 @@ def test_the_trace_of_the_check_and_two_samples_with_one_proof_for_each_dtype_ar
 
     monkeypatch.setattr(sizes, "storages_of_workload", counted)
     own, other = around(folder, batch=6, dtype="bfloat16", gpu="t4")
-    assert len(traced) == 6
+    assert len(traced) == 5
     assert own.largest is not None
     assert other.largest is not None
-    assert own.traced == [2, 3, 6, own.largest.batch]
+    assert own.traced == [6, 7, own.largest.batch]
     assert other.traced == [2, 3, other.largest.batch]

@@ -322,6 +322,27 @@ def test_folders_of_classes_are_made_with_the_images_that_are_looked_for_in_them
     assert "other folders data/train/* are not there, either: replaced alike" in ran.assumptions
 
 
+def test_two_folders_that_are_listed_side_by_side_have_the_files_whose_endings_are_asked_for(tmp_path):
+    text = """
+    import os
+
+    def is_image(name):
+        return any(name.endswith(ending) for ending in [".jpeg", ".png"])
+
+    class Pairs:
+        def __init__(self, root):
+            inputs = sorted(os.listdir(os.path.join(root, "input")))
+            targets = sorted(os.listdir(os.path.join(root, "target")))
+            self.inputs = [name for name in inputs if is_image(name)]
+            self.targets = [name for name in targets if is_image(name)]
+
+    pairs = Pairs("data/train")
+    print(len(pairs.inputs) == len(pairs.targets) > 0)
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert (ran.error, ran.stdout) == (None, "True\n"), ran.stderr
+
+
 def test_rows_have_the_keys_by_which_the_script_takes_their_values(tmp_path):
     text = """
     import json

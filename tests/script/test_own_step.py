@@ -106,6 +106,20 @@ def test_a_script_without_its_data_gets_the_bytes_of_the_step_that_it_would_take
     assert requested(workload) == requested(whole)
 
 
+@pytest.mark.parametrize("indent", [0, 4], ids=["module", "function"])
+def test_what_the_scripts_own_forward_has_kept_is_not_counted_beside_the_step(tmp_path: Path, indent: int) -> None:
+    loop = textwrap.dedent(TRAINS)
+    text = textwrap.dedent(BUILT + MODEL)
+    (tmp_path / "whole").mkdir()
+    whole = requested(workload_of(run_text(tmp_path / "whole", text + loop)))
+    fails = loop.replace("criterion(output, y)", "torch.sum([criterion(output, y)])")
+    fails = fails.replace("output = model(x)", "output = model(x); outputs = [output.view(24, -1)]")
+    text += "def main():\n" * bool(indent) + textwrap.indent(fails, " " * indent) + "\nmain()" * bool(indent)
+    workload = workload_of(run_text(tmp_path, text))
+    assert (happened(workload), workload.error) == ("built", None)
+    assert requested(workload) == whole + 24 * 256 * 4 + 24 * 8, "its batch may be all of the data"
+
+
 def test_the_loader_says_the_batch_with_its_line(tmp_path: Path) -> None:
     text = BUILT + MODEL + "    loader = DataLoader(TensorDataset(torch.zeros(64, 256)), batch_size=6, shuffle=True)"
     workload = workload_of(run_text(tmp_path, text + FAILS))

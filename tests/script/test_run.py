@@ -593,7 +593,13 @@ def test_a_script_that_refuses_the_gpu_is_told_to_name_another(tmp_path: Path) -
 
 
 RECORDED = [
-    pytest.param("lm-medium-train-ctx512-bf16amp", ("--context", "512", "--amp"), 12_437_443_584, id="ctx512"),
+    pytest.param(
+        "lm-medium-train-ctx512-bf16amp",
+        ("--context", "512", "--amp"),
+        12_437_443_584,
+        id="ctx512",
+        marks=pytest.mark.slow,
+    ),
     pytest.param(
         "lm-medium-train-ctx128-fp32", ("--context", "128"), 7_026_606_592, id="ctx128", marks=pytest.mark.slow
     ),

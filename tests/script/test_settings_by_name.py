@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from torch.utils.data import Dataset
 
 from memlint.script.settings_by_name import (
     ACCUMULATION,
@@ -118,8 +120,6 @@ def test_a_module_of_the_project_that_is_named_like_a_config_has_its_constants(
 
 
 class Config:
-    train_batch_size = 16
-    input_shape = (1, 128, 128)
     optimizer = "sgd"
     momentum = 0.9
 
@@ -131,14 +131,6 @@ class Unfinished(dict[str, Any]):
         if key == "name":
             raise KeyError(key)
         return super().__getitem__(key)
-
-
-def test_a_config_that_is_a_class_has_what_the_class_assigns() -> None:
-    values = values_in((), [{"opt": Config()}])
-    assert sizes_of(values) == {"train_batch_size": 16, "input_shape": 128}
-    batch = named_setting(values, BATCH)
-    assert batch is not None
-    assert batch.source == "opt.train_batch_size = 16"
 
 
 def test_one_value_that_cannot_be_had_hides_no_other() -> None:
@@ -165,3 +157,38 @@ def test_a_setting_that_names_a_data_set_says_the_size_of_its_images_unless_anot
     assert sizes_of(values_in((), [{"args": Namespace(dataset="CIFAR-10")}])) == {"image_size": 32}
     assert sizes_of(values_in((), [{"args": Namespace(dataset="cifar10", img_size=96)}])) == {"img_size": 96}
     assert sizes_of(values_in((), [{"args": Namespace(dataset="imagenet", logger="mnist")}])) == {}
+
+
+class Defaults:
+    train_batch_size = 16
+    input_shape = (1, 128, 128)
+
+
+class ModelConfig(Defaults):
+    test_batch_size = 60
+
+    def __init__(self) -> None:
+        self.max_length = 200
+
+
+class CFG:
+    image_size = 384
+
+
+class Crops(Dataset[torch.Tensor]):
+    def __init__(self, options: dict[str, int]) -> None:
+        self.options = options
+
+
+def test_a_class_of_settings_has_what_it_states_for_all_its_objects() -> None:
+    values = values_in((), [{"opt": ModelConfig()}])
+    assert sizes_of(values) == {"max_length": 200, "train_batch_size": 16, "input_shape": 128}
+    assert sizes_of(values_in((), [{"CFG": CFG}])) == {"image_size": 384}
+
+
+def test_a_data_set_has_the_size_of_what_it_cuts_out_of_images() -> None:
+    sizes = sizes_of(
+        values_in((), [{"train_data": Crops({"patch_size": 256}), "val_data": Crops({"patch_size": 128})}])
+    )
+    assert sizes == {"patch_size": 256, "crop_size": 256}
+    assert sizes_of(values_in((), [{"config": {"patch_size": 16}}])) == {"patch_size": 16}  # a vision transformer's

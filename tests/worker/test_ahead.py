@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,21 @@ def test_what_a_copy_cannot_do_is_done_here(watch: Watch) -> None:
     assert watch.files == set()
 
 
+def test_a_copy_whose_result_nobody_needs_is_ended(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+
+    def work() -> None:
+        time.sleep(60)
+        written.touch()
+
+    begun = Ahead(work)
+    begun.stop()
+    with pytest.raises(ChildProcessError):
+        begun.result()
+    assert not written.exists()
+
+
+@pytest.mark.slow
 def test_a_report_is_the_same_on_one_core_where_no_copy_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

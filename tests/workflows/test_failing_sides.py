@@ -99,7 +99,9 @@ def of_gitlab(workspace: Path) -> tuple[int, str]:
     return done.returncode, note.stdout
 
 
-@pytest.mark.parametrize("base", ["fails", "empty", "broken"])
+@pytest.mark.parametrize(
+    "base", ["fails", *(pytest.param(base, marks=pytest.mark.slow) for base in ("empty", "broken"))]
+)
 def test_a_workload_of_the_head_that_fails_is_in_the_comment_and_fails_the_job_once(workspace: Path, base: str) -> None:
     declare(workspace / "base", base)
     declare(workspace / "head", "fails")
@@ -123,7 +125,7 @@ def test_a_base_without_a_report_is_no_failure_of_the_head(workspace: Path) -> N
     assert "nothing to compare with" in comment
 
 
-@pytest.mark.parametrize("base", ["fails", "broken"])
+@pytest.mark.parametrize("base", ["fails", pytest.param("broken", marks=pytest.mark.slow)])
 def test_on_gitlab_a_workload_of_the_head_that_fails_is_in_the_note_and_fails_the_job(
     workspace: Path, base: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch.utils.cpp_extension
 
 from memlint.base.errors import TargetError, WorkloadError
+from memlint.libraries import extensions
 from memlint.workloads import placeholders
 from memlint.workloads.discover import build_program, complete, find_workloads
 
@@ -143,9 +144,10 @@ def test_another_file_may_derive_from_what_is_missing(write):
 
 
 def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write, monkeypatch):
-    monkeypatch.setattr(torch.utils.cpp_extension, "CUDA_HOME", None)
+    monkeypatch.setattr(torch.utils.cpp_extension, "CUDA_HOME", "/where/it/is")
     for name in ("load", "load_inline"):  # to be put back
         monkeypatch.setattr(torch.utils.cpp_extension, name, getattr(torch.utils.cpp_extension, name))
+    extensions.install()
     write(
         "from torch.utils.cpp_extension import load\nfused = load('fused', ['fused.cpp', 'fused_kernel.cu'])\n"
         "def act(x): return fused.act(x) if x.is_cuda else x.relu()\n",
@@ -155,7 +157,8 @@ def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write,
     (workload,) = find_workloads(str(path), path.parent).workloads
     with pytest.raises(WorkloadError) as caught:
         build_program(workload, path.parent)
-    assert caught.value.message.startswith("fused.act is used, but fused cannot be imported: ")
+    reason = "fused cannot be imported: OSError: the extension fused is not compiled: its kernels need a GPU"
+    assert caught.value.message.startswith(f"fused.act is used, but {reason}")
     assert caught.value.hint.endswith(f"memlint check {path} --gpu=cpu")
     assert build_program(replace(workload, gpu="cpu"), path.parent).model is None
 

@@ -350,6 +350,15 @@ PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argume
             },
             {"n_channels": 3, "n_classes": 7},
         ),
+        (  # classes of settings: for all objects, and in the constructor of one
+            {
+                "settings.py": "class Base:\n    classes = 7\nclass Config(Base):\n    classes = 7\n"
+                "    def __init__(self):\n        self.train_batch = 24\n",
+                "train.py": "from model import UNet\nfrom settings import Base, Config\nopt = Config()\n"
+                "net = UNet(3, Base.classes)\nloader = DataLoader(data, batch_size=opt.train_batch)\nloss.backward()\n",
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
         (  # an option that the script hands on as it is
             {
                 "train.py": PARSER.format(name="batch_size", default=24)

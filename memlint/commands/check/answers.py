@@ -121,8 +121,7 @@ def answers_of_workers(
         here = [moved(finding, len(workloads)) for finding in result.findings]
         traced += here
         findings += rules.unignored(unsuppressed(here))
-        ended = [_with_output(workload, answer) for workload in result.workloads]
-        workloads += ended if answer.error is None else _failed(request, answer.error, answer)
+        workloads += result.workloads if answer.error is None else _failed(request, answer.error, answer)
         for path, lines in result.traced_lines.items():
             traced_lines[path].update(lines)
         declarations += result.declarations
@@ -229,18 +228,6 @@ def _result_of(answer: Answer) -> Result:
     """Return the whole result, or the partial one."""
     result = answer.result or answer.partial
     return result if isinstance(result, Result) else Result()
-
-
-def _with_output(workload: Workload, answer: Answer) -> Workload:
-    """With an error, the last line that a script wrote beside it: there argparse says what is wrong."""
-    last = answer.stderr.rstrip().rpartition("\n")[2]
-    error = workload.error
-    if workload.script is None or error is None or not last or last in error.message:
-        return workload
-    if error.hint and "sys.exit(" not in error.message:
-        return workload
-    hint = f"It wrote: {last}. {error.hint}" if error.hint else f"It wrote: {last}"
-    return workload.model_copy(update={"error": error.model_copy(update={"hint": hint})})
 
 
 def _answers(
