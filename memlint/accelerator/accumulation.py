@@ -89,7 +89,8 @@ def _is_engines(callers: frozenset[int]) -> bool:
 
 def add(*args: Any, **kwargs: Any) -> Any:
     """Run `aten::add.Tensor`."""
-    if graph_task() != -1 and not kwargs and len(args) == 2 and not torch.is_grad_enabled():
+    is_sum = len(args) == 2 and not kwargs and isinstance(args[1], Tensor)
+    if is_sum and graph_task() != -1 and not torch.is_grad_enabled():
         x, y = args
         counts = use_count(x), storage_use_count(storage_address(x.untyped_storage()))
         if _Unshared.measuring is not None:

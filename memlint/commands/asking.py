@@ -101,7 +101,7 @@ def with_scripts_asked(
                     trainer, its = trainers[number]
                     answer = answer.trained_by(shown_as(trainer), its)
                 answered[number] = requests[number].model_copy(update={"asked": answer})
-            elif is_certain and trains:
+            elif trains and (is_certain or built is None or not built.models):
                 trainers.setdefault(number, (command, built))
     return ScriptsAsked(answered, attempts)
 

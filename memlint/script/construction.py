@@ -30,6 +30,7 @@ from memlint.base.patching import in_place_of
 from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
+from memlint.script.data_sides import image_sides
 from memlint.script.loop_text import LoopText
 from memlint.script.settings_by_name import (
     ACCUMULATION,
@@ -38,12 +39,15 @@ from memlint.script.settings_by_name import (
     LENGTH,
     Value,
     named_autocast,
+    named_optimizer,
     named_setting,
     sizes_of,
     values_in,
 )
+from memlint.source.training_loop import OPTIMIZERS
 from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.workloads.construction.recorded_arguments import dump_arguments
+from memlint.workloads.model_sizes import IMAGE_SIZES
 from memlint.workloads.placeholders import lacking
 
 if TYPE_CHECKING:
@@ -107,6 +111,8 @@ class Construction:
         self._loaders: list[_Loader] = []
         self.on_loader: Callable[[int, int], None] = lambda length, batch: None  # noqa: ARG005
         """Called with the length of a data set and the size of its batches where a loader of training data is made."""
+        self._sides: dict[str, int] = {}
+        """Height and width of the images of the first data set that is for training, if it says them."""
         self._autocast: Setting | None = None
         self._scaler = False
         self._unfinished: set[int] = set()
@@ -229,6 +235,10 @@ class Construction:
             with suppress(Exception):  # of a data set of the script's
                 length = len(taken["dataset"])
             self.on_loader(length, size)
+            if not self._sides and (sides := image_sides(taken["dataset"])):
+                (height, width), (low, _) = sides[0], sides[-1]
+                square = {"image_size": height} | ({"low_image_size": low} if low < height else {})
+                self._sides = square if height == width else {"image_height": height, "image_width": width}
 
     def _note_batch(self, size: object, kind: str, *, is_for_training: bool) -> None:
         if isinstance(size, int) and size >= 1:
@@ -288,9 +298,19 @@ class Construction:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers that exist and have parameters."""
+        """The optimizers that exist and have parameters; of several for the same ones that which a setting names."""
         made = (reference() for reference in self._optimizers)
-        return [each for each in made if each is not None and getattr(each, "param_groups", None)]
+        found = [each for each in made if each is not None and getattr(each, "param_groups", None)]
+        named = named_optimizer(self.values)
+        kind = "" if named is None else str(named.value).removesuffix("-momentum")
+        of_kind = [each for each in found if OPTIMIZERS.get(type(each).__name__) == kind]
+        chosen = {id(parameter) for each in of_kind for parameter in _parameters_of(each)}
+        others = [each for each in found if not any(id(parameter) in chosen for parameter in _parameters_of(each))]
+        return [each for each in found if each in of_kind or each in others]
+
+    def stated_optimizer(self, loop: LoopText) -> Setting | None:
+        """Return memlint's name of the optimizer that a setting of the script names, or else the text of its loop."""
+        return named_optimizer(self.values) or loop.setting("optimizer")
 
     def roots(self) -> list[nn.Module]:
         """Return the modules with parameters that are no part of others: trained ones first, then the largest.
@@ -337,10 +357,16 @@ class Construction:
         return {**self._stated_sizes(), **(call.sizes if call is not None else {})}
 
     def _stated_sizes(self) -> dict[str, int]:
-        """Return the whole numbers of the script's settings by name, and the length of its sequences as `length`."""
+        """Return the whole numbers of the script's settings by name, and the length of its sequences as `length`.
+
+        The size of images is that of the training data, if that says it.
+        """
         length = named_setting(self.values, LENGTH)
         of_sequences = {} if length is None or length.value == 1 else {"length": int(length.value)}
-        return {**sizes_of(self.values), **of_sequences}
+        stated = sizes_of(self.values)
+        if self._sides:
+            stated = {name: size for name, size in stated.items() if name not in IMAGE_SIZES}
+        return {**stated, **of_sequences, **self._sides}
 
     def first_call(self, root: nn.Module) -> tuple[tuple[BuiltInput, ...], bool]:
         """Return the tensors of the first call of a model, on the GPU if it was called there, and True if it was not.
@@ -376,7 +402,9 @@ class Construction:
             return self._autocast
         if self._scaler:
             return Setting("fp16-amp", "GradScaler")
-        if (by_name := named_autocast(self.values)) is not None:
+        launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        of_launcher = Value(("accelerate launch", "mixed_precision"), launched)
+        if (by_name := named_autocast([*self.values, of_launcher])) is not None:
             return by_name
         kinds = {p.dtype for p in model.parameters() if p.is_floating_point()} if model is not None else set()
         return Setting(str(kinds.pop()).removeprefix(_TORCH), PARAMETERS) if len(kinds) == 1 else None
@@ -404,7 +432,7 @@ class Construction:
             ending=ending,
             models=models,
             optimizers=tuple(map(_optimizer, self.optimizers)),
-            stated_optimizer=loop.setting("optimizer") if models and not self.optimizers else None,
+            stated_optimizer=self.stated_optimizer(loop) if models and not self.optimizers else None,
             batch=self.batch(),
             dtype=dtype,
             accumulation=self.accumulation(),

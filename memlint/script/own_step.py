@@ -31,6 +31,7 @@ from memlint.script.abandoned import abandon_graphs
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
+from memlint.script.settings_by_name import named_optimizer
 from memlint.targets.workload import DEFAULT_BATCH, SEQUENCE, Workload
 from memlint.workloads.as_built import takes_inputs, with_inputs
 from memlint.workloads.construction.generating import NUM_NEW, inputs_of_generate, with_lengths
@@ -215,6 +216,7 @@ class _Plan:
         if first:
             workload = with_inputs(workload, first, batch, keeps_batch=is_trial or batch is not None)
         found = [("batch", batch), ("dtype", dtype), ("accumulation", accumulation if mode == "train" else None)]
+        found += [("optimizer", named_optimizer(construction.values))] if "optimizer" in own else []
         notes += [_stated(name, setting) for name, setting in found if setting is not None]
         if batch is None and (is_trial or not first):
             notes.append(Assumption(f"batch {workload.batch}: nothing that the script has made says otherwise", None))
@@ -320,7 +322,7 @@ def _optimizer(
         configured = own_optimizer(unwrapped(root))
         if configured is not None:
             return configured, ()
-    if (named := loop.setting("optimizer")) is not None:
+    if (named := recorder.construction.stated_optimizer(loop)) is not None:
         with suppress(MemlintError):
             return optimizer_named(str(named.value)), ("optimizer",)
     return optimizer_named("adamw"), ("optimizer AdamW",)

@@ -64,6 +64,9 @@ class ScriptRecorder(Recorder):
     _num_inferred = 0
     """Parameters of the model of which `inference` is."""
 
+    num_items = 0
+    """Number of entries of the list that is the first argument of the first training call; zero if it is no list."""
+
     def __init__(self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]) -> None:
         super().__init__(ledger, workspaces)
         self.script = script
@@ -310,6 +313,8 @@ class ScriptRecorder(Recorder):
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
             self.batch = shape[0] * simulated().microbatches if shape else None
+            first = next(iter(arguments[0] if arguments else ()), None)
+            self.num_items = len(first) if isinstance(first, list) else 0
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}

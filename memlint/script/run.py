@@ -310,10 +310,13 @@ def _is_extendable(recorder: ScriptRecorder, device: Device, num_tokens: int) ->
 def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
 
-    A first input of one row may choose an action; if another training call has as many as settings say, those count.
+    A first input of one row may choose an action; if another training call has as many as settings say, those count. So
+    do those of a list of items, each with tensors of its own.
     """
-    sizes = next(iter(recorder.shapes), ())
-    stated = recorder.construction.batch() if len(sizes) > 1 else None
+    sizes, stated = next(iter(recorder.shapes), ()), recorder.construction.batch()
+    if stated is not None and recorder.num_items == stated.value:
+        return int(stated.value)
+    stated = stated if len(sizes) > 1 else None
     if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:
         return int(stated.value)
     if stated is None or stated.value == sizes[0] or stated.value != sizes[1]:

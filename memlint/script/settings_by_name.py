@@ -6,8 +6,9 @@ A value that stands for training is preferred to one for evaluation, and a name 
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch.utils.data import Dataset
 
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
+from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
 from memlint.targets.built import Setting
 from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES, sides_of
 
@@ -44,6 +46,9 @@ _SWITCHES = {
     "fp16-amp": ("fp16", "use_fp16", "use_amp", "amp", "amp_enable", "enable_amp"),
 }
 """Names of settings that switch autocast on."""
+_OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
+_DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
+"""Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
 _CROPS = ("patch_size", "train_ps", "crop", "gt_size")
@@ -118,7 +123,23 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
     return None
 
 
-def sizes_of(values: Iterable[Value]) -> dict[str, int]:
+def named_optimizer(values: Iterable[Value]) -> Setting | None:
+    """Return memlint's name of the optimizer that a setting names, such as `optimizer_type = "sgd"`.
+
+    SGD has momentum unless another setting says that it has none.
+    """
+    by_name = {each.lower(): name for kind, name in OPTIMIZERS.items() for each in (kind, name)}
+    known = list(values)
+    has_none = any(each.name == "momentum" and not each.value for each in known)
+    for each in known:
+        if isinstance(each.value, str) and _OPTIMIZER.fullmatch(each.name) and each.value.lower() in by_name:
+            name = by_name[each.value.lower()]
+            name = "sgd-momentum" if name == "sgd" and not has_none else name
+            return Setting(name, f"{'.'.join(each.path)} = {each.value}", is_sure=False)
+    return None
+
+
+def sizes_of(values: Collection[Value]) -> dict[str, int]:
     """Return the whole numbers from 1 by name; of several with one name the first."""
     sizes: dict[str, int] = {}
     for each in values:
@@ -128,7 +149,9 @@ def sizes_of(values: Iterable[Value]) -> dict[str, int]:
                 sizes.setdefault(each.name, each.value)
             if each.name in _CROPS and each.value in _CUT_OUT:
                 sizes.setdefault("crop_size", each.value)
-    return sizes
+    named = (each for each in values if isinstance(each.value, str) and _DATASET.fullmatch(each.name))
+    side = next((known for each in named if (known := side_of_dataset(str(each.value))) is not None), None)
+    return sizes if side is None or not sizes.keys().isdisjoint(IMAGE_SIZES) else {**sizes, "image_size": side}
 
 
 def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]:
@@ -174,7 +197,7 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
         return _attributes(value) if value.__name__.lower().endswith(CONFIG_NAMES) else []
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
-            return list(value.items())[:_MOST_VALUES]
+            return list(_items(value))
         if isinstance(value, Dataset):
             return list(vars(value).items())[:_MOST_VALUES]
         if dataclasses.is_dataclass(value):
@@ -187,6 +210,13 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
         if is_own and name.lower().endswith((*CONFIG_NAMES, "exp")):
             return list(vars(value).items())
     return []
+
+
+def _items(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the entries of a mapping that have a value: OmegaConf raises for one that is yet to be given."""
+    for key in list(values)[:_MOST_VALUES]:
+        with suppress(Exception):
+            yield key, values[key]
 
 
 def _attributes(kind: type) -> list[tuple[str, Any]]:

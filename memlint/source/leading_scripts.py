@@ -29,7 +29,7 @@ _MOST, _MOST_OF_ONE = 6, 2
 _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
-    r"generat(e|ion)|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
+    r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
     r"prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
     re.IGNORECASE,
 )
@@ -54,7 +54,12 @@ _ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
 _FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """An option of a command line, and its names."""
 _TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
+_NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
+"""The name of an argument that is told by its place."""
 _REQUIRED = re.compile(r"\brequired\s*=\s*True")
+_CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")
+_NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
+"""Choices of an option with which a script reads no data."""
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _MODEL_OPTION = re.compile(
@@ -120,17 +125,16 @@ class LeadingScripts:
         typed = list(map(self._completed, self._all()))
         for command in sorted([*typed, *self._choosing(typed)], key=self._order):
             scripts.setdefault(command.script, []).append(command)
-        uncertain = []
+        later = []
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script)
-            found = [
-                LeadingScript(each, bool(leads), not self._evaluates(each)) for each in scripts[script][:_MOST_OF_ONE]
-            ]
-            if leads:
-                yield from found
-            elif leads is None:
-                uncertain += found
-        yield from uncertain
+            for command in scripts[script][:_MOST_OF_ONE] if leads is not False else ():
+                found = LeadingScript(command, bool(leads), not self._evaluates(command))
+                if found.is_certain and found.trains:
+                    yield found
+                else:
+                    later.append(found)
+        yield from sorted(later, key=lambda each: (not each.trains, not each.is_certain))
 
     def _all(self) -> Iterator[TypedCommand]:
         """Yield all commands that documents type, and scripts without any that do something when they are run."""
@@ -138,7 +142,7 @@ class LeadingScripts:
         yield from typed
         known = {each.script for each in typed}
         for path in self._files.paths:
-            if path.suffix != ".py" or path in known:
+            if path.suffix != ".py" or path in known or self._is_test(path):
                 continue
             if not self._files.may_mention(path, _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS):
                 continue
@@ -147,6 +151,11 @@ class LeadingScripts:
             is_named = _OTHERWISE.fullmatch(path.stem) or _TRAINS.fullmatch(path.stem)
             if trains or (path != self.file and "__main__" in text and is_named):
                 yield TypedCommand(path, "", (), self._folder(path))
+
+    def _is_test(self, script: Path) -> bool:
+        """Return True for a script in a folder of tests, whose sizes are small on purpose, unless the file is there."""
+        folders = {"test", "tests"}.intersection(script.relative_to(self.root).parts[:-1])
+        return bool(folders.difference(self.file.relative_to(self.root).parts))
 
     def _choosing(self, typed: Sequence[TypedCommand]) -> Iterator[TypedCommand]:
         """Yield the first command of each script with an option that chooses what the file defines, by its name."""
@@ -158,16 +167,24 @@ class LeadingScripts:
             text = self._files.text(command.script)
             added = {flag: each for each in _ADDED.findall(text) for flag in _FLAG.findall(each)}
             option = next(filter(_MODEL_OPTION.fullmatch, added), None)
-            if option is None or self._has_default(added[option]):
+            if option is None:
                 continue
-            chosen = self._name_in(text)
-            if chosen is not None:
-                yield command._replace(arguments=_with_option(command.arguments, option, chosen))
+            default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added[option])
+            of_file = default is not None and self._files.mentions(self.file, [default[1]])
+            chosen = self._registered(added[option]) or (None if of_file else self._name_in(text))
+            is_default = default is not None and chosen == default[1] and option not in command.arguments
+            if chosen is not None and not is_default:
+                yield command._replace(arguments=_with_model(command.arguments, option, chosen))
 
-    def _has_default(self, added: str) -> bool:
-        """Return True if the file has the name that an option takes by default."""
-        default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added)
-        return default is not None and self._files.mentions(self.file, [default[1]])
+    def _registered(self, added: str) -> str | None:
+        """Return the choice of an option under which a table of the project has what the file defines."""
+        return next((key for key in self._keys if re.search(rf"[\"']{re.escape(key)}[\"']", added)), None)
+
+    @cached_property
+    def _keys(self) -> tuple[str, ...]:
+        """The keys under which tables of the project's other files have what the file defines."""
+        names = "|".join(map(re.escape, sorted(self._names - {""})))
+        return tuple(re.findall(rf"[\"']([\w./-]+)[\"']\s*:\s*(?:\w+\.)*(?:{names})(?!\w)", self._quoting))
 
     def _name_in(self, text: str) -> str | None:
         """Return the name by which a script that looks models up by a text may find what the file defines."""
@@ -201,6 +218,7 @@ class LeadingScripts:
             self._num_unknown(command),
             not self._names_target(command),
             _TRAINS.fullmatch(_stem(command)) is None,
+            not self._is_named_after_target(command),
             not _may_train(self._files.text(command.script)),
             command.document is None,
             command.document is not None and command.document.suffix == ".sh",
@@ -221,7 +239,7 @@ class LeadingScripts:
     def _num_unknown(self, command: TypedCommand) -> int:
         """Return the number of options that the script does not have (any more)."""
         text = self._files.text(command.script)
-        if "add_argument(" not in text or "parse_known_args" in text:
+        if "add_argument(" not in text or ("parse_known_args" in text and "." in " ".join(command.arguments)):
             return 0
         options = (each.partition("=")[0] for each in command.arguments if each.startswith("--"))
         return sum(f'"{each}"' not in text and f"'{each}'" not in text for each in options)
@@ -250,8 +268,14 @@ class LeadingScripts:
 
     def _names_target(self, command: TypedCommand) -> bool:
         """Return True if an argument says the name of the file or of one of its classes."""
-        words = {word for each in command.arguments for word in re.split(r"[^A-Za-z0-9_]+", each)}
-        return not words.isdisjoint(self._names)
+        values = (each.partition("=")[2] if each.startswith("-") else each for each in command.arguments)
+        words = {word for each in values for word in re.split(r"[^A-Za-z0-9_]+", each)}
+        return not words.isdisjoint(self._names.union(self._keys))
+
+    def _is_named_after_target(self, command: TypedCommand) -> bool:
+        """Return True if the script has a name of the file or one of its classes in its own: `train_vae.py`."""
+        words = set(re.split(r"[^a-z0-9]+", _stem(command).lower()))
+        return not words.isdisjoint({name.lower() for name in self._names} - _GENERIC)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -322,12 +346,20 @@ class LeadingScripts:
         return command._replace(arguments=tuple(arguments))
 
     def _required(self, command: TypedCommand) -> Iterator[str]:
-        """Yield the options with a text, such as a path, that the script requires and the command lacks."""
+        """Yield the places, and the options with a text or a choice, that the script requires and the command lacks."""
         given = {each.partition("=")[0] for each in command.arguments}
         for added in _ADDED.findall(self._files.text(command.script)):
+            place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
+            is_text = is_text and _TAKES_NO_WORD_OR_MANY.search(added) is None
+            if place is not None and is_text and not command.arguments:
+                yield place[1]
             flags = _FLAG.findall(added.partition(",")[0]) + _FLAG.findall(added)
-            is_text = _OF_OTHER_TYPE.search(added) is None and _TAKES_NO_WORD_OR_MANY.search(added) is None
-            if flags and given.isdisjoint(flags) and is_text and _REQUIRED.search(added) is not None:
+            if not flags or not given.isdisjoint(flags) or _REQUIRED.search(added) is None:
+                continue
+            choices = _CHOICES.search(added)
+            if choices is not None and (texts := re.findall(r"[\"']([\w.-]+)[\"']", choices[1])):
+                yield from (flags[0], next(filter(_NEEDS_NO_DATA.search, texts), texts[0]))
+            elif is_text:
                 yield from (flags[0], flags[0].lstrip("-"))
 
     def _joined(self, command: TypedCommand) -> list[str]:
@@ -345,11 +377,14 @@ class LeadingScripts:
         return joined
 
     def _config_for(self, command: TypedCommand) -> Path | None:
-        """Return a config that the document of the command names, or else one that names the class."""
+        """Return a config that the document of the command names, or else one that names the class, or the only one."""
         text = "" if command.document is None else self._files.text(command.document)
         named = re.findall(r"[\w./-]+\.(?:yaml|yml)\b", text)
         folders = (command.folder, command.folder if command.document is None else command.document.parent)
         places = [folder / name for name in named for folder in folders] + list(self._configs)
+        others = [path for path in self._files.paths if path.suffix in (".yaml", ".yml")]
+        of_name = [path for path in others if path.name in {Path(name).name for name in named}]
+        places += of_name or (others if len(others) == 1 else [])
         return next((place.resolve() for place in places if place.is_file()), None)
 
     def _chosen_group(self, command: TypedCommand) -> str | None:
@@ -374,15 +409,11 @@ def _may_train(text: str) -> bool:
     return any(call in text for call in (".backward(", ".fit(", "Trainer(")) or _OPTIM.search(text) is not None
 
 
-def _with_option(arguments: Sequence[str], option: str, value: str) -> tuple[str, ...]:
-    """Return the arguments with another value of an option, which is put at their end if they lack it."""
-    words = list(arguments)
-    for place, word in enumerate(words):
-        if word == option and place + 1 < len(words):
-            return (*words[: place + 1], value, *words[place + 2 :])
-        if word.startswith(f"{option}="):
-            return (*words[:place], f"{option}={value}", *words[place + 1 :])
-    return (*words, option, value)
+def _with_model(arguments: Sequence[str], option: str, value: str) -> tuple[str, ...]:
+    """Return the arguments with another model, without those that choose parts of the one that is typed."""
+    pairs = zip(("", *arguments), arguments, strict=False)
+    chosen = (any(_MODEL_OPTION.fullmatch(each) for each in (before, word.partition("=")[0])) for before, word in pairs)
+    return (*(word for word, is_of_model in zip(arguments, chosen, strict=True) if not is_of_model), option, value)
 
 
 def _stem(command: TypedCommand) -> str:

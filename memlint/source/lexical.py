@@ -13,7 +13,10 @@ _CHOSEN = re.compile(rf"[\w)\]}}'\"][\s\\]*\[(?:[^\[\]]|\[[^\[\]]*\])*\]{_SPACE}
 """Call of an entry, as in `models[args.arch](...)`; not of a list itself, which is none. Deep nesting counts as one."""
 _ASKED = re.compile(rf"getattr(?!\w)(?<!\wgetattr){_SPACE}\([^()]*(?:\([^()]*\)[^()]*)*\){_SPACE}\(")
 """Call of an attribute that is asked for by its name, as in `getattr(models, arch)(...)`."""
-_SETTINGS = re.compile(rf"(?<!\w)(?:add_argument|DEFINE_\w+){_SPACE}\(|(?<!\w)CfgNode(?!\w)")
+_SETTINGS = re.compile(
+    rf"(?<!\w)(?:add_argument|DEFINE_\w+){_SPACE}\(|(?<!\w)CfgNode(?!\w)"
+    r"|(?<!\w)class (?:Config|DefaultConfig|Options|Settings)(?!\w)"
+)
 _MAPPING = re.compile(rf"(?<!\w)(?:HParams|Namespace|(?:Attr|Easy|Config)Dict|edict|dict){_SPACE}\(")
 _TOKEN = re.compile(
     r"'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"|#[^\n]*|[=!<>:]=|[()\[\]{}=]", re.DOTALL

@@ -17,7 +17,9 @@ from memlint.source.scopes import Scope, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Call, Unknown, Unseen
 
-WORDS = ("add_argument", "HParams", "DEFINE_integer", "Namespace", "dict", "edict", "CfgNode")
+_CLASSES = ("Config", "DefaultConfig", "Options", "Settings")
+"""Names of classes that hold the settings of a project, as attributes with values."""
+WORDS = ("add_argument", "HParams", "DEFINE_integer", "Namespace", "dict", "edict", "CfgNode", *_CLASSES)
 """Words of which at least one occurs in every file with settings."""
 _HOLDS_SETTINGS = re.compile(r"HParams|Namespace|(Attr|Easy|Config)Dict|edict|dict")
 _FEW = 4
@@ -37,6 +39,9 @@ def options_in(source: Source, root: Path) -> dict[str, Option]:
     """Return the settings of one file, by name; definitions in other files are followed below `root`."""
     values = Values(source, None, root)
     options = _tree(source, values) if "CfgNode" in source.words else {}
+    for node in source.tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in _CLASSES:
+            options |= _attributes(node, values)
     for scope in scopes(source):
         for call in scope.calls:
             with suppress(Unknown):
@@ -58,8 +63,21 @@ def typed(options: Mapping[str, Option], words: Sequence[str]) -> dict[str, Opti
         elif (plain := type(options[key].value)) in (int, float):
             with suppress(ValueError):
                 value = plain(following)
+        elif options[key].value is None and following.isdecimal():
+            value = int(following)
         own[key] = options[key]._replace(value=value, is_typed=True)
     return own
+
+
+def _attributes(owner: ast.ClassDef, values: Values) -> dict[str, Option]:
+    """Return the attributes that the body of a class gives a plain value."""
+    options: dict[str, Option] = {}
+    for node in owner.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            with suppress(Unknown):
+                options[dotted_name(target)] = Option(values.of(node.value, None), node.lineno)
+    return options
 
 
 def _tree(source: Source, values: Values) -> dict[str, Option]:

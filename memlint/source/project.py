@@ -87,8 +87,10 @@ class Project:
         if source.path not in self._of_files:
             self._of_files[source.path] = {}  # while it is read, which may ask for others
             options = options_in(source, self.root) if may_hold_settings(source.text) else {}
-            words = self._command_line(Path(source.path).name, self.files.near.stem) if options else ()
-            self._of_files[source.path] = typed(options, words)
+            lines = list(self.files.command_lines(Path(source.path).name)) if options else []
+            own = typed(options, next((line for line in lines if self.files.near.stem in line), ()))
+            others = typed(options, next(iter(lines), ()))  # which say at least what has no default
+            self._of_files[source.path] = {k: others[k] if each.value is None else each for k, each in own.items()}
         return self._of_files[source.path]
 
     @property
@@ -98,10 +100,6 @@ class Project:
     def options_of(self, source: Source) -> Mapping[str, Option]:
         """Return the settings in the file itself."""
         return self._options_in(source)
-
-    def _command_line(self, script: str, word: str) -> tuple[str, ...]:
-        """Return the words after `script` in a command line of a document or shell script, if `word` is among them."""
-        return next((line for line in self.files.command_lines(script) if word in line), ())
 
     @cached_property
     def _configured(self) -> dict[str, object]:

@@ -300,7 +300,9 @@ def _config(path: Path, text: str) -> object:
             sections.read_string(text)
             return {name: {key: yaml.safe_load(value) for key, value in sections[name].items()} for name in sections}
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the compiled one is ten times as fast
-        return yaml.load(text, Loader=loader)
+        documents = [each for each in yaml.load_all(text, Loader=loader) if each is not None]
+        several = documents and all(isinstance(each, dict) for each in documents)  # which a program then takes together
+        return {k: v for each in documents for k, v in each.items()} if several else next(iter(documents), None)
     except Exception:  # any error of a parser: the file may be meant for another one
         return None
 

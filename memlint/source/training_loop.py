@@ -41,6 +41,10 @@ _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
 """Pattern in the path of a module that prepares images."""
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
 """Image sizes of torchvision's datasets whose images all have one size."""
+_NAMES_DATA = re.compile(r"data|load", re.IGNORECASE)
+"""Pattern in the name of a function that gets a data set by its name, or makes one."""
+_PATCH = re.compile(r"(patch|crop|image|img|input)_?(size|shape)", re.IGNORECASE)
+"""Names under which it is told the size of its images."""
 _SETTINGS = re.compile(r"(conf|train|param|option|setting|recipe|args)[^/\\]*([/\\][^/\\]*)?$", re.IGNORECASE)
 """Files whose name, or that of their folder, says that they are settings."""
 _BATCH = re.compile(
@@ -50,7 +54,7 @@ _BATCH = re.compile(
 )
 _GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|ims_per_batch)", re.IGNORECASE)
 """Names of the batch of all GPUs together, of which one is assumed."""
-_IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
+_IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|shape|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(
     r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx|l_max|(pred_)?horizon", re.IGNORECASE
 )
@@ -98,6 +102,12 @@ def training_scripts(target: Path, project: Project) -> Iterator[Source]:
         is_training = Path(source.path) != target and kind_of(source, project.root) is Where.TRAINING
         if is_training and any(_stands_for(name, module) for name in _imported(source)):
             yield source
+
+
+def side_of_dataset(name: str) -> int | None:
+    """Return the side of the images of a data set that a text names, such as `cifar-10`; None if it names none."""
+    plain = re.sub(r"[\W_]", "", name).upper()
+    return next((side for known, side in _DATASETS.items() if known.upper() == plain), None)
 
 
 def nearest_batch(target: Path, names: Collection[str], project: Project) -> LoopSetting | None:
@@ -364,6 +374,12 @@ def _image_sizes(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple
             yield from _sides(max(sizes), _value(argument(call, "max_size", 1), scope, values))
     elif name in _DATASETS and "datasets" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
         yield "image_size", _DATASETS[name]
+    elif _NAMES_DATA.search(dotted_name(call.func)):
+        named = _value(call.args[0], scope, values) if call.args else None
+        known = side_of_dataset(named) if isinstance(named, str) else None
+        told = (each.value for each in call.keywords if _PATCH.fullmatch(each.arg or ""))
+        stated = (_square(_value(each, scope, values)) for each in told)
+        yield from (("image_size", side) for side in (known, *stated) if side is not None)
 
 
 def _loss(name: str) -> str | None:
@@ -399,9 +415,20 @@ def _is_evaluation(call: ast.Call, scope: Scope) -> bool:
 
 
 def _square(value: object) -> int | None:
-    if isinstance(value, list | tuple) and len(value) == 2 and value[0] == value[1]:
-        value = value[0]
+    value = _side(value)
     return value if type(value) is int and value in _SIZES else None
+
+
+def _side(value: object) -> object:
+    """Return the side of a square image for its sides, perhaps behind its channels; anything else unchanged."""
+    is_square = isinstance(value, list | tuple) and 2 <= len(value) <= 3 and value[-1] == value[-2]
+    return value[-1] if is_square else value  # type: ignore[index]
+
+
+def _literal(node: ast.expr) -> object:
+    with suppress(ValueError):
+        return ast.literal_eval(node)
+    return None
 
 
 def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
@@ -412,16 +439,18 @@ def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
         if isinstance(key, str) and any(pattern.fullmatch(key) for _key, pattern, _sizes in _OPTIONS):
             with suppress(Unknown):
                 how = "as its command line is shown" if key in own and own[key].is_typed else "by default"
-                value = values.of(node, None)
+                value = _side(values.of(node, None))
                 yield LoopSetting(
                     _kind(key, value), value, f"{ast.unparse(node)}, {value} {how}", source.path, node.lineno
                 )
     for name, option in own.items():
-        yield LoopSetting(_kind(name, option.value), option.value, f"option {name}", source.path, option.line)
+        value = _side(option.value)
+        yield LoopSetting(_kind(name, value), value, f"option {name}", source.path, option.line)
     outside = frozenset(_run_as_script(source))
     for statement in source.index.of(ast.Assign):
-        target, constant = statement.targets[0], getattr(statement.value, "value", None)
+        target = statement.targets[0]
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and statement in outside):
+            constant = _side(_literal(statement.value))
             name = dotted_name(target).rpartition(".")[2]
             text = " ".join(ast.unparse(statement).split())
             yield LoopSetting(_kind(name, constant), constant, text, source.path, statement.lineno)
@@ -435,14 +464,3 @@ def _run_as_script(source: Source) -> Iterator[ast.stmt]:
         if is_main or (isinstance(statement, ast.FunctionDef) and statement.name == "main"):
             # other code in a condition, or without a loop in the file, may only try it out
             yield from statement.body if is_training(source) else ()  # type: ignore[attr-defined]
-
-
-__all__ = [
-    "OPTIMIZERS",
-    "LoopSetting",
-    "loop_of_files",
-    "sizes_in_config",
-    "sole_loop",
-    "training_loop",
-    "training_scripts",
-]

@@ -12,7 +12,7 @@ _DOCUMENTS = (".md", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
 _OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
 _CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
 _PYTHON = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|fabric)$")
@@ -43,6 +43,8 @@ _PLACEHOLDER = re.compile(
 )
 
 
+_LIST = re.compile(r"(?:-*[\w.]+=)?\[[\d., +-]*\]|[\w.]+=\[[\w,./-]*\]")
+"""A list of numbers, or one that hydra is given: no placeholder, in spite of its brackets."""
 _IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\.\.\.")
 """Characters of a placeholder, such as `<folder>` or `$DATA`, which no real path has."""
 _REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
@@ -80,7 +82,7 @@ class TypedCommand(NamedTuple):
 
 def is_placeholder(argument: str) -> bool:
     """Return True if the text stands for something that each reader has in a place of his own."""
-    return _PLACEHOLDER.search(argument) is not None
+    return _PLACEHOLDER.search(argument) is not None and _LIST.fullmatch(argument) is None
 
 
 def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -93,7 +95,7 @@ def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
         option, has_value, value = argument.partition("=")
         if not argument.startswith("-") or not has_value:
             option, value = "", argument
-        if not (_IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))):
+        if _LIST.fullmatch(argument) or not (_IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))):
             words.append(argument)
             continue
         if _REST_OF_OPTIONS.search(value):
@@ -182,10 +184,11 @@ def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that may be typed, with their numbers: those of code in a document."""
     number, in_code = 1, path.suffix == ".sh"
     for logical in _CONTINUED.sub("\1", text).split("\n"):
-        line = _PROMPT.sub("", logical.replace("\1", " "))
+        joined = logical.replace("\1", " ")
+        line = _PROMPT.sub("", joined)
         if path.suffix != ".sh" and _FENCE.match(line):
             in_code = not in_code
-        elif in_code or (path.suffix == ".rst" and line.startswith((" ", "\t"))) or line.startswith("    "):
+        elif in_code or line != joined or line.startswith((" ", "\t") if path.suffix == ".rst" else "    "):
             yield number, line
         else:
             yield from ((number, span) for span in _IN_LINE.findall(line))
@@ -234,7 +237,7 @@ def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> li
             words = shlex.split(text)
         except ValueError:  # a quote that another line ends
             words = text.split()
-    return [word for word in words if word != "..."]
+    return [word for word in words if word not in ("...", "\\")]  # a continuation of nothing, too
 
 
 def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:

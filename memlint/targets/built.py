@@ -83,6 +83,11 @@ class BuiltModel(BuiltClass):
     fed: FedCall | None = None
     """Its call in the text of the training loop; None if none is seen."""
 
+    @property
+    def takes_picture(self) -> bool:
+        """True if its only input was a batch of pictures."""
+        return [(len(each.shape), each.dtype) for each in self.inputs] == [(4, "float32")]
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltOptimizer:
@@ -137,8 +142,14 @@ class Asked:
     """The script that trains it, if that ended before it built it: all that was built but the models is that one's."""
 
     def trained_by(self, command: str, built: Built | None) -> Self:
-        """Return the same models with the settings of the script that trains them, which has built none itself."""
-        models = tuple(replace(each, is_called=False, is_training=True) for each in self.built.models)
+        """Return the same models with the settings of the script that trains them, which has built none itself.
+
+        A picture is as large as what this one evaluates: what trains them says the size, or nothing does.
+        """
+        models = tuple(
+            replace(each, is_called=False, is_training=True, inputs=() if each.takes_picture else each.inputs)
+            for each in self.built.models
+        )
         settings = Built(command, self.built.ending) if built is None else built
         others = tuple(each for each in self.others if each != command)
         return replace(self, built=replace(settings, models=models), others=others, trainer=command)

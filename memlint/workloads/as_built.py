@@ -19,7 +19,7 @@ from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltMod
 from memlint.targets.workload import BATCH, SEQUENCE, InputSpec, Workload
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH
 from memlint.workloads.loss import ALIKE, OF_CLASSES
-from memlint.workloads.tensors import make_inputs, positional_and_named
+from memlint.workloads.tensors import make_inputs, placed, positional_and_named
 
 _ITEM = re.compile(r"(\w+)\.(\d+)(\..+)?")
 """An entry of a list, or a part of one."""
@@ -157,7 +157,7 @@ def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
 
     try:
         with torch.no_grad():
-            model.to(device).train(workload.mode == "train")(
+            placed(model, device).train(workload.mode == "train")(
                 *map(moved, positional), **{k: moved(v) for k, v in named.items()}
             )
     except Exception:  # whatever the model raises, other inputs are looked for

@@ -62,7 +62,8 @@ def own_loss(output: object) -> torch.Tensor | None:
     """Find the loss that a model itself returned.
 
     That is: `output.loss` or `output["loss"]`; the sum of a mapping of scalar losses, as detection models give; the
-    first scalar of a tuple, before or after the logits; or the output, if it is a scalar. None without one.
+    first scalar of a tuple, before or after the logits, unless another output comes from parameters that it does not
+    come from, as logits do beside the loss that balances experts; or the output, if it is a scalar. None without one.
     """
     if isinstance(output, Mapping):
         if output.get("loss") is not None:
@@ -72,7 +73,8 @@ def own_loss(output: object) -> torch.Tensor | None:
     if getattr(output, "loss", None) is not None:
         return _scalar(output.loss)  # type: ignore[attr-defined]
     if isinstance(output, tuple | list):
-        return next((value for value in output if _is_loss(value)), None)
+        scalar = next((value for value in output if _is_loss(value)), None)
+        return scalar if scalar is not None and _reaches_all(scalar, output) else None
     return output if isinstance(output, torch.Tensor) and _is_loss(output) else None
 
 
@@ -96,6 +98,14 @@ def _computed_from(tensor: torch.Tensor) -> set[Any]:
             seen.add(function)
             waiting += [each for each, _number in function.next_functions]
     return seen
+
+
+def _reaches_all(loss: torch.Tensor, output: object) -> bool:
+    """Return True if all parameters that an output comes from get a gradient of the loss."""
+    tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
+    others = [each for each in tensors if each is not loss]
+    reached = _computed_from(loss) if others else set()
+    return all(each in reached for other in others for each in _computed_from(other) if hasattr(each, "variable"))
 
 
 def mean_of(output: object) -> torch.Tensor:

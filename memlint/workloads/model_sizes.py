@@ -100,6 +100,11 @@ class ModelSizes:
         return (own, own) if type(own) is int and own in _SIDES else None
 
     @property
+    def low_image_size(self) -> int | None:
+        """Side of the smaller images of a data set that has each image in two sizes."""
+        return self._first_int(("low_image_size",))
+
+    @property
     def width(self) -> int | None:
         """Number of features of hidden states."""
         return self._first_int(_WIDTHS)

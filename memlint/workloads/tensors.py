@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
+from torch import nn
 
 from memlint.accelerator.private import register_pytree_node
 from memlint.base.errors import WorkloadError
@@ -106,3 +107,16 @@ def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, d
             _put(item, rest[1:], spec, batch, dimensions)
     else:
         _put(place.setdefault(name, {}), rest, spec, batch, dimensions)
+
+
+def placed(model: nn.Module, device: str) -> nn.Module:
+    """Return the model on a device, which is then also what its modules keep as the device where they make tensors.
+
+    A constructor's default for that is often the CPU; it was built there.
+    """
+    model = model.to(device)
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if name.endswith("device") and isinstance(value, str | torch.device) and str(value) == "cpu":
+                setattr(module, name, torch.device(device) if isinstance(value, torch.device) else device)
+    return model

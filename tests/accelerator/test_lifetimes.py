@@ -131,6 +131,27 @@ def test_gradients_add_up_in_place(gpu: Ledger) -> None:
     assert live(gpu) == before == 2 * KIB
 
 
+class AddsANumber(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x.exp())
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (saved,) = ctx.saved_tensors
+        return gradient * (saved + 1e-6)
+
+
+def test_a_backward_of_the_users_own_adds_a_number_to_what_it_saved(gpu: Ledger) -> None:
+    for _ in range(3):
+        x = kib().requires_grad_()
+        (AddsANumber.apply(x) + AddsANumber.apply(x)).sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+    assert live(gpu) == 2 * KIB
+
+
 def test_checkpoint_keeps_only_its_input(gpu: Ledger) -> None:
     w = kib().requires_grad_()
 

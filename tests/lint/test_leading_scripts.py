@@ -102,7 +102,7 @@ def test_training_comes_before_evaluation_and_what_documents_type_before_other_s
     (tmp_path / "README.md").write_text(
         "```\npython sample.py --n 4\npython finetune.py --eval\npython finetune.py --lr 1\npython other.py\n```\n"
     )
-    assert leading(tmp_path) == ["finetune.py --lr 1", "finetune.py --eval", "train_new.py", "sample.py --n 4"]
+    assert leading(tmp_path) == ["finetune.py --lr 1", "train_new.py", "finetune.py --eval", "sample.py --n 4"]
 
 
 def test_only_scripts_that_import_the_file_or_may_find_it_when_they_run_are_given(tmp_path):
@@ -208,7 +208,7 @@ def test_a_script_that_chooses_models_by_name_is_asked_for_the_one_of_the_file(t
     assert leading(tmp_path, "net/wide.py")[0] == "train.py --model Wide"
     assert leading(tmp_path, "net/small.py") == ["train.py"]
     (tmp_path / "README.md").write_text("```sh\npython train.py --model Small --lr 1\n```\n")
-    assert leading(tmp_path, "net/wide.py")[0] == "train.py --model Wide --lr 1"
+    assert leading(tmp_path, "net/wide.py")[0] == "train.py --lr 1 --model Wide"
 
 
 def test_a_loop_of_a_shell_script_gives_a_command_for_each_of_its_values(tmp_path):
@@ -307,3 +307,87 @@ def test_what_a_script_is_told_to_do_decides_whether_it_trains(tmp_path):
     )
     (tmp_path / "README.md").write_text(text)
     assert leading(tmp_path) == ["main.py train mini", "main.py eval_model mini --weights w.pt"]
+
+
+def test_a_table_of_the_project_says_under_which_choice_a_script_has_the_model(tmp_path):
+    train = """
+        import argparse
+        from net import table
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--model", default="small", choices=["small", "broad"])
+        parser.add_argument("--backbone", default="a")
+        parser.add_argument("--lr")
+        table.MODELS[parser.parse_args().model]().loss().backward()
+        if __name__ == "__main__":
+            pass
+    """
+    classes = "import torch\n\nclass {0}(torch.nn.Module):\n    pass\n\ndef get_{0}():\n    return {0}()\n".format
+    table = "from net.small import get_Small\nfrom net.wide import get_Wide\nMODELS = {'small': get_Small, 'broad': get_Wide}\n"
+    project(tmp_path, train=train, net__small=classes("Small"), net__wide=classes("Wide"), net__table=table)
+    (tmp_path / "README.md").write_text("```sh\npython train.py --model small --backbone b --lr 1\n```\n")
+    assert leading(tmp_path, "net/wide.py")[0] == "train.py --lr 1 --model broad"
+    assert leading(tmp_path, "net/small.py")[0] == "train.py --model small --backbone b --lr 1"
+
+
+def test_a_training_script_that_may_build_the_model_comes_before_another_that_surely_does(tmp_path):
+    chosen = "import importlib, sys\nimportlib.import_module(sys.argv[1]).Net().loss().backward()\n"
+    project(tmp_path, model=MODEL, train=f"{chosen}{MAIN}", convert=f"from model import Net\n{MAIN}")
+    (tmp_path / "README.md").write_text("```sh\npython convert.py\n```\n")
+    assert leading(tmp_path) == ["train.py", "convert.py"]
+
+
+def test_a_script_in_a_folder_of_tests_leads_to_nothing_but_the_tests(tmp_path):
+    project(tmp_path, model=MODEL, tests__run_it=TRAIN, tests__model=MODEL)
+    assert leading(tmp_path) == []
+    assert leading(tmp_path, "tests/model.py") != []
+
+
+def test_an_option_is_not_the_name_of_the_file(tmp_path):
+    options = "".join(f"parser.add_argument('--{name}')\n" for name in ("lr", "model"))
+    project(tmp_path, model=MODEL, train=f"{options}{TRAIN}")
+    (tmp_path / "README.md").write_text("```sh\npython train.py --lr 1\npython train.py --model other\n```\n")
+    assert leading(tmp_path)[0] == "train.py --lr 1"
+
+
+@pytest.mark.parametrize(
+    ("added", "arguments"),
+    [
+        ("'--task', choices=['m4', 'dummy'], required=True", " --task dummy"),
+        ("'--task', choices=('long', 'short'), required=True", " --task long"),
+        ("'--task', choices=['m4', 'dummy'], default='m4'", ""),
+    ],
+)
+def test_a_choice_that_a_script_requires_is_given_best_one_without_data(tmp_path, added, arguments):
+    project(tmp_path, model=MODEL, train=f"parser.add_argument({added})\n{TRAIN}")
+    assert leading(tmp_path) == [f"train.py{arguments}"]
+
+
+def test_a_config_that_stands_in_brackets_is_the_only_one_of_the_project(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "default.yaml").write_text("width: 3\n")
+    (tmp_path / "README.md").write_text("```sh\npython train.py -c [config yaml]\n```\n")
+    assert leading(tmp_path) == ["train.py -c config/default.yaml"]
+
+
+def test_a_fence_of_one_line_opens_nothing_and_a_list_is_no_placeholder(tmp_path):
+    project(tmp_path, train=TRAIN)
+    typed = "python train.py --factors [1,4,10] data=[a,b]"
+    (tmp_path / "README.md").write_text(
+        f"```{typed}```\n\nthen python train.py --prose 1\n\n```\npython train.py --last\n```\n"
+    )
+    assert commands_in(tmp_path) == [("train.py", "--factors", "[1,4,10]", "data=[a,b]"), ("train.py", "--last")]
+    assert concrete(("--factors", "[1,4,10]", "data=[a,b]")) == ("--factors", "[1,4,10]", "data=[a,b]")
+
+
+def test_a_place_that_nobody_types_has_the_name_that_the_script_gives_it(tmp_path):
+    adds = ("'path', metavar='PATH', type=str", "'more', nargs='*'", "'--lr'")
+    project(tmp_path, model=MODEL, train="".join(f"parser.add_argument({each})\n" for each in adds) + TRAIN)
+    assert leading(tmp_path) == ["train.py path"]
+    (tmp_path / "README.md").write_text("# Net\n\nTrain:\n\n> python train.py PATH\n")
+    assert leading(tmp_path) == ["train.py PATH"]
+
+
+def test_a_script_that_is_named_after_the_model_comes_first(tmp_path):
+    project(tmp_path, model=MODEL.replace("Net", "Vae"), train_gan=TRAIN, train_vae=TRAIN)
+    assert leading(tmp_path) == ["train_vae.py", "train_gan.py"]

@@ -505,3 +505,44 @@ def test_methods_that_the_loop_calls_in_place_of_forward_are_the_step(tmp_path: 
     assert (workload.error, happened(workload), workload.batch) == (None, "built", 24)
     assert "a step calls encode, decode" in [each.text for each in workload.assumptions]
     assert requested(workload) == requested(whole)
+
+
+IMAGES = """
+    class Pictures(torch.utils.data.Dataset):
+        def __init__(self, options):
+            self.ps = options["patch_size"]
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, number):
+            raise OSError("no such picture")
+
+    class Convolved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Conv2d(3, 8, 3, padding=1)
+
+        def forward(self, image):
+            return self.first(image)
+
+    model = Convolved().cuda()
+    kind = "sgd"
+    optimizer = {"adam": torch.optim.Adam(model.parameters()),
+                 "sgd": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)}[kind]
+    optimizer_type = kind
+    loader = DataLoader(Pictures({"patch_size": 72}), batch_size=5, shuffle=True)
+    for image in loader:
+        model(image.cuda())
+"""
+
+
+def test_the_data_set_says_the_size_of_its_images_and_a_setting_which_of_two_optimizers_is_used(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, BUILT + IMAGES))
+    assert workload.error is None
+    assert workload.batch == 5
+    (image,) = (each.text for each in workload.assumptions if each.text.startswith("input image"))
+    assert "[batch, 3, 72, 72]" in image
+    assert workload.script is not None
+    assert workload.script.own == ["inputs", "loss"] or workload.script.own == ["inputs"]
+    assert workload.optimizer == "SGD"

@@ -14,7 +14,15 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from memlint.script.settings_by_name import ACCUMULATION, BATCH, named_autocast, named_setting, sizes_of, values_in
+from memlint.script.settings_by_name import (
+    ACCUMULATION,
+    BATCH,
+    named_autocast,
+    named_optimizer,
+    named_setting,
+    sizes_of,
+    values_in,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,6 +117,46 @@ def test_a_module_of_the_project_that_is_named_like_a_config_has_its_constants(
     monkeypatch.delitem(sys.modules, "constants_of_test")
     values = values_in((), [{"CFG": module, "other": module, "math_config": math}])
     assert sizes_of(values) == {"batch_size": 6, "max_length": 200}
+
+
+class Config:
+    optimizer = "sgd"
+    momentum = 0.9
+
+
+class Unfinished(dict[str, Any]):
+    """A config of OmegaConf's kind, one value of which is yet to be given."""
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "name":
+            raise KeyError(key)
+        return super().__getitem__(key)
+
+
+def test_one_value_that_cannot_be_had_hides_no_other() -> None:
+    assert sizes_of(values_in((), [{"cfg": Unfinished(name="???", batch_size=64)}])) == {"batch_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"config": {"optimizer": "RMSprop"}}, "rmsprop"),
+        ({"optimizer_type": "adamw"}, "adamw"),
+        ({"opt": Config()}, "sgd-momentum"),
+        ({"args": Namespace(optim="sgd", momentum=0.0)}, "sgd"),
+        ({"args": Namespace(optimizer="lamb")}, None),
+        ({"args": Namespace(note="adam")}, None),
+    ],
+)
+def test_a_setting_names_the_optimizer(variables: dict[str, Any], name: str | None) -> None:
+    setting = named_optimizer(values_in((), [variables]))
+    assert (setting and setting.value) == name
+
+
+def test_a_setting_that_names_a_data_set_says_the_size_of_its_images_unless_another_does() -> None:
+    assert sizes_of(values_in((), [{"args": Namespace(dataset="CIFAR-10")}])) == {"image_size": 32}
+    assert sizes_of(values_in((), [{"args": Namespace(dataset="cifar10", img_size=96)}])) == {"img_size": 96}
+    assert sizes_of(values_in((), [{"args": Namespace(dataset="imagenet", logger="mnist")}])) == {}
 
 
 class Defaults:

@@ -490,3 +490,26 @@ def test_the_batch_is_that_of_the_settings_where_the_first_call_chooses_an_actio
     """
     (workload,) = run_text(tmp_path, text).report.workloads
     assert (workload.mode, workload.batch) == ("train", 256)
+
+
+ITEMS = """
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, items):
+        return sum(self.layer(rows.cuda()).mean() for rows in items)
+
+model = Reads().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = [torch.randn(3, 64) for _ in range(60)]
+for items in torch.utils.data.DataLoader(data, batch_size=6, shuffle=True, collate_fn=list):
+    model([rows.cuda() for rows in items]).backward()
+    optimizer.step()
+"""
+
+
+def test_the_batch_of_a_list_of_items_is_their_number(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, BEGIN + ITEMS).report.workloads
+    assert (workload.error, workload.batch) == (None, 6)

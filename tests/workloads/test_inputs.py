@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from memlint.base.errors import WorkloadError
 from memlint.targets.workload import InputSpec
 from memlint.workloads.discover import complete, find_workloads
+from memlint.workloads.guess.inputs import infer_inputs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 
@@ -561,3 +563,21 @@ def test_entries_that_other_code_than_forward_reads_are_learnt_from_trials(write
 def test_a_size_that_numpy_computed_is_a_plain_number() -> None:
     (size,) = InputSpec("x", (np.int64(513),)).shape
     assert (size, type(size)) == (513, int)
+
+
+class Enlarging(torch.nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 3 * factor**2, 3, padding=1)
+        self.last = torch.nn.PixelShuffle(factor)
+
+    def forward(self, image):
+        return self.last(self.first(image))
+
+
+@pytest.mark.parametrize(("factor", "side"), [(4, 22), (1, 88), (2, 88)])
+def test_a_model_that_makes_the_larger_images_of_a_data_set_takes_the_smaller_ones(factor, side):
+    inferred = infer_inputs(
+        Enlarging(factor), train=True, device="cpu", stated={"image_size": 88, "low_image_size": 22}
+    )
+    assert [each.described({}) for each in inferred.inputs] == [f"image [batch, 3, {side}, {side}] float32"]

@@ -10,7 +10,7 @@ from memlint.workloads.construction.construct import simulated_device
 from memlint.workloads.construction.optimizers import OPTIMIZERS
 from memlint.workloads.discover import build_program, find_workloads
 from memlint.workloads.loss import mean_of, own_loss
-from memlint.workloads.tensors import make_inputs
+from memlint.workloads.tensors import make_inputs, placed
 
 NET = """
 class Net(nn.Module):
@@ -316,3 +316,31 @@ def test_a_class_that_asks_for_its_group_has_one_where_ranks_are_asked_for(write
         program.setup()
         program.step()
         assert program.model.layer.out_features == 16
+
+
+HOST = torch.device("cpu")
+
+
+class Placing(torch.nn.Module):
+    def __init__(self, device=HOST, other_device="cpu"):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.device, self.other_device, self.note = device, other_device, "cpu"
+
+
+def test_what_a_model_keeps_as_its_device_is_the_one_that_it_is_on():
+    model = placed(Placing(), "meta")
+    assert (model.weight.device, model.device) == (torch.device("meta"), torch.device("meta"))
+    assert (model.other_device, model.note) == ("meta", "cpu")
+
+
+def test_a_scalar_beside_outputs_that_come_from_other_parameters_is_no_more_than_a_part_of_the_loss():
+    features, head = (torch.ones(2, requires_grad=True) for _ in range(2))
+    logits = features * head
+    balance = features.sum()
+    assert own_loss((logits, balance)) is None
+    assert mean_of((logits, balance)).item() == 3.0
+    loss = logits.sum()
+    assert own_loss((loss, logits)) is loss
+    assert own_loss((logits, loss, logits.detach(), 0.5)) is loss
+    assert own_loss((balance, torch.zeros(2))) is balance

@@ -13,7 +13,7 @@ from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import scopes
 from memlint.source.text import Source
-from memlint.source.training_loop import sole_loop
+from memlint.source.training_loop import sizes_in_config, sole_loop
 from memlint.targets.workload import InputSpec
 from memlint.workloads import downloads
 from memlint.workloads.construction.construct import complete, settings_of
@@ -728,6 +728,14 @@ def test_arguments_are_what_python_would_pass(call, arguments):
         ("torch.autocast('cuda', torch.bfloat16)", "dtype", "bf16-amp"),
         ("torch.cuda.amp.autocast()", "dtype", "fp16-amp"),
         ("torch.autocast(device_type=device.type, dtype=torch.float32)", "dtype", None),
+        ("input_shape = [300, 300]", "image_size", 300),
+        ("input_shape = (3, 96, 96)", "image_size", 96),
+        ("input_shape = (3, 96, 64)", "image_size", None),
+        ("loader = DATASET_REGISTRY('cifar10')(64)", "image_size", 32),
+        ("loader = get_loaders('MNIST')", "image_size", 28),
+        ("print('mnist')", "image_size", None),
+        ("prepare_data('data', patch_size=40, stride=10)", "image_size", 40),
+        ("other = Encoder(patch_size=40)", "image_size", None),
     ],
 )
 def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, setting, value):
@@ -737,6 +745,40 @@ def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, se
     target.write_text("class Net: ...\n")
     settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
     assert (settings[setting].value if setting in settings else None) == value
+
+
+def test_a_class_of_settings_says_what_its_attributes_are(tmp_path):
+    (tmp_path / "config.py").write_text(
+        "class Config(object):\n    train_batch_size = 16\n    input_shape = (1, 128, 128)\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "from config import Config\nfrom model import Net\nopt = Config()\nnet = Net()\n"
+        "loader = DataLoader(data(opt.input_shape), batch_size=opt.train_batch_size)\nloss.backward()\n"
+    )
+    target = tmp_path / "model.py"
+    target.write_text("class Net: ...\n")
+    settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
+    assert (settings["batch"].value, settings["image_size"].value) == (16, 128)
+
+
+def test_the_documents_of_one_config_are_taken_together(tmp_path):
+    (tmp_path / "model.py").write_text("class Net: ...\n")
+    (tmp_path / "config.yaml").write_text("audio:\n  n_fft: 1200\n---\ntrain:\n  batch_size: 8\n---\n")
+    project = Project(ProjectFiles(tmp_path, tmp_path / "model.py"))
+    assert sizes_in_config("config.yaml", project)["batch"].value == 8
+
+
+def test_what_has_no_default_is_what_some_command_line_types(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import argparse\nfrom model import Net\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--batch-size', type=int, default=None)\np.add_argument('--img-size', type=int, default=64)\n"
+        "args = p.parse_args()\nDataLoader(data, batch_size=args.batch_size)\nNet().loss().backward()\n"
+    )
+    (tmp_path / "run.sh").write_text("python train.py --batch-size 16 --img-size 96 --name other\n")
+    target = tmp_path / "model.py"
+    target.write_text("class Net: ...\n")
+    settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
+    assert (settings["batch"].value, settings["image_size"].value) == (16, 64)
 
 
 def test_a_file_that_mentions_a_whole_word_is_parsed_once_whatever_is_looked_for(tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
 from memlint.workloads.loss import NamedLoss
 from memlint.workloads.older_versions.applying import with_amendments
-from memlint.workloads.tensors import make_inputs
+from memlint.workloads.tensors import make_inputs, placed
 from memlint.workloads.user_errors import reported
 
 _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."
@@ -218,7 +218,7 @@ def _stated(workload: Workload) -> dict[str, object]:
 def _inferred(workload: Workload, built: Construction, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
         # The tracer applies autocast as well; autocast changes no shape, so trials run without it.
-        model = built.model.to(place).train(workload.mode == "train")
+        model = placed(built.model, place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
     return infer_inputs(
         model,

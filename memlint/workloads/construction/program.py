@@ -20,7 +20,7 @@ from memlint.targets.workload import Workload
 from memlint.workloads.construction.generating import generate
 from memlint.workloads.construction.optimizers import OptimizerFactory
 from memlint.workloads.loss import NamedLoss, kept_loss, mean_of, own_loss
-from memlint.workloads.tensors import positional_and_named
+from memlint.workloads.tensors import placed, positional_and_named
 from memlint.workloads.user_errors import reported
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -134,7 +134,7 @@ class Program:
             if strategy is not None and strategy.cuts:
                 text = wrapping.spread(model, strategy, self.device, AUTOCASTS.get(workload.dtype))
                 self._assume(Assumption(text, None))
-            self.model = model.to(self.device).train(workload.mode == "train")
+            self.model = placed(model, self.device).train(workload.mode == "train")
             self.copies = [copy.deepcopy(self.model).requires_grad_(False) for _ in range(workload.copies)]
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step

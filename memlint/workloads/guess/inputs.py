@@ -131,7 +131,7 @@ def infer_inputs(
         is_needed = example and shown is not None and (shown.builds_so or all(stage.attempt(s).error for s in starts))
         if is_needed and stage.attempt(example).error is None:
             starts = [example]
-        trial = _searched(stage, starts, sizes, failure)
+        trial = _enlarging(stage, _searched(stage, starts, sizes, failure), sizes)
         specs = _with_optional(stage, trial, sizes, feeding, train=train)
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
     if dimensions and is_diffusion_model(model) and not _is_free(TrialModel(model, device), specs):
@@ -376,6 +376,17 @@ def _search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tri
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
     raise _failure(stage, trials)
+
+
+def _enlarging(stage: TrialModel, trial: Trial, sizes: ModelSizes) -> Trial:
+    """Return the trial with the smaller images of a data set of two sizes, if the model makes the larger of them."""
+    low, (high, _) = sizes.low_image_size, sizes.image_size or (0, 0)
+    sides = [leaf.shape[-1] for leaf in tree_leaves(trial.output) if isinstance(leaf, torch.Tensor) and leaf.dim() == 4]
+    if low is None or high * high not in [side * low for side in sides]:
+        return trial
+    smaller = (replace(s, shape=(*s.shape[:2], low, low)) if s.shape[2:] == (high, high) else s for s in trial.specs)
+    other = stage.attempt(tuple(smaller))
+    return trial if other.error is not None else other
 
 
 def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
