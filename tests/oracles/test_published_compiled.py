@@ -29,6 +29,7 @@ def nbytes_of(row: Row, *, compiles: bool) -> float:
         return predicted(row, compiles=compiles) / row.unit
 
 
+@pytest.mark.slow
 def test_flex_attention_of_packed_texts_beside_eager_layers_takes_what_was_measured() -> None:
     (row,) = (row for row in ROWS if row.name == "llama 3b packed")
     assert nbytes_of(row, compiles=False) == pytest.approx(row.eager, rel=0.002)
