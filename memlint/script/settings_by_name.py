@@ -13,8 +13,6 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset
-
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
@@ -51,9 +49,6 @@ _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
 """Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
 _MOST_DEPTH = 5
-_CROPS = ("patch_size", "train_ps", "crop", "gt_size")
-"""Names of the side of what is cut out of images; a model's own `patch_size` is smaller than `_CUT_OUT`."""
-_CUT_OUT = range(33, 2049)
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
 _MOST = 1 << 16
@@ -147,8 +142,6 @@ def sizes_of(values: Collection[Value]) -> dict[str, int]:
             sizes.setdefault(each.path[-1], each.value)
             if each.name in IMAGE_SIZES:  # of a config in capitals
                 sizes.setdefault(each.name, each.value)
-            if each.name in _CROPS and each.value in _CUT_OUT:
-                sizes.setdefault("crop_size", each.value)
     named = (each for each in values if isinstance(each.value, str) and _DATASET.fullmatch(each.name))
     side = next((known for each in named if (known := side_of_dataset(str(each.value))) is not None), None)
     return sizes if side is None or not sizes.keys().isdisjoint(IMAGE_SIZES) else {**sizes, "image_size": side}
@@ -186,7 +179,7 @@ def _sides(value: Sequence[Any], path: tuple[str, ...]) -> Iterator[Value]:
 
 
 def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
-    """Return names and values of a namespace, a mapping, a dataclass, a config or a data set; else nothing.
+    """Return names and values of a namespace, a mapping, a dataclass or a config of a library; else nothing.
 
     An object or a module of the project's own is a config if it has the name of one.
     """
@@ -198,8 +191,6 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
             return list(_items(value))
-        if isinstance(value, Dataset):
-            return list(vars(value).items())[:_MOST_VALUES]
         if dataclasses.is_dataclass(value):
             return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
         if "namespace" in kind.__name__.lower() or kind.__name__.lower().endswith(("config", "cfg", "args", "hparams")):

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from torch.utils.data import Dataset
 
 from memlint.script.settings_by_name import (
     ACCUMULATION,
@@ -175,20 +173,7 @@ class CFG:
     image_size = 384
 
 
-class Crops(Dataset[torch.Tensor]):
-    def __init__(self, options: dict[str, int]) -> None:
-        self.options = options
-
-
 def test_a_class_of_settings_has_what_it_states_for_all_its_objects() -> None:
     values = values_in((), [{"opt": ModelConfig()}])
     assert sizes_of(values) == {"max_length": 200, "train_batch_size": 16, "input_shape": 128}
     assert sizes_of(values_in((), [{"CFG": CFG}])) == {"image_size": 384}
-
-
-def test_a_data_set_has_the_size_of_what_it_cuts_out_of_images() -> None:
-    sizes = sizes_of(
-        values_in((), [{"train_data": Crops({"patch_size": 256}), "val_data": Crops({"patch_size": 128})}])
-    )
-    assert sizes == {"patch_size": 256, "crop_size": 256}
-    assert sizes_of(values_in((), [{"config": {"patch_size": 16}}])) == {"patch_size": 16}  # a vision transformer's
