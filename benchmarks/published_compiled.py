@@ -161,6 +161,7 @@ _TUNED = Recipe()
 _CHUNKED = replace(_TUNED, chunks_loss=True)
 _CHECKPOINTED = replace(_CHUNKED, checkpoints=True)
 _IN_BACKWARD = replace(_CHECKPOINTED, steps_in_backward=True)
+_LORA = replace(_CHECKPOINTED, offloads=True, lora_rank=64, optimizer={})
 _OLD = "PyTorch of March 2023, compilation included; transformers of then (attention written out)"
 
 
@@ -179,6 +180,7 @@ ROWS = (
     _tuned("llama 3b, loss in chunks", _CHUNKED, None, 42.9),
     _tuned("llama 3b, checkpointed", _CHECKPOINTED, None, 24.9),
     _tuned("llama 3b, step in backward", _IN_BACKWARD, None, 23.1),
+    _tuned("llama 3b, LoRA", _LORA, None, 8.5, "; copies to the host on the same stream"),
     Row("mobilenet_v2", "a100-40gb", lambda: _vision(_mobilenet, 96, 224),
         None, None, 1.1011, "PyTorch of March 2023, compilation included", _DASHBOARD),
     Row("hf_Bert", "a100-40gb", lambda: _text("BertForMaskedLM", "BertConfig", 4, 512),

@@ -13,8 +13,8 @@ from memlint.compile import requests
 from memlint.memory.devices import device_named
 
 MEASURED = [row for row in ROWS if row.compiled is not None]
-OTHER_CODE = {"llama 3b packed": 0.06, "llama 3b, loss in chunks": 0.07}
-"""Programs whose code Inductor of 2024 made otherwise, and how far the prediction is above it at most."""
+RAN_OTHERWISE = {"llama 3b packed": 0.06, "llama 3b, loss in chunks": 0.07, "llama 3b, LoRA": 0.04}
+"""Programs that ran otherwise in 2024 (other code, copies to the host on another stream), and how far the prediction is above it at most."""
 
 
 def test_every_row_has_a_figure_a_source_and_a_gpu() -> None:
@@ -40,7 +40,7 @@ def test_flex_attention_of_packed_texts_beside_eager_layers_takes_what_was_measu
 @pytest.mark.parametrize("row", MEASURED, ids=[row.name for row in MEASURED])
 def test_a_compiled_step_of_2024_takes_what_was_measured_within_two_percent(row: Row) -> None:
     nbytes = nbytes_of(row, compiles=True)
-    if row.name in OTHER_CODE:
-        assert row.compiled < nbytes < row.compiled * (1 + OTHER_CODE[row.name])
+    if row.name in RAN_OTHERWISE:
+        assert row.compiled < nbytes < row.compiled * (1 + RAN_OTHERWISE[row.name])
     else:
         assert nbytes == pytest.approx(row.compiled, rel=0.02)

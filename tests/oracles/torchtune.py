@@ -1,13 +1,14 @@
 """Llama 3 as torchtune trains it on one GPU, for the figures of its README.
 
-The order of operations is torchtune's of November 2024, when the figures were published (commit 1814feb17: recipe
-`full_finetune_single_device`): packed texts go through flex attention, which is compiled even where the model is not,
-and which a compiled layer leaves to Python.
+The order of operations is torchtune's of November 2024, when the figures were published (commit 1814feb17: recipes
+`full_finetune_single_device` and `lora_finetune_single_device`): packed texts go through flex attention, which is
+compiled even where the model is not, and which a compiled layer leaves to Python.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ _CHUNKS = 8
 """Parts of a text whose words are predicted at once (`CEWithChunkedOutputLoss`)."""
 _TEXT = 256
 """Tokens of each text of a packed sequence. Memory is the same for other lengths."""
+_OFFLOADED = 1024
+"""Bytes from which an activation is moved to the host (`OffloadActivations`)."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,11 @@ class Recipe:
     length: int = 4096
     chunks_loss: bool = False
     checkpoints: bool = False
+    offloads: bool = False
     steps_in_backward: bool = False
+    lora_rank: int = 0
+    optimizer: dict[str, Any] = field(default_factory=lambda: {"fused": True})
+    """Arguments of AdamW."""
 
 
 class Norm(nn.Module):
@@ -60,6 +67,24 @@ class Norm(nn.Module):
         """Normalise in float32."""
         wide = x.float()
         return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(x) * self.scale
+
+
+class LoraLinear(nn.Linear):
+    """A frozen product with a trained one of low rank beside it."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+        self.weight.requires_grad_(False)
+        self.lora_a = nn.Linear(inputs, rank, bias=False)
+        self.lora_b = nn.Linear(rank, outputs, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the scaled product of low rank."""
+        return super().forward(x) + 2.0 * self.lora_b(self.lora_a(x))
+
+
+def _linear(inputs: int, outputs: int, rank: int) -> nn.Linear:
+    return LoraLinear(inputs, outputs, rank) if rank else nn.Linear(inputs, outputs, bias=False)
 
 
 class Rotation(nn.Module):
@@ -88,14 +113,14 @@ def _attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mas
 class Attention(nn.Module):
     """Attention whose keys and values are repeated for the queries of a group."""
 
-    def __init__(self, sizes: Sizes, rotation: Rotation) -> None:
+    def __init__(self, sizes: Sizes, rotation: Rotation, rank: int) -> None:
         super().__init__()
         self.size = sizes.width // sizes.heads
         self.groups = sizes.heads // sizes.kv_heads
-        self.q_proj = nn.Linear(sizes.width, sizes.width, bias=False)
+        self.q_proj = _linear(sizes.width, sizes.width, rank)
         self.k_proj = nn.Linear(sizes.width, sizes.kv_heads * self.size, bias=False)
-        self.v_proj = nn.Linear(sizes.width, sizes.kv_heads * self.size, bias=False)
-        self.output_proj = nn.Linear(sizes.width, sizes.width, bias=False)
+        self.v_proj = _linear(sizes.width, sizes.kv_heads * self.size, rank)
+        self.output_proj = _linear(sizes.width, sizes.width, rank)
         self.rotation = rotation
 
     def forward(self, x: torch.Tensor, mask: BlockMask, positions: torch.Tensor) -> torch.Tensor:
@@ -115,11 +140,11 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """SwiGLU."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, rank: int) -> None:
         super().__init__()
-        self.w1 = nn.Linear(sizes.width, sizes.hidden, bias=False)
-        self.w2 = nn.Linear(sizes.hidden, sizes.width, bias=False)
-        self.w3 = nn.Linear(sizes.width, sizes.hidden, bias=False)
+        self.w1 = _linear(sizes.width, sizes.hidden, rank)
+        self.w2 = _linear(sizes.hidden, sizes.width, rank)
+        self.w3 = _linear(sizes.width, sizes.hidden, rank)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Gate and project."""
@@ -132,9 +157,9 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """One layer: what torchtune compiles, and computes again."""
 
-    def __init__(self, sizes: Sizes, rotation: Rotation) -> None:
+    def __init__(self, sizes: Sizes, rotation: Rotation, rank: int) -> None:
         super().__init__()
-        self.attn, self.mlp = Attention(sizes, rotation), FeedForward(sizes)
+        self.attn, self.mlp = Attention(sizes, rotation, rank), FeedForward(sizes, rank)
         self.sa_norm, self.mlp_norm = Norm(sizes.width), Norm(sizes.width)
 
     def forward(self, x: torch.Tensor, mask: BlockMask, positions: torch.Tensor) -> torch.Tensor:
@@ -153,17 +178,19 @@ class Llama(nn.Module):
         self.chunks_loss = recipe.chunks_loss
         self.tok_embeddings = nn.Embedding(sizes.vocabulary, sizes.width)
         rotation = Rotation(sizes.width // sizes.heads, sizes.positions)
-        self.layers = nn.ModuleList(Layer(sizes, rotation) for _ in range(sizes.layers))
+        self.layers = nn.ModuleList(Layer(sizes, rotation, recipe.lora_rank) for _ in range(sizes.layers))
         self.norm = Norm(sizes.width)
         self.output = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
         self.output.weight = self.tok_embeddings.weight
 
-    def forward(self, tokens: torch.Tensor, mask: BlockMask, positions: torch.Tensor) -> Any:
-        """Predict the next tokens."""
-        h = self.tok_embeddings(tokens)
-        for layer in self.layers:
-            h = layer(h, mask, positions)
-        h = self.norm(h)
+    def forward(self, tokens: torch.Tensor, mask: BlockMask, positions: torch.Tensor, offloads: bool) -> Any:
+        """Predict the next tokens; `offloads` moves what all but the last product saves for backward to the host."""
+        hooks = torch.autograd.graph.saved_tensors_hooks(_to_host, _to_gpu)
+        with hooks if offloads else nullcontext():
+            h = self.tok_embeddings(tokens)
+            for layer in self.layers:
+                h = layer(h, mask, positions)
+            h = self.norm(h)
         if self.chunks_loss:
             return [self.output(part) for part in h.chunk(_CHUNKS, dim=1)]
         return self.output(h).float()
@@ -171,6 +198,16 @@ class Llama(nn.Module):
 
 def _sum_of_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+
+
+def _to_host(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    moves = tensor.is_cuda and tensor.nbytes >= _OFFLOADED and not isinstance(tensor, nn.Parameter)
+    return (tensor.cpu() if moves else tensor), moves
+
+
+def _to_gpu(saved: tuple[torch.Tensor, bool]) -> torch.Tensor:
+    tensor, is_moved = saved
+    return tensor.cuda() if is_moved else tensor
 
 
 class Finetuning:
@@ -195,6 +232,9 @@ class Finetuning:
                 self.model = Llama(recipe)
         finally:
             torch.set_default_dtype(default)
+        if recipe.lora_rank:
+            for name, parameter in self.model.named_parameters():
+                parameter.requires_grad_("lora" in name)
         self.sum_of_losses = torch.compile(_sum_of_losses) if self.compiles_model else _sum_of_losses
         for number, layer in enumerate(self.model.layers):
             if self.compiles_model:
@@ -209,14 +249,14 @@ class Finetuning:
             lambda b, _, q, kv: (q >= kv) & (texts[b, q] == texts[b, kv]),
             recipe.batch, None, recipe.length, recipe.length, device="cuda",
         )  # fmt: skip
-        trained = list(self.model.parameters())
+        trained = [each for each in self.model.parameters() if each.requires_grad]
         if recipe.steps_in_backward:
             for parameter in trained:
                 self._step_in_backward(parameter)
-        self.optimizer = None if recipe.steps_in_backward else torch.optim.AdamW(trained, fused=True)
+        self.optimizer = None if recipe.steps_in_backward else torch.optim.AdamW(trained, **recipe.optimizer)
 
     def _step_in_backward(self, parameter: nn.Parameter) -> None:
-        optimizer = torch.optim.AdamW([parameter], fused=True)
+        optimizer = torch.optim.AdamW([parameter], **self.recipe.optimizer)
 
         def take_step(_: torch.Tensor) -> None:
             optimizer.step()
@@ -225,7 +265,7 @@ class Finetuning:
         parameter.register_post_accumulate_grad_hook(take_step)
 
     def _loss(self) -> torch.Tensor:
-        output = self.model(self.tokens, self.mask, self.positions)
+        output = self.model(self.tokens, self.mask, self.positions, self.recipe.offloads)
         if not self.recipe.chunks_loss:
             labels = self.tokens.roll(-1, 1).reshape(-1)
             return nn.functional.cross_entropy(output.reshape(-1, output.shape[-1]), labels)
