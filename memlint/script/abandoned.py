@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -34,5 +34,5 @@ def _holds_output(value: object, depth: int = 0) -> bool:
         return value.grad_fn is not None
     entries: Iterable[object] = ()
     if depth < _MOST_DEPTH:
-        entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+        entries = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return any(_holds_output(each, depth + 1) for each in itertools.islice(entries, _MOST_ENTRIES))

@@ -67,6 +67,13 @@ TRAINS = """
 FAILS = """
     data = torch.load("data/train.pt")
 """
+UNSET = """
+    import collections.abc
+    class Unset(collections.abc.Mapping):
+        def __len__(self): return 1
+        def __iter__(self): raise ValueError("as settings do that are found out late")
+        __getitem__ = __iter__
+"""
 
 
 def workload_of(checked: Checked) -> Workload:
@@ -114,6 +121,8 @@ def test_what_the_scripts_own_forward_has_kept_is_not_counted_beside_the_step(tm
     whole = requested(workload_of(run_text(tmp_path / "whole", text + loop)))
     fails = loop.replace("criterion(output, y)", "torch.sum([criterion(output, y)])")
     fails = fails.replace("output = model(x)", "output = model(x); outputs = [output.view(24, -1)]")
+    fails = f"config = Unset()\n{fails.strip()}"
+    text += textwrap.dedent(UNSET)
     text += "def main():\n" * bool(indent) + textwrap.indent(fails, " " * indent) + "\nmain()" * bool(indent)
     workload = workload_of(run_text(tmp_path, text))
     assert (happened(workload), workload.error) == ("built", None)
