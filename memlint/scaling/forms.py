@@ -19,13 +19,14 @@ UNKNOWN: Form = ("unknown",)
 _INT: Form = ("int",)
 _OTHER = "other"
 _VALUE, _SEQUENCE, _TENSOR, _SHAPE = "value", "sequence", "tensor", "shape"
+_STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 
 
 def form_of(value: Any, numbers: list[int], others: list[Any] | None = None) -> Form:
     """Return the form of a value; its whole numbers are appended to `numbers`.
 
-    Values that the form does not contain are appended to `others`: floats, tensors of one number, and unhashable
-    objects. Without `others` the form contains them too.
+    Values that the form does not contain are appended to `others`: floats, tensors of one number, and None for objects
+    that cannot be compared or hold memory. Without `others` the form contains them too.
     """
     kind = value.__class__
     if kind is int:
@@ -51,7 +52,10 @@ def form_of(value: Any, numbers: list[int], others: list[Any] | None = None) -> 
     try:
         hash(value)
     except TypeError:
-        others.append(value)
+        others.append(None)
+        return UNKNOWN
+    if isinstance(value, _STORAGES):
+        others.append(None)  # which would live as long as the recorded call
         return UNKNOWN
     return (_VALUE, kind, value)
 

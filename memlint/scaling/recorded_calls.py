@@ -31,8 +31,8 @@ class Call(NamedTuple):
     numbers: tuple[int, ...]
     """Shapes, strides and whole numbers of all arguments, in order."""
     others: tuple[Any, ...]
-    """Arguments that neither the form nor the numbers contain, in order: floats, tensors of one number, unhashable
-    objects."""
+    """Arguments that neither the form nor the numbers contain, in order: floats, tensors of one number, and None for
+    each that the form does not know."""
     placement: bool | None
     """Value of `State.placement` at the call."""
 
@@ -120,7 +120,7 @@ class Calls(list[RecordedCall]):
                 known = None
         if self._call is None:
             self._call = _call(kernel, args, kwargs)
-            if known is not None:
+            if known is not None and not is_unknown(self._call.form):  # whose key would keep a storage alive
                 self._known[known] = self._call
 
     def ended(self) -> None:

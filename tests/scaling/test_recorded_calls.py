@@ -53,6 +53,16 @@ def test_where_tensors_are_is_part_of_a_call() -> None:
     assert device.numbers == host.numbers
 
 
+def test_a_recorded_call_keeps_no_storage_alive() -> None:
+    with virtual_device(GPU) as ledger, recorded() as calls:
+        tensor = torch.empty(0, device="cuda")
+        tensor.set_(torch.empty(1 << 20, device="cuda").untyped_storage())
+        alive = sum(event >= 0 for event in ledger.events) - sum(event < 0 for event in ledger.events)
+        del tensor
+        left = sum(event >= 0 for event in ledger.events) - sum(event < 0 for event in ledger.events)
+        assert (bool(calls), alive, left) == (True, 1, 0)
+
+
 def test_a_call_made_alone_takes_what_it_took_and_more_where_it_is_larger() -> None:
     def program():
         x = torch.empty(8, 16, device="cuda")
