@@ -56,12 +56,6 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Let `-n auto` start one worker more than there are cores: tests of time limits and of servers wait."""
-    return (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1) + 1
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WorkStealingScheduling | None:
     """Let `-n` give each worker files that follow each other, whose tests share what they trace, and share out the rest
     at the end."""
