@@ -21,7 +21,7 @@ from memlint.accelerator.values import MAX_SHADOW, content, covers_storage, reme
 
 _NAMESPACES = ("aten", "prims")
 _FACTS = ("uniform", "uniform_dtype", "likely", "num_choices", "largest", "total", "num_true", "nonzeros")
-"""What an Entry knows of elements, whatever their order."""
+"""Facts of an Entry about its elements, whatever their order."""
 
 
 def followed(graph: fx.GraphModule) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -173,7 +173,7 @@ class Target:
         self.request = request
         self.root = Path(request.root)
         self.begins: dict[int, Callable[[Workload], None]] = {}
-        """What to begin with, by position, once all sizes of a Workload are known."""
+        """Work to begin with, by position, once all sizes of a Workload are known."""
         self.begun: dict[int, Ahead[tuple[str, list[Sweep]]]] = {}
         """Tables around the batch sizes of Workloads, by position, that were begun before they are asked for."""
         self._traced: dict[int, Traced] = {}

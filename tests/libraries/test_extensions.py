@@ -8,7 +8,7 @@ from memlint.libraries import extensions
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch):
-    """What would have been compiled."""
+    """Names of the extensions that would have been compiled."""
     names = []
     monkeypatch.setattr(cpp_extension, "_jit_compile", lambda name, *_args, **_kwargs: names.append(name))
     for name in ("load", "load_inline"):
