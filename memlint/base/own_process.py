@@ -92,12 +92,29 @@ def terminations_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Block the signals that end this process, and so also the child that is started inside the block."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    """Let the signals that end this process wait for the end of the block; a child started inside it blocks them."""
+    if sys.platform == "win32":
+        yield
+        return
+    came: list[int] = []
+    # Blocked in this thread alone: through another one, of a library, they would still interrupt the main thread.
+    is_main = threading.current_thread() is threading.main_thread()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    before = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING} if is_main else {}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in came:
+            signal.raise_signal(number)
+
+
+def signals_end() -> None:
+    """Let the signals that end this process arrive, which the process that started it may have let wait."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def may_fork() -> bool:

@@ -26,7 +26,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.garbage import long_lived
-from memlint.base.own_process import die_with, limit_memory
+from memlint.base.own_process import die_with, limit_memory, signals_end
 from memlint.worker.dependencies import Watch
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def run(
     never those of user code. A copy of another process has a `watch`, and calls `ready` within its limits.
     """
     die_with(parent)
+    signals_end()
     if nbytes:
         limit_memory(nbytes)
     global _exchange, _watch  # noqa: PLW0603 -- a process is a child once and for all

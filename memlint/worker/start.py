@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memlint.base.exchange import Exchange
-from memlint.base.own_process import terminations_raise
+from memlint.base.own_process import signals_wait, terminations_raise
 from memlint.base.temporary import exchange_folder
 from memlint.worker.child import FILES, STDERR, STDOUT
 from memlint.worker.dependencies import child_environment
@@ -49,15 +49,18 @@ class Started(NamedTuple):
 def started(start: Start, place: Path | None = None) -> Iterator[Started]:
     """Start a child that speaks through a new folder in `place`, and kill it at the end of the block."""
     with exchange_folder(place) as name, terminations_raise(), Exchange(Path(name), FILES, new=True) as exchange:
-        with (
-            os.fdopen(exchange.duplicate(STDOUT), "wb") as stdout,
-            os.fdopen(exchange.duplicate(STDERR), "wb") as stderr,
-        ):
-            running = Started(exchange, start(exchange.folder, stdout, stderr))
+        running: Started | None = None
         try:
+            with (
+                os.fdopen(exchange.duplicate(STDOUT), "wb") as stdout,
+                os.fdopen(exchange.duplicate(STDERR), "wb") as stderr,
+                signals_wait(),  # for the child to be known, and so ended
+            ):
+                running = Started(exchange, start(exchange.folder, stdout, stderr))
             yield running
         finally:
-            running.kill()
+            if running is not None:
+                running.kill()
 
 
 def start_python(

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 from memlint.base.errors import WorkerError
-from memlint.base.own_process import ENDING, die_with, may_fork, signals_wait
+from memlint.base.own_process import ENDING, die_with, may_fork, signals_end, signals_wait
 from memlint.worker.capture_store import Store
 from memlint.worker.endings import unanswered
 from memlint.worker.protocol import Answer
@@ -65,7 +65,7 @@ def run_supervisor(task: Task, outcome: Connection, parent: int, ask_for: Callab
     die_with(parent, gently=True)
     for number in ENDING:
         signal.signal(number, _interrupt_once if number == signal.SIGINT else signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    signals_end()
     message: Answer | Exception
     try:
         message = ask_for(task)
