@@ -43,6 +43,8 @@ class Ledger:
         """True if a kernel that reads at an index has run."""
         self.first_after_index: int | None = None
         """The first storage of the device that was born since."""
+        self.emptied: list[int] = []
+        """As in Streams, but not yet in front of an event where none followed."""
         self._uses: dict[int, set[int]] = {}
         """Other streams that use a storage, from `record_stream`."""
         self._pending: dict[int, tuple[int, set[int]]] = {}
@@ -69,7 +71,8 @@ class Ledger:
 
     def used_streams(self) -> Streams:
         """Return the streams and the driver's state, which decide the addresses of storages."""
-        return Streams(self.streams, self.held, self.first_after_index, self.oldest_first)
+        emptied = tuple(position for position in self.emptied if position < len(self.events))
+        return Streams(self.streams, self.held, self.first_after_index, self.oldest_first, emptied)
 
     def size(self, number: int) -> tuple[int, int, int]:
         """Return the bytes of a storage, and their least and greatest possible values."""
@@ -97,6 +100,12 @@ class Ledger:
                 if not streams:
                     self.held[number] = len(self.events)
                     del self._pending[number]
+
+    def empty_cache(self) -> None:
+        """Give cached segments back, also those that wait for other streams: for these it waits."""
+        self.synchronize()
+        if not self._frozen and self.emptied[-1:] != [len(self.events)]:
+            self.emptied.append(len(self.events))
 
     def freeze(self) -> None:
         """Stop recording: storages that die from now on outlived the program."""

@@ -312,6 +312,7 @@ def stream_peaks(timeline: Timeline, device: Device, settings: AllocatorSettings
     sizes = [buffer.nbytes for buffer in timeline.buffers]
     events = grouped((own.get(event if event >= 0 else ~event, 0), event) for event in timeline.events)
     taken = _Taken(sizes, timeline.events, device, settings, timeline.streams)
+    taken = taken._replace(streams=taken.streams._replace(emptied=()))  # whose positions are those of all events
     return {stream: taken._replace(events=events[stream]).folded().most for stream in sorted(events)}
 
 
@@ -354,12 +355,15 @@ class _Taken(NamedTuple):
     def held(self) -> Self:
         """Return the same with Buffers that other streams use closing as late as possible."""
         late = grouped((position, ~buffer) for buffer, position in self.streams.held.items())
-        moved = [
-            each
-            for position, event in enumerate(map(int, self.events))
-            for each in (*late[position], *(() if ~event in self.streams.held else (event,)))
-        ]
-        return self._replace(events=moved + late[len(self.events)])
+        moved: list[int] = []
+        moved_to: list[int] = []
+        for position, event in enumerate(map(int, self.events)):
+            moved += late[position]
+            moved_to.append(len(moved))
+            if ~event not in self.streams.held:
+                moved.append(event)
+        streams = self.streams._replace(emptied=tuple(map(moved_to.__getitem__, self.streams.emptied)))
+        return self._replace(events=moved + late[len(self.events)], streams=streams)
 
     def upwards(self, doubts: Collection[Doubt]) -> list[_Folded]:
         """Fold it as it is, with descending addresses if these matter, and with every size in doubt at its highest."""
@@ -376,7 +380,7 @@ class _Taken(NamedTuple):
     def folded(self, *, descending: bool = False) -> _Folded:
         """Compute its peaks with segment addresses as Driver gives them, on a device without limit."""
         device, settings = self.device, self.settings or AllocatorSettings()
-        if device.is_cuda and settings == AllocatorSettings():
+        if device.is_cuda and settings == AllocatorSettings() and not self.streams.emptied:
             streams = self.streams.own, self.streams.first_after_index
             most = replayed_peaks(self.sizes, self.events, *streams, descending=descending)
             return _Folded(self, descending, most)
@@ -439,7 +443,12 @@ def _replay(
     allocator = Allocator(settings, driver=driver, share=share)
     malloc, free, stream_of = allocator.malloc, allocator.free, streams.own.get
     blocks: dict[int, Block] = {}
-    for event in events:
+    emptied = iter((*streams.emptied, -1))
+    next_emptied = next(emptied)
+    for position, event in enumerate(events):
+        if position == next_emptied:
+            allocator.empty_cache()
+            next_emptied = next(emptied)
         if event >= 0:
             if event == streams.first_after_index:
                 driver.open_below(stream_of(event, 0))

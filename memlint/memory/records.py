@@ -221,6 +221,8 @@ class Streams(NamedTuple):
     oldest_first: bool = False
     """True if the allocator takes free blocks of one size by the age of their segments and not by address, as from
     torch 2.13 on: then what the driver does with addresses changes nothing, and `first_after_index` is None."""
+    emptied: tuple[int, ...] = ()
+    """Positions of the events before which the program gave cached segments back (`torch.cuda.empty_cache`)."""
 
 
 ONE_STREAM = Streams({}, {})

@@ -45,8 +45,8 @@ class Steps:
         self._owners: dict[int, int] = {}
         """Step that opens each Buffer; Buffers of the setup are missing."""
         ends = list(_ends(timeline, nodes))
-        if timeline.streams.own or len(ends) < 3:
-            raise ValueError("several streams, or no steps to compare")
+        if timeline.streams.own or timeline.streams.emptied or len(ends) < 3:
+            raise ValueError("several streams, an emptied cache, or no steps to compare")
         places = dict(_places(nodes, ends))
         for event, node in zip(timeline.events, timeline.event_nodes, strict=True):
             step = bisect_left(ends, node) if node >= timeline.step_nodes[0] else -1

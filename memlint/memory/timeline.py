@@ -140,5 +140,6 @@ def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dr
         for buffer, start, end in zip(timeline.buffers, born, died, strict=True)
     )
     positions = {buffer: moved_to[position] for buffer, position in timeline.streams.held.items()}
-    streams = timeline.streams._replace(held=positions)
+    emptied = tuple(sorted({moved_to[position] for position in timeline.streams.emptied}))
+    streams = timeline.streams._replace(held=positions, emptied=emptied)
     return replace(timeline, buffers=buffers, events=tuple(events), event_nodes=tuple(event_nodes), streams=streams)

@@ -80,6 +80,7 @@ def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
         nbytes=[buffer.nbytes for buffer in opened],
         streams=[own.get(number, 0) for number in numbers] if own else [],
         first_after_index=None if after_index is None else numbers.get(after_index),
+        emptied=list(timeline.streams.emptied),
         events=[numbers[event] if event >= 0 else ~numbers[~event] for event in timeline.events],
         stretches=[
             report.Stretch(first=position, phase=part[0], step=part[1])

@@ -295,6 +295,8 @@ class Timeline(Buffers):
     first_after_index: NonNegativeInt | None = Field(default=None, exclude_if=lambda buffer: buffer is None)
     """The first Buffer born after a kernel that reads at an index: from then on Windows's driver gives addresses below
     the first segment as well."""
+    emptied: Several[NonNegativeInt] = Field(default=[], exclude_if=lambda positions: not positions)
+    """Positions of events before which the program emptied PyTorch's cache; left out where it never did."""
     peak: int
     """Position of the event after which most requested bytes are live; -1 if there are no events."""
     failures: Several[NonNegativeInt] = Field(default=[], exclude_if=lambda positions: not positions)
@@ -319,7 +321,7 @@ class Timeline(Buffers):
             and (firsts[:1] == [0] or not (firsts or self.events))
             and max(firsts, default=-1) < max(len(self.events), 1)
             and (0 <= self.peak < len(self.events) or (self.peak == -1 and not self.events))
-            and max(self.failures, default=-1) < len(self.events)
+            and max([*self.failures, *self.emptied], default=-1) < len(self.events)
         )
         if not is_whole:
             raise ValueError("positions in a timeline lie outside of its lists, or in no order")

@@ -138,6 +138,8 @@ class Scaled:
         first, *others = samples
         if any(sample.storages.streams.held for sample in samples):
             raise NotScalableError("tensors are used by several CUDA streams")
+        if any(sample.storages.streams.emptied for sample in samples):
+            raise NotScalableError("the program empties PyTorch's cache")
         for sample in others:
             _refuse_different_calls(first, sample)
         groups, group_of = _grouped(samples)
@@ -285,7 +287,8 @@ def lives_of(storages: Storages) -> Lives:
     reusable_at = {
         n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held
     }
-    streams = Streams(own, reusable_at, _first_after_index(storages), storages.streams.oldest_first)
+    given = storages.streams
+    streams = Streams(own, reusable_at, _first_after_index(storages), given.oldest_first, given.emptied)
     return Lives(integers(sizes), np.array(writer.events), known, streams)
 
 

@@ -112,6 +112,8 @@ def captures(draw):
             draw(st.dictionaries(counts, counts, max_size=3)),
             draw(st.dictionaries(counts, counts, max_size=3)),
             draw(st.none() | counts),
+            draw(st.booleans()),
+            tuple(draw(st.lists(counts, max_size=3))),
         ),
         collectives=tuple(draw(st.lists(collectives, max_size=2))),
         world=draw(st.none() | st.builds(World, counts, counts, st.booleans())),

@@ -127,6 +127,7 @@ class Statistics:
         self._simulation.reads_allocator = True
         self._allocator = _CountingAllocator(self._settings, capacity, share)
         self._position = 0
+        self._num_emptied = 0
         return self._allocator
 
     def now(self) -> _CountingAllocator:
@@ -143,8 +144,10 @@ class Statistics:
         return allocator
 
     def _advance(self, allocator: _CountingAllocator) -> None:
-        events, births = self._ledger.events, self._ledger.births
+        events, births, emptied = self._ledger.events, self._ledger.births, self._ledger.emptied
         for position in range(self._position, len(events)):
+            if emptied[self._num_emptied : self._num_emptied + 1] == [position]:
+                self._empty(allocator)
             event, allocator.time = events[position], position
             if event < 0:
                 if ~event in allocator.live:
@@ -155,6 +158,12 @@ class Statistics:
                     allocator.open_below(stream)
                 allocator.open(event, births[event].nbytes, self._stacks.get(event, []), stream)
         self._position = len(events)
+        if len(emptied) > self._num_emptied:
+            self._empty(allocator)
+
+    def _empty(self, allocator: _CountingAllocator) -> None:
+        allocator.allocator.empty_cache()
+        self._num_emptied += 1
 
     @property
     def free(self) -> int:
@@ -215,7 +224,7 @@ class Statistics:
             count.allocated = count.freed = 0
 
     def _empty_cache(self) -> None:
-        self.now().allocator.empty_cache()
+        self._ledger.empty_cache()
 
     def _set_fraction(self, fraction: float, *_: Any) -> None:
         self._fraction = fraction

@@ -50,8 +50,11 @@ def _run(
     recording = RecordingAllocator(settings, capacity, share, device, {"category": _UNKNOWN})
     frames: dict[int, Frames] = {}
     metadata: dict[str, dict[str, str]] = {}
+    emptied = frozenset(timeline.emptied)
     for position, event in enumerate(timeline.events):
         recording.time = position
+        if position in emptied:
+            recording.allocator.empty_cache()
         buffer = event if event >= 0 else ~event
         if not timeline.nbytes[buffer]:  # PyTorch does not call the allocator for zero bytes
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -54,7 +55,9 @@ def traces(draw) -> Trace:
                 "category": list(Category)[number % len(Category)],
             }
         )
-    return trace_of(kernels)
+    trace = trace_of(kernels)
+    places = draw(st.sets(st.integers(0, len(trace.events) - 1), max_size=3)) if trace.events else ()
+    return replace(trace, streams=trace.streams._replace(emptied=tuple(sorted(places))))
 
 
 def workload_of(trace: Trace, allocator: str = "", name: str = "Model", gpu: str = "a100-80gb") -> Workload:
