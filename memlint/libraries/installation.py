@@ -7,6 +7,7 @@ from memlint.config import Op
 from memlint.libraries import (
     apex,
     bitsandbytes,
+    compiled_kernels,
     custom_ops,
     deepspeed,
     extensions,
@@ -41,7 +42,7 @@ def install(ops: Iterable[Op] = ()) -> None:
 def _install() -> None:
     finder = Finder(LIBRARIES, Plugins())
     finder.install()
-    for module in (triton, bitsandbytes, torchao, deepspeed, xformers, extensions):
+    for module in (triton, bitsandbytes, compiled_kernels, torchao, deepspeed, xformers, extensions):
         module.install()
     custom_ops.install()
     own_ops.install(finder)
