@@ -183,6 +183,11 @@ def _become_real(stand_in: ModuleType) -> ModuleType:
     return real
 
 
+def is_stand_in(module: object) -> bool:
+    """Return True if it stands in for a module, or did before that was loaded."""
+    return isinstance(module, _StandIn | _SympyStandIn | _SymbolicShapesStandIn)
+
+
 def make_room() -> None:
     """Make room for the real TorchDynamo."""
     for name in (DYNAMO, UTILS, *WITHOUT_THE_REST):

@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memlint.accelerator.lazy_imports import is_stand_in
 from memlint.base.errors import MemlintError
 from memlint.base.frames import is_out_of_host_memory, line_of, user_lines
 from memlint.base.ownership import is_users
@@ -50,7 +51,9 @@ class Interpreter:
     """State of the interpreter that memlint needs, from before the script ran."""
 
     def __init__(self) -> None:
-        self._builtins, self._modules = dict(vars(builtins)), dict(sys.modules)
+        self._builtins = dict(vars(builtins))
+        # Once the script has loaded a real module, to put back its stand-in would have it loaded a second time.
+        self._modules = {name: module for name, module in sys.modules.items() if not is_stand_in(module)}
         self._all_modules = sys.modules
         self._path, self._finders, self._hooks = list(sys.path), list(sys.meta_path), list(sys.path_hooks)
         self._folder = real.getcwd()

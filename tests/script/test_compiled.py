@@ -66,3 +66,25 @@ def test_what_cannot_be_compiled_runs_eagerly_with_the_reason_and_its_line(tmp_p
     (reason,) = [each for each in workload["assumptions"] if each["text"].startswith("torch.compile could not be")]
     assert REFUSED[decorator] in reason["text"]
     assert "backend" in decorator or reason["line"] == 6
+
+
+@pytest.mark.usefixtures("executed_pythons")  # in a copy of another process it may be loaded before
+def test_what_a_script_loaded_of_the_compiler_serves_the_step_that_follows_its_failure(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "import torch._inductor.config\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(64, 64)\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x).relu()\n"
+        "model = torch.compile(Net().cuda())\n"
+        "raise AssertionError('no data')\n"
+    )
+    command = [sys.executable, "-m", "memlint", "run", "--output-format", "json", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (workload,) = json.loads(done.stdout)["workloads"]
+    assert workload["error"] is None
+    assert "the script raised AssertionError: no data" in workload["script"]["ending"]
+    assert any(each["text"].startswith("torch.compile is simulated") for each in workload["assumptions"])
