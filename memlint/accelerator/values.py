@@ -117,11 +117,19 @@ def make_uniform(tensor: Tensor, value: Any) -> None:
         entry.uniform = None
 
 
+def _num_nonzero(tensor: Tensor) -> int | None:
+    """Count the nonzero elements; None for floats of 8 bits and unsigned integers of 16 and more: PyTorch cannot."""
+    try:
+        return int(torch.count_nonzero(tensor))
+    except NotImplementedError:
+        return None
+
+
 def nonzero_bound(tensor: Tensor) -> int | None:
     """Return an upper bound on the nonzero elements of `tensor`, if one below its number of elements is known."""
     if not is_known_kind(tensor):
         small = tensor.layout is torch.strided and 1 < tensor.numel() <= MAX_SHADOW
-        return int(torch.count_nonzero(tensor)) if small else None
+        return _num_nonzero(tensor) if small else None
     entry = entry_of(tensor)
     return 0 if entry.uniform == 0 else entry.nonzeros
 

@@ -91,7 +91,7 @@ class Node(NamedTuple):
     """Position in `Trace.nodes`."""
     op: str
     """Qualified overload, e.g. `aten.addmm.default`. Out-variants whose output was made for the call are named as
-    the functional overload."""
+    the functional overload. Behind one that raised stands ` (failed)`; it has no tensors."""
     phase: Phase
     step: int
     """-1 while the model is being set up, then 0, 1, ..."""

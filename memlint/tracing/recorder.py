@@ -109,6 +109,8 @@ class Recorder:
         self.attribution = Attribution()
         self.calls: list[Any] = []
         self.open_calls: list[int] = []
+        self.failures: set[int] = set()
+        """Positions of calls that raised."""
         self.step = -1
         self.step_nodes: list[int] = []
         self.step_events: list[int] = []
@@ -145,7 +147,7 @@ class Recorder:
 
     def failed(self) -> None:
         """Note that the kernel begun last raised."""
-        self.open_calls.pop()
+        self.failures.add(self.open_calls.pop())
 
     def viewed(self) -> None:
         """Note a view: its backward, if it has one, belongs to this line."""
@@ -251,6 +253,7 @@ class Recorder:
             path = path if origin is None else ".".join(filter(None, (path, origin.module)))
             geometries = tuple(inputs), tuple(outputs)
             name = f"inductor.{origin.kernel}" if origin is not None and origin.kernel else kernel.name
+            name = f"{name} (failed)" if index in self.failures else name  # whoever looks for it counts on its tensors
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
             nodes.append(Node(index, name, phase_of_step, step, frame, path, *geometries, event))
         broken = (Assumption(text, None) for text in broken_plugins.reasons())

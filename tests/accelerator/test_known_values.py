@@ -521,3 +521,10 @@ def test_a_branch_of_which_both_ways_go_on_is_taken_as_false() -> None:
     with virtual_device(device_named("a100-80gb")):
         x = torch.rand(1 << 20, device="cuda")
         assert (1 if x.max() > 0.5 else 2) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64, torch.float8_e4m3fn, torch.float8_e8m0fnu])
+def test_values_that_pytorch_cannot_count_are_copied_all_the_same(gpu, dtype: torch.dtype) -> None:
+    x = torch.zeros(64, dtype=torch.uint8).view(dtype).cuda()
+    assert x.cpu().dtype is dtype
+    assert x.untyped_storage().nbytes() == 64

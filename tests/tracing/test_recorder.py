@@ -347,3 +347,20 @@ def test_parameters_whose_gradients_share_one_buffer_all_have_a_gradient() -> No
     assert len(parameters) == 4
     assert trace.trained == (parameters,)
     assert trace.with_gradient == parameters
+
+
+def test_a_kernel_that_raised_is_named_so() -> None:
+    class Catches:
+        def setup(self) -> None:
+            pass
+
+        def step(self) -> None:
+            with pytest.raises(RuntimeError):
+                torch.zeros(3, 4, device="cuda") @ torch.zeros(3, 4, device="cuda")
+            torch.zeros(3, 4, device="cuda") @ torch.zeros(4, 4, device="cuda")
+
+    products = [node for node in trace_program(Catches(), A100, num_steps=1).trace.nodes if ".mm." in node.op]
+    assert [(node.op, len(node.inputs)) for node in products] == [
+        ("aten.mm.default (failed)", 0),
+        ("aten.mm.default", 2),
+    ]
