@@ -209,7 +209,13 @@ CASES: Mapping[str, Steps] = {
 @of_2_13
 @pytest.mark.parametrize("name", CASES)
 def test_the_peak_on_the_host_is_right_or_inside(name: str) -> None:
-    real, interval = measured(CASES[name]), predicted(CASES[name])
+    try:
+        real = measured(CASES[name])
+    except RuntimeError as error:
+        if "could not create a primitive" in str(error):
+            pytest.skip("oneDNN has no kernel for it on this processor")
+        raise
+    interval = predicted(CASES[name])
     assert abs(real - interval.estimate) <= TOLERANCE or interval.low <= real <= interval.high, (real, interval)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
 
 def _by_itself() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
 
 def _through_another_thread() -> None:
@@ -58,7 +57,7 @@ def test_signals_that_waited_do_what_they_did_before() -> None:
     before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
     try:
         with signals_wait():
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
             assert not came
         assert came == [signal.SIGTERM]
     finally:
