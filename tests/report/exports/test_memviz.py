@@ -61,7 +61,7 @@ def test_the_trace_replays_to_the_peaks_of_the_report(trace, allocator):
 
 
 def allocated_peak(trace, allocator: str, emptied: Sequence[int]) -> int:
-    """Of the allocator that is asked for what the trace asks for: with its share of the GPU, or without if that fails."""
+    """Ask an allocator for what the trace asks for: with its share of the GPU, or without if that fails."""
     limits = AllocatorSettings.parse(allocator)
     for share in (int(limits.memory_fraction * 85_097_971_712), None):
         replay = Allocator(limits, share=share)
