@@ -119,6 +119,11 @@ def test_a_module_that_has_moved_inside_its_package_is_found(run):
     assert texts() == ["boxes has no boxes.models.layers.helpers.to_pair: it is boxes.layers.helpers.to_pair"]
 
 
+def test_a_module_of_what_was_a_package_and_is_a_module_now_is_found(run):
+    assert run("from boxes.layers.helpers.pairs import to_pair; kept = to_pair(1)")["kept"] == (1, 1)
+    assert texts() == ["boxes has no boxes.layers.helpers.pairs.to_pair: it is boxes.layers.helpers.to_pair"]
+
+
 def test_a_name_that_has_moved_to_another_module_is_found_by_its_definition(run):
     variables = run("import boxes\nfrom boxes.layers.helpers import DropAway\nkind = DropAway.__module__\n")
     assert variables["kind"] == "boxes.layers.drop"

@@ -43,6 +43,7 @@ def amend(amendment: Amendment) -> None:
     match amendment.kind:
         case "module":
             _gone.add(amendment.owner)
+            after_import(amendment.owner.rpartition(".")[0], _as_package)
             if _finder not in sys.meta_path:
                 sys.meta_path.append(_finder)
         case "keyword" if not amendment.owner:
@@ -107,6 +108,12 @@ class _GoneFinder(MetaPathFinder, Loader):
 
 _gone: set[str] = set()
 _finder = _GoneFinder()
+
+
+def _as_package(module: Any) -> None:
+    """Let a module that was a package be asked for what was in it: only then does Python look further."""
+    if not hasattr(module, "__path__"):
+        module.__path__ = []
 
 
 def _put_name(name: str, module: ModuleType) -> None:

@@ -62,7 +62,8 @@ def place_of(module: str, name: str, message: str = "") -> Place | None:
         return Place(_not_available, "never available")
     last = module.rpartition(".")[2]
     alike = [each for each in _modules(package) if each != module and each.rpartition(".")[2].lstrip("_") == last]
-    for each in (*alike, f"{module}.abc", package):
+    parts = [f"{module}.abc"] if getattr(sys.modules.get(module), "__file__", None) else []  # one that is gone has none
+    for each in (*alike, *parts, package):
         if each != module and (found := _at(f"{each}.{name}")) is not None:
             return found
     defining = _defining(package, name)
