@@ -54,6 +54,7 @@ _ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
 _FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """An option of a command line, and its names."""
 _TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
+_NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*=")
 _NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
 """The name of an argument that is told by its place."""
 _REQUIRED = re.compile(r"\brequired\s*=\s*True")
@@ -350,9 +351,9 @@ class LeadingScripts:
         given = {each.partition("=")[0] for each in command.arguments}
         for added in _ADDED.findall(self._files.text(command.script)):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
-            is_text = is_text and _TAKES_NO_WORD_OR_MANY.search(added) is None
-            if place is not None and is_text and not command.arguments:
+            if place is not None and is_text and not command.arguments and _NEEDS_NO_WORD.search(added) is None:
                 yield place[1]
+            is_text = is_text and _TAKES_NO_WORD_OR_MANY.search(added) is None
             flags = _FLAG.findall(added.partition(",")[0]) + _FLAG.findall(added)
             if not flags or not given.isdisjoint(flags) or _REQUIRED.search(added) is None:
                 continue

@@ -265,10 +265,13 @@ def _found(place: str, folder: Path, document: Path, files: ProjectFiles) -> tup
     That is `folder`, or one above the document, or else the only one in the project that has such a file.
     """
     above = (each for each in document.parents if each.is_relative_to(files.root))
+    names = [Path(place), Path(place).with_suffix("") / "__main__.py"]
     for each in dict.fromkeys((folder, *above)):
-        for name in (place, f"{place.removesuffix('.py')}/__main__.py"):
+        for name in names:
             if (file := each / name).is_file():
                 return file.resolve(), each
-    parts = Path(place).parts
-    alike = [path for path in files.paths if path.parts[-len(parts) :] == parts]
-    return (alike[0], alike[0].parents[len(parts) - 1]) if len(alike) == 1 else None
+    for parts in (each.parts for each in names):
+        alike = [path for path in files.paths if path.parts[-len(parts) :] == parts]
+        if len(alike) == 1:
+            return alike[0], alike[0].parents[len(parts) - 1]
+    return None

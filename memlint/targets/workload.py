@@ -43,7 +43,7 @@ OLDEST_TORCH = 1, 7
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
-    *("uint8", "bool", CONSTANT),
+    *("uint8", "uint16", "uint32", "uint64", "bool", CONSTANT),
 )
 
 _MULTIPLE = re.compile(r"([1-9][0-9]*\*)?[^\W\d]\w*")

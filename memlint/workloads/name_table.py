@@ -51,7 +51,10 @@ NUM_BOXES = 8
 _OF_LABELS = "targets target labels label tgt_labels y_true"
 _OF_CLASSES = "y class_labels class_label class_ids c classes"
 _OF_ADJACENCIES = "adj adjacency adj_matrix adjacency_matrix a_hat"
-_OF_TIMES = "t time times timestep timesteps time_steps step noise_levels sigma sigmas"
+_OF_TIMES = (
+    "t time times timestep timesteps time_step time_steps step diffusion_step diffusion_steps noise_level noise_levels"
+    " sigma sigmas"
+)
 LABELS = frozenset(_OF_LABELS.split())
 """Parameters that make a model return its loss."""
 TIMES = frozenset(_OF_TIMES.split())

@@ -391,3 +391,12 @@ def test_a_place_that_nobody_types_has_the_name_that_the_script_gives_it(tmp_pat
 def test_a_script_that_is_named_after_the_model_comes_first(tmp_path):
     project(tmp_path, model=MODEL.replace("Net", "Vae"), train_gan=TRAIN, train_vae=TRAIN)
     assert leading(tmp_path) == ["train_vae.py", "train_gan.py"]
+
+
+def test_a_package_that_is_run_lies_in_a_folder_of_sources_and_each_place_that_needs_a_word_gets_one(tmp_path):
+    added = "".join(f"parser.add_argument({each})\n" for each in ("'out'", "'data', nargs='+'", "'more', nargs='*'"))
+    project(tmp_path, src__boxes__model=MODEL)
+    (tmp_path / "src" / "boxes" / "__main__.py").write_text(added + TRAIN.replace("from model", "from boxes.model"))
+    assert leading(tmp_path, "src/boxes/model.py") == ["__main__.py out data"]
+    (tmp_path / "README.md").write_text("    python -m boxes /path/to/out /path/to/data\n")
+    assert commands_in(tmp_path) == [("boxes", "/path/to/out", "/path/to/data")]

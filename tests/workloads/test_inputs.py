@@ -560,6 +560,31 @@ def test_entries_that_other_code_than_forward_reads_are_learnt_from_trials(write
     assert sorted(inputs(path)) == sorted(expected)
 
 
+DETECTOR = """
+class Queries(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.classes, self.boxes = nn.Embedding(11, 8), nn.Linear(4, 8)
+    def forward(self, targets):
+        num = max(len(t["labels"]) for t in targets)
+        return torch.stack([self.classes(t["labels"][:num]) + self.boxes(t["boxes"][:num]) for t in targets])
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.queries = nn.Conv2d(3, 8, 16, 16), Queries()
+    def forward(self, x, targets=None):
+        features = self.stem(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.queries(targets), features], 1) if self.training else features
+"""
+
+
+def test_a_list_of_images_with_their_objects_is_learnt_from_trials(write):
+    of_training = ["targets[].boxes [8, 4] float32 below 32.0", "targets[].labels [8] int64 below 11"]
+    path = write(DETECTOR)
+    assert inputs(path) == ["x [batch, 3, 224, 224] float32", *reversed(of_training)]
+    assert inputs(path, mode="inference") == ["x [batch, 3, 224, 224] float32"]
+
+
 def test_a_size_that_numpy_computed_is_a_plain_number() -> None:
     (size,) = InputSpec("x", (np.int64(513),)).shape
     assert (size, type(size)) == (513, int)

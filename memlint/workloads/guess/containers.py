@@ -18,11 +18,13 @@ from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import entry_layers, input_of
 from memlint.workloads.guess.trial_forward import Trial
 from memlint.workloads.model_sizes import ModelSizes
-from memlint.workloads.name_table import OF_GRAPHS
+from memlint.workloads.name_table import LABELS, NUM_BOXES, OF_GRAPHS
 
 _LARGEST_MAP = 4
 """Reduction of the image in the first of several feature maps; each further one has half the sides."""
-_NO_TENSOR = re.compile(r"invalid data type 'str'|'Tensor' object has no attribute '(\w+)'|only supports Tensor or")
+_NO_TENSOR = re.compile(
+    r"invalid data type 'str'|'Tensor' object has no attribute '(\w+)'|only supports Tensor or|too many indices for tensor"
+)
 """PyTorch's messages where code takes a tensor for a dictionary or an object."""
 _KEY = re.compile(r"\[['\"](\w+)['\"]\]|\.get\(['\"](\w+)|['\"](\w+)['\"] in\b")
 
@@ -72,7 +74,8 @@ def learnt(trial: Trial, sizes: ModelSizes) -> Iterator[tuple[InputSpec, ...]]:
         tensors = [spec.name for spec in trial.specs if spec.dtype != CONSTANT and "." not in spec.name]
         for owner in sorted(tensors, key=lambda name: name not in trial.inputs_in_scope):
             if keys and not hasattr(Tensor, keys[0]):
-                yield _with_entry(trial.specs, owner, keys[0], sizes)
+                goes_over = re.search(rf"(\w+)\[['\"]{re.escape(keys[0])}\b.*\bfor \1 in {owner}\b", line_of(error))
+                yield _with_entry(trial.specs, f"{owner}[]" if goes_over else owner, keys[0], sizes)
 
 
 def _with_entry(specs: tuple[InputSpec, ...], owner: str, key: str, sizes: ModelSizes) -> tuple[InputSpec, ...]:
@@ -85,9 +88,12 @@ def _with_entry(specs: tuple[InputSpec, ...], owner: str, key: str, sizes: Model
 
     def guess(name: str) -> InputSpec:
         parameter = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return replace(guess_input(parameter, sizes.model, names, sizes), name=f"{owner}.{name}")
+        is_image = owner.endswith("[]")  # an entry of the list, with its objects
+        beside = names | {"boxes"} if is_image else names
+        spec = replace(guess_input(parameter, sizes.model, beside, sizes), name=f"{owner}.{name}")
+        return replace(spec, shape=(NUM_BOXES, *(() if name in LABELS else spec.shape[2:]))) if is_image else spec
 
-    kept = [spec for spec in specs if spec.name != owner and spec not in known.values()]
+    kept = [spec for spec in specs if spec.name != owner.removesuffix("[]") and spec not in known.values()]
     return (*kept, *(guess(name) if key in OF_GRAPHS else spec for name, spec in known.items()), guess(key))
 
 

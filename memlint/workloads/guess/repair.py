@@ -224,7 +224,7 @@ def _transposed(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
 def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     """Add inputs that the error calls missing: by name, or optional ones if None is used."""
     taken = parameters(sizes.model.forward)
-    known = {spec.name for spec in trial.specs}
+    known = {re.split(r"[.\[]", spec.name)[0] for spec in trial.specs}
     names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
     optional = [name for name, each in taken.items() if each.default is None and name not in known]
     line = "" if trial.error is None else line_of(trial.error)
