@@ -352,6 +352,9 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
             yield "dtype", "bf16-amp" if "bfloat16" in last else "fp16-amp"
     else:
         yield from _image_sizes(call, scope, values)
+        if _NAMES_DATA.search(name) and not EVALUATES.search(name.lower()) and not _is_evaluation(call, scope):
+            size = _value(argument(call, "batch_size"), scope, values)
+            yield from [("batch", size)] if type(size) is int and size > 0 else ()
 
 
 def _sides(shortest: int, longest: object) -> Iterator[tuple[str, int]]:

@@ -23,7 +23,7 @@ from memlint.workloads.name_table import LABELS, NUM_BOXES, OF_GRAPHS
 _LARGEST_MAP = 4
 """Reduction of the image in the first of several feature maps; each further one has half the sides."""
 _NO_TENSOR = re.compile(
-    r"invalid data type 'str'|'Tensor' object has no attribute '(\w+)'|only supports Tensor or|too many indices for tensor"
+    r"invalid data type 'str'|'Tensor' object has no attribute '(\w+)'|only supports Tensor or|too many indices for ten"
 )
 """PyTorch's messages where code takes a tensor for a dictionary or an object."""
 _KEY = re.compile(r"\[['\"](\w+)['\"]\]|\.get\(['\"](\w+)|['\"](\w+)['\"] in\b")
