@@ -38,6 +38,7 @@ from memlint.script.settings_by_name import (
     GLOBAL_BATCH,
     LENGTH,
     Value,
+    lengths_in,
     named_autocast,
     named_optimizer,
     named_setting,
@@ -361,7 +362,7 @@ class Construction:
 
         The size of images is that of the training data, if that says it.
         """
-        length = named_setting(self.values, LENGTH)
+        length = named_setting(lengths_in(self.values), LENGTH)
         of_sequences = {} if length is None or length.value == 1 else {"length": int(length.value)}
         stated = sizes_of(self.values)
         if self._sides:

@@ -48,6 +48,9 @@ _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|c
 _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
 """Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
+_VOCABULARY = re.compile(r"(n_?|num_)?vocab(ulary)?(_?size)?")
+_LONGEST_TRAINED = 8192
+"""More beside a vocabulary is how far a pretrained model may read, and no length of its training."""
 _MOST_DEPTH = 5
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
@@ -99,6 +102,16 @@ def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | 
         return None
     assert isinstance(best.value, int), "only whole numbers were chosen"
     return Setting(best.value, f"{'.'.join(best.path)} = {best.value}", is_sure=False)
+
+
+def lengths_in(values: Collection[Value]) -> list[Value]:
+    """Return the values without the limits of language models, which stand in their configs."""
+    of_models = {each.path[:-1] for each in values if _VOCABULARY.fullmatch(each.name)}
+    return [
+        each
+        for each in values
+        if not (type(each.value) is int and each.value > _LONGEST_TRAINED and each.path[:-1] in of_models)
+    ]
 
 
 def named_autocast(values: Iterable[Value]) -> Setting | None:
