@@ -637,12 +637,25 @@ def _of_list(at: _Failure) -> bool:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
             with suppress(_UnknownError):
                 choices = at.value(call.func.value)
+                if _of_names(at, choices, call.args[0]):
+                    return True
                 text = re.match(r"'(.+)' is not in", at.text)
                 found = forms.find(text[1]) if text else next(_tainted(at.value(call.args[0])), None)
                 if found is not None and isinstance(choices, list | tuple):
                     value = _value_at(*found)
                     value.kind, value.choices = "choice", tuple(choices[:_MOST_CHOICES])
                     return True
+    return False
+
+
+def _of_names(at: _Failure, names: object, asked: ast.expr) -> bool:
+    """A name is none of a list of all columns of a table: the table has a column of this name."""
+    name = at.value(asked)
+    is_new = isinstance(name, str) and isinstance(names, list) and forms.find(name) is None
+    for place, rows in reversed(forms.made.items()) if is_new else ():
+        if _has_names(rows) and set(names).issubset(rows[0]):  # type: ignore[arg-type]
+            _add(forms.change(place).row, str(name))
+            return True
     return False
 
 
@@ -677,6 +690,14 @@ def _of_length(at: _Failure) -> bool:
 _TOO_LONG = re.compile(r"too (?:long|large)|longer than|exceed|max\w* len", re.IGNORECASE)
 
 
+def _of_rows(at: _Failure) -> bool:
+    """A data set has no item: its rows are fewer than one item takes, such as the steps of a series."""
+    return _NO_ITEM.search(at.text) is not None and forms.lengthen()
+
+
+_NO_ITEM = re.compile(r"__len__\(\) should return >= 0|num_samples should be a positive integer")
+
+
 def _of_record(at: _Failure) -> bool:
     """Values of a record are those of many rows."""
     place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
@@ -698,6 +719,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (KeyError, _of_key),
     (IndexError, _of_index),
     (AttributeError, _of_attribute),
+    (ValueError, _of_rows),
     (ValueError, _of_json),
     (ValueError, _of_validation),
     (Exception, _of_message),

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from memlint.base.frames import user_frames
 from memlint.script.checkpoint_files import write_pieces, write_ranks
 from memlint.script.fake_images import PHOTO, black_image
 from memlint.script.fake_rows import (
@@ -32,6 +33,7 @@ from memlint.script.fake_rows import (
     text_of_words,
 )
 from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, made
+from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 NUM_ELEMENTS = 2**24
@@ -52,6 +54,9 @@ _NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
+_NAME_OF_NUMBER = re.compile(r"x\d+")
+_VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
+"""Settings of the number of values at each step of a series."""
 """Columns of a table of which nothing is known."""
 _PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
 """Side and classes of the images in an archive whose name does not say the side."""
@@ -347,12 +352,20 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         rows = _rows(options)
     else:
         rows = [{} for _ in range(forms.num_rows)]
-        for number in range(_NUM_NUMBERS):
-            form.row.at((f"x{number}",)).kind = "real"
+        named = {name: value for name, value in form.row.fields.items() if not _NAME_OF_NUMBER.fullmatch(name)}
+        values = sum(value.kind != "date" for value in named.values())
+        count = _NUM_NUMBERS if (variables := _num_variables()) is None else variables - values
+        form.row.fields = {**named, **{f"x{number}": Value("real") for number in range(count)}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
         form.row.at((f"x{number}",)).kind = form.rest or "real"
     forms.asked[str(place)] = form
     return _asked(rows, place, options)
+
+
+def _num_variables() -> int | None:
+    """Return the number of values at each step of a series that the settings around the reading line say."""
+    setting = named_setting(values_in(user_frames()), _VARIABLES)
+    return None if setting is None else int(setting.value)
 
 
 def _parquet(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:

@@ -32,6 +32,7 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 """The key for texts of any file, no limit of their words, and the longest that are made up."""
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
+_TIMES_LENGTHENED = 16
 _NUM_FILES = 8
 """Usual number of files that a pattern gives, or a folder for each split."""
 
@@ -139,6 +140,14 @@ class Forms:
             return False
         num_rows = -(-self.num_rows * 2 * batch // length)
         if num_rows > _MOST_ROWS:
+            return False
+        self.asked.setdefault(_ROWS, Form()).width = num_rows
+        return True
+
+    def lengthen(self) -> bool:
+        """Make many more rows, where a split of them is shorter than one item of a data set; False if that is no use."""
+        num_rows = min(self.num_rows * _TIMES_LENGTHENED, _MOST_ROWS)
+        if not self.made or num_rows == self.num_rows:
             return False
         self.asked.setdefault(_ROWS, Form()).width = num_rows
         return True
