@@ -145,7 +145,7 @@ class Forms:
         return True
 
     def lengthen(self) -> bool:
-        """Make many more rows, where a split of them is shorter than one item of a data set; False if that is no use."""
+        """Make many more rows, where a split of them is shorter than one item of a data set; False if it is no use."""
         num_rows = min(self.num_rows * _TIMES_LENGTHENED, _MOST_ROWS)
         if not self.made or num_rows == self.num_rows:
             return False
