@@ -32,16 +32,34 @@ def _compiled_call(module: torch.nn.Module, options: dict[str, Any]) -> Callable
     """Return the compiled `__call__` of a module that runs eagerly where the program calls itself."""
     compiled = _compiled(call_uncompiled(module), options, module)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        own = vars(module)
-        before = own.get(CALL_COMPILED)
-        own[CALL_COMPILED] = compiled
-        try:
-            return module(*args, **kwargs)
-        finally:
-            own[CALL_COMPILED] = before
+    return lambda *args, **kwargs: _called(module, compiled, args, kwargs)
 
-    return call
+
+def _called(module: torch.nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the module, which runs `call`."""
+    own = vars(module)
+    before = own.get(CALL_COMPILED)
+    own[CALL_COMPILED] = call
+    try:
+        return module(*args, **kwargs)
+    finally:
+        own[CALL_COMPILED] = before
+
+
+def _called_with(
+    model: torch.nn.Module, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run compiled code that a model is given to within a call of this model.
+
+    That is what is observed: the code calls the model's parts without their calls in Python.
+    """
+    own_call = vars(model).get(CALL_COMPILED)
+
+    def call(*_args: Any, **_kwargs: Any) -> Any:
+        setattr(model, CALL_COMPILED, own_call)
+        return compiled(*args, **kwargs)
+
+    return _called(model, call, args, kwargs)
 
 
 def _compiled(
@@ -60,7 +78,9 @@ def _compiled(
         compilation = running.compilation or _begin(running)
         if made is None or made[0]() is not compilation:
             made = weakref.ref(compilation), compilation.compiled(function, options, module)
-        return made[1](*args, **kwargs)
+        given = () if module is not None else (*args, *kwargs.values())
+        model = next((each for each in given if isinstance(each, torch.nn.Module)), None)
+        return made[1](*args, **kwargs) if model is None else _called_with(model, made[1], args, kwargs)
 
     return run
 

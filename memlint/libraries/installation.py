@@ -14,6 +14,7 @@ from memlint.libraries import (
     flash_attn_3,
     flash_attn_norms,
     gym,
+    hub_kernels,
     own_ops,
     torchao,
     transformers_attention,
@@ -24,7 +25,14 @@ from memlint.libraries import (
 from memlint.libraries.finders import Finder
 from memlint.libraries.plugins import Plugins
 
-LIBRARIES = (flash_attn_norms.library, flash_attn_3.library, apex.library, apex.extension, *gym.libraries)
+LIBRARIES = (
+    flash_attn_norms.library,
+    flash_attn_3.library,
+    apex.library,
+    apex.extension,
+    hub_kernels.library,
+    *gym.libraries,
+)
 """The libraries of the engine; all others are plugins."""
 
 
@@ -41,6 +49,7 @@ def install(ops: Iterable[Op] = ()) -> None:
 
 def _install() -> None:
     finder = Finder(LIBRARIES, Plugins())
+    hub_kernels.install(finder.use)
     finder.install()
     for module in (triton, bitsandbytes, compiled_kernels, torchao, deepspeed, xformers, extensions):
         module.install()

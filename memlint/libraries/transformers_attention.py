@@ -11,14 +11,9 @@ from typing import Any
 
 from memlint.base.after_import import after_import
 from memlint.base.patching import patched
+from memlint.libraries.hub_kernels import kernel, library_of
 
 _LIBRARIES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface"}
-_KERNELS = {
-    "kernels-community/flash-attn2": "flash_attn",
-    "kernels-community/flash-attn": "flash_attn",
-    "kernels-community/flash-attn3": "flash_attn_interface",
-    "kernels-community/vllm-flash-attn3": "flash_attn_interface",
-}
 
 
 def install(use: Callable[[str], None]) -> None:
@@ -47,15 +42,15 @@ def install(use: Callable[[str], None]) -> None:
             return
 
         def loaded(attn_implementation: str, *args: Any, **kwargs: Any) -> Any:
-            library = _KERNELS.get(attn_implementation.partition("@")[0].partition(":")[0].strip())
+            library = library_of(attn_implementation.partition("@")[0].partition(":")[0].strip())
             if library is None:
                 return load(attn_implementation, *args, **kwargs)
             use(library)
 
-            def kernel(*_: Any, **__: Any) -> ModuleType:
-                return import_module(library)
+            def get_kernel(*_: Any, **__: Any) -> ModuleType:
+                return kernel(library)
 
-            with patched([(module, "get_kernel", kernel), (module, "is_kernels_available", lambda *_, **__: True)]):
+            with patched([(module, "get_kernel", get_kernel), (module, "is_kernels_available", lambda *_, **__: True)]):
                 return load(attn_implementation, *args, **kwargs)
 
         module.load_and_register_attn_kernel = loaded

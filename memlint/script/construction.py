@@ -591,12 +591,13 @@ def _is_random(sampler: object) -> bool:
 
 
 def _inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[BuiltInput]:
-    """Yield the tensors of a call by name."""
+    """Yield the tensors of a call by name; a compiled function that calls the module is given the module itself."""
     names: list[str] = []
     with suppress(Exception):  # of a signature that cannot be read
         known = signature_of(unwrapped(module).forward).parameters.values()
         names = [each.name for each in known if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    positional = {names[place] if place < len(names) else str(place): each for place, each in enumerate(args)}
+    given = (each for each in args if each is not module)
+    positional = {names[place] if place < len(names) else str(place): each for place, each in enumerate(given)}
     for name, value in {**positional, **kwargs}.items():
         yield from _tensors(value, name)
 

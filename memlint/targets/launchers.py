@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from memlint.base.errors import UsageError
@@ -65,10 +65,10 @@ def launch_of(words: Sequence[str]) -> Launch:
     """Take a command line apart. Raises UsageError if it starts no script."""
     rest, variables = list(words), dict[str, str]()
     while rest:
-        if (assignment := _ASSIGNMENT.fullmatch(rest[0])) is not None:
-            variables[assignment[1]] = assignment[2]
-            rest.pop(0)
-            continue
+        assigned, rest = assignments_before(rest)
+        variables.update(assigned)
+        if not rest:
+            break
         name = rest[0].rpartition("/")[2]
         if name not in _RUNNERS and name not in _PREFIXES:
             break
@@ -79,6 +79,12 @@ def launch_of(words: Sequence[str]) -> Launch:
             f"`{shlex.join(words)}` starts no Python script", "Give the script, or the command that starts it."
         )
     return replace(launch, variables={**variables, **launch.variables}, words=tuple(words))
+
+
+def assignments_before(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the environment variables that a command line sets, and the command behind them."""
+    found = list(takewhile(bool, map(_ASSIGNMENT.fullmatch, words)))
+    return {each[1]: each[2] for each in found if each}, list(words[len(found) :])
 
 
 def _behind_prefix(words: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.targets.launchers import Launch, is_launch, launch_of
+from memlint.targets.shell_branches import Branches
 
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\((.*)\)", re.DOTALL)
 _EXPORT = re.compile(r"(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -38,12 +39,13 @@ _SEPARATORS = re.compile(rf"\s*(?:&&|\|\||;|\||(?<![>&\d])&(?![>&\d]))\s*{_UNQUO
 _REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){_UNQUOTED}")
 
 
-def launch_in(file: Path, arguments: Sequence[str] = ()) -> Launch:
+def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Launch:
     """Return the first training that a shell script starts, or else the first script; `arguments` are `$1`, `$2`, ...
 
-    Raises TargetError if it starts none, UsageError if only the shell knows an argument.
+    `variables` are those that stand before the name of the shell script. Raises TargetError if it starts none,
+    UsageError if only the shell knows an argument.
     """
-    launches = list(_launches(file, arguments))
+    launches = list(_launches(file, arguments, variables or {}))
     if not launches:
         raise TargetError(
             f"{file} starts no Python script that memlint can read", "Give its command itself: memlint run torchrun ..."
@@ -56,17 +58,21 @@ def launch_in(file: Path, arguments: Sequence[str] = ()) -> Launch:
     return launch
 
 
-def _launches(file: Path, arguments: Sequence[str]) -> Iterator[Launch]:
-    values: dict[str, str] = {str(number): text for number, text in enumerate(arguments, 1)}
+def _launches(file: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> Iterator[Launch]:
+    values = {str(number): text for number, text in enumerate(arguments, 1)} | dict(variables)
     arrays: dict[str, str] = {}
-    exported: dict[str, str] = {}
+    exported = dict(variables)
+    branches = Branches()
     for line in _lines(file.read_text(encoding="utf-8", errors="replace")):
-        if (array := _ARRAY.fullmatch(line)) is not None:
+        if branches.run and (array := _ARRAY.fullmatch(line)) is not None:
             arrays[array[1]] = f"{arrays.get(array[1], '') if '+=' in line[: line.index('(')] else ''} {array[2]}"
             continue
         expanded = _computed(_with_arrays(line, arrays, values, arguments), values)
         assignment = _EXPORT.fullmatch(expanded)
         words = _words(expanded, values)
+        branches.read(words)
+        if not branches.run:
+            continue
         if (loop := _LOOP.match(expanded)) is not None:
             values[loop[1]] = next(iter(_words(loop[2], values)), "")  # of its first iteration
         elif assignment is not None and len(words) == 1 + expanded.startswith(("export", "declare")):
@@ -125,8 +131,8 @@ def _lines(text: str) -> Iterator[str]:
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     joined = re.sub(r"=\(([^()]*)\)", lambda array: f"=({' '.join(_without_comments(array[1]))})", joined)
     for line in joined.splitlines():
-        commands = (re.sub(r"^(?:do|then|else)\s+", "", each.strip()) for each in _SEPARATORS.split(line.strip()))
-        yield from filter(None, commands)
+        for command in _SEPARATORS.split(line.strip()):
+            yield from filter(None, re.split(r"^(do|then|else)\s+", command.strip()))
 
 
 def _without_comments(text: str) -> Iterator[str]:

@@ -140,6 +140,37 @@ def test_of_a_loop_the_first_iteration_counts(tmp_path):
     assert launch.arguments == ("--length", "24", "--context", "96", "--id", "x_a", "--batch", "two words")
 
 
+BRANCHES = """
+DEVICES=${DEVICES:-8}
+MODE=${MODE:-""}
+CONFIG=${CONFIG:-large}
+if [ -n "$MODE" ]; then
+    python train.py --mode $MODE
+elif [[ "$CONFIG" == small ]]; then python train.py --small
+else
+    if [ -d /data ] && [ -n "$MODE" ]; then ARGS=(--data); fi
+    torchrun --nproc_per_node=$DEVICES train.py --config $CONFIG "${ARGS[@]}"
+fi
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "arguments", "ranks"),
+    [
+        ("", ("--config", "large", "--data"), 8),
+        ("DEVICES=2 CONFIG=tall ", ("--config", "tall", "--data"), 2),
+        ("MODE=fake ", ("--mode", "fake"), None),
+        ("CONFIG=small bash ", ("--small",), None),
+    ],
+)
+def test_variables_before_a_shell_script_choose_its_branch(tmp_path, typed, arguments, ranks):
+    file = tmp_path / "run.sh"
+    file.write_text(BRANCHES)
+    fields = started_by((*typed.split(), str(file)), is_module=False)
+    assert (fields["arguments"], fields["ranks"]) == (arguments, ranks)
+    assert set(typed.replace("bash", "").split()) <= {f"{name}={value}" for name, value in fields["variables"]}
+
+
 def test_what_a_shell_script_computes_is_computed(tmp_path):
     file = tmp_path / "train.sh"
     file.write_text(

@@ -71,6 +71,32 @@ def test_a_loop_that_reads_one_token_beside_a_cache_is_a_generation(tmp_path: Pa
     assert workload.estimate.categories["kv_cache"] == 2 * 32 * 64 * 2
 
 
+COMPILED = """
+    @torch.compile(fullgraph=True)
+    def decode_one(model, token, position):
+        return model(token, position)[:, -1].argmax(-1, keepdim=True)
+
+    with torch.inference_mode():
+        chosen = model(tokens, torch.arange(8, device="cuda"))[:, -1].argmax(-1, keepdim=True)
+        position = torch.tensor([8], device="cuda")
+        for _ in range(5):
+            chosen = decode_one(model, chosen, position)
+            position += 1
+"""
+
+
+def test_a_compiled_function_that_is_given_the_model_calls_it(tmp_path: Path) -> None:
+    written = "self.k_cache[:, start] = hidden"
+    text = MODEL.replace("self.k_cache[:, start : start + tokens.shape[1]] = hidden", written) + COMPILED
+    checked = run_text(tmp_path, text)
+    (workload,) = checked.report.workloads
+    assert workload.error is None
+    assert any(each.text.startswith("torch.compile is simulated") for each in workload.assumptions)
+    assert workload.script.happened == "generated"
+    assert set(workload.estimate.phase_peaks) >= {"prefill", "decode"}
+    assert workload.estimate.generation.new_tokens == 6
+
+
 def test_of_several_generations_the_last_is_described(tmp_path: Path) -> None:
     workload, _ = workload_of(tmp_path, WITH_CACHE + WITH_CACHE.replace("13", "11"))
     assert workload.estimate.generation.new_tokens == 4

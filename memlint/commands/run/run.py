@@ -11,7 +11,7 @@ from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
-from memlint.targets.launchers import Launch, is_launch, launch_of, launch_of_module
+from memlint.targets.launchers import Launch, assignments_before, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
 from memlint.targets.target import refuse_notebook
@@ -27,12 +27,11 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
     """
     first, *arguments = words
     launch: Launch | None = None
+    variables, command = assignments_before(words)
     if is_module:
         launch = launch_of_module(first, arguments)
-    elif first.endswith(_SHELL_SCRIPTS) and Path(first).is_file():
-        launch = launch_in(Path(first), arguments)
-    elif first in _SHELLS and not Path(first).exists() and arguments and Path(arguments[0]).is_file():
-        launch = launch_in(Path(arguments[0]), arguments[1:])
+    elif (shell_script := _shell_script(command)) is not None:
+        launch = launch_in(Path(shell_script[0]), shell_script[1:], variables)
     elif is_launch(words):
         launch = launch_of(words)
     if launch is None:
@@ -48,6 +47,14 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
         "accelerate": launch.accelerate,
         "typed": launch.words,
     }
+
+
+def _shell_script(words: Sequence[str]) -> Sequence[str] | None:
+    """Return a shell script and its arguments, if these words run one."""
+    first = words[0] if words else ""
+    if first in _SHELLS and not Path(first).exists() and len(words) > 1 and Path(words[1]).is_file():
+        return words[1:]
+    return words if first.endswith(_SHELL_SCRIPTS) and Path(first).is_file() else None
 
 
 def run(
