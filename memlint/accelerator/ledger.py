@@ -149,6 +149,8 @@ class Entry:
     """Value that a read gives in an ordinary run although the content is not known."""
     num_choices: int | None = None
     """Number of entries among which the elements, if they are indices, were picked."""
+    num_distinct: int | None = None
+    """Number of such indices that follow each other in the storage and differ, as those of `topk` in a row."""
     unknown_size: tuple[int, float] | None = None
     """A dimension's size that is an upper bound, as values are not known, and its likely share."""
     largest: int | None = None

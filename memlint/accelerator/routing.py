@@ -21,7 +21,10 @@ Tensor = torch.Tensor
 _PICKS = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "kthvalue", "mode", "multinomial"))
 _PICK_ONLY = frozenset(("argsort", "argmax", "argmin", "multinomial"))
 """Ops among those that return only indices; the others return the indices last."""
+_PICKS_DISTINCT = frozenset(("topk", "sort", "argsort"))
+"""Ops whose indices in a row differ from each other: a beam search that reads equal ones would lose its beams."""
 _KEEPS = frozenset(("clone", "_to_copy", "index_select", "gather", "index", "cat", "stack", "repeat"))
+_KEEPS_ORDER = frozenset(("clone", "_to_copy"))
 _KEEPS_MASK = frozenset(("clone", "_to_copy", "ne", "gt", "any"))
 _NEGATES = frozenset(("bitwise_not", "logical_not"))
 
@@ -36,6 +39,8 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
     if gives_indices and inputs and target.dtype is torch.int64 and inputs[0].dim():
         dim = _dimension(packet, args)
         entry.num_choices = inputs[0].numel() if dim is None else inputs[0].shape[dim]
+        is_in_rows = packet in _PICKS_DISTINCT and target.is_contiguous() and dim in (-1, target.dim() - 1)
+        entry.num_distinct = target.shape[-1] if is_in_rows else None
     elif not inputs or not is_known_kind(inputs[0]):
         return
     elif packet == "eq":
@@ -50,6 +55,7 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
         source = entry_of(inputs[0])
         if packet in _KEEPS and not target.is_floating_point():
             entry.num_choices = source.num_choices
+            entry.num_distinct = source.num_distinct if packet in _KEEPS_ORDER else None
         if packet in _KEEPS_MASK and source.num_true is not None:
             entry.num_true = min(source.num_true, target.numel())
 

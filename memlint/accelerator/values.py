@@ -164,6 +164,8 @@ def read_scalar(tensor: Tensor) -> Any:
     if most is not None and not asks_in_backward():
         if entry.total is not None:
             most = -(-entry.total // max(_numel(tensor), 1))
+        elif entry.num_distinct is not None:
+            most -= int(tensor.storage_offset()) % entry.num_distinct
         state.assume(f"a value read from the device is taken as the largest that it can be, {most}")
         return float(most) if tensor.is_floating_point() else most
     zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
@@ -183,6 +185,12 @@ def real_copy(tensor: Tensor) -> Tensor:
     shared = _shared(tensor, entry)
     if shared is None:
         shared = bound_of(tensor) or 0
+        if entry.num_distinct is not None and tensor.is_contiguous() and tensor.numel() <= MAX_SHADOW:
+            positions: Tensor = int(tensor.storage_offset()) + real_arange(tensor.numel(), device="cpu").reshape(
+                tensor.shape
+            )
+            distinct: Tensor = shared - positions % entry.num_distinct
+            return distinct
     return real.full((), shared, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 

@@ -100,6 +100,16 @@ def test_a_list_of_unknown_values_holds_the_largest_of_each():
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    "pick", [lambda x: x.topk(5).indices, lambda x: x.sort().indices[:, :5].clone(), lambda x: x[:, :5].argsort()]
+)
+def test_indices_that_are_picked_in_a_row_differ(pick):
+    for row in pick(torch.randn(8, 400, device="cuda")):
+        assert row.tolist() == [int(index) for index in row]
+        assert len(set(row.tolist())) == 5
+
+
+@pytest.mark.usefixtures("gpu")
 def test_a_mask_adds_up_to_what_it_selects():
     x = torch.randn(1000, 8, device="cuda")
     mask = x[:, 0] > 0

@@ -222,3 +222,40 @@ def test_what_the_garbage_collector_frees_in_one_round_stays_to_the_end_of_those
     assert "17 of 9,993 tokens were generated, from which the others follow" in text
     beside = short.estimate.peak.requested.estimate - whole.estimate.peak.requested.estimate
     assert 4000 <= beside <= 4096
+
+
+BEAMS = """
+    with torch.no_grad():
+        beams = [[0] * 8, [0] * 8]
+        for position in (0, *range(8, 13)):
+            logits = model(torch.tensor(beams, device="cuda")[:, -1:] if position else tokens, position)[:, -1]
+            found = {}
+            for beam, row in zip(beams, logits):
+                for score, token in zip(*row.float().log_softmax(-1).topk(3)):
+                    found[tuple(beam + [token.item()])] = score.item()
+            beams = [list(beam) for beam in sorted(found, key=found.get, reverse=True)[:2]]
+"""
+
+
+def test_a_beam_search_that_keeps_its_beams_by_their_tokens_keeps_all_of_them(tmp_path: Path) -> None:
+    workload, _text = workload_of(tmp_path, BEAMS)
+    assert (workload.mode, workload.batch) == ("generate", 2)
+    assert workload.estimate.generation.new_tokens == 6
+
+
+CHAT = """
+    def ask(question):
+        return input(question).split()
+
+    name = ask("Your name: ")
+    while True:
+        chosen = torch.zeros(1, len(ask("You: ")), dtype=torch.long, device="cuda")
+        with torch.inference_mode():
+            for position in range(6):
+                chosen = model(chosen, position)[:, -1:].argmax(-1)
+"""
+
+
+def test_a_chat_is_asked_one_question_and_ends_where_it_waits_for_the_next(tmp_path: Path) -> None:
+    workload, _text = workload_of(tmp_path, CHAT)
+    assert (workload.script.happened, workload.estimate.generation.new_tokens) == ("generated", 6)
