@@ -144,6 +144,7 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
             _assign(line, variables, loops)
+            rest = rest[line.split() == ["shift"] :]
         for step in _steps(line):
             if rest and not _REST.search(step) and not step.startswith("cd "):
                 continue

@@ -38,7 +38,12 @@ ARCHITECTURES: dict[str, str] = _DATA["architectures"]
 """The class of the model that their config.json names, by class of the config."""
 
 
-_BY_BASE: dict[str, Config] = {_TUNED.sub("", name): config for name, config in KNOWN_CONFIGS.items()}
+def _base_of(name: str) -> str:
+    """Return the name without what says that it was tuned, or brought into the form of transformers."""
+    return _TUNED.sub("", name).removesuffix("-hf")
+
+
+_BY_BASE: dict[str, Config] = {_base_of(name): config for name, config in KNOWN_CONFIGS.items()}
 
 
 def known_config(name: str, folder: str = "") -> Config | None:
@@ -51,7 +56,7 @@ def known_config(name: str, folder: str = "") -> Config | None:
         return STABLE_DIFFUSION.get(folder)
     if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone
         return STABLE_DIFFUSION["vae"]
-    base = _TUNED.sub("", last)
+    base = _base_of(last)
     if last in KNOWN_CONFIGS:
         return KNOWN_CONFIGS[last]
     names = (base, last.removeprefix("meta-"), base.removeprefix("meta-"))

@@ -59,7 +59,7 @@ def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str,
 
 
 def _launches(file: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> Iterator[Launch]:
-    values = {str(number): text for number, text in enumerate(arguments, 1)} | dict(variables)
+    values = _numbered(arguments) | dict(variables)
     arrays: dict[str, str] = {}
     exported = dict(variables)
     branches = Branches()
@@ -73,6 +73,10 @@ def _launches(file: Path, arguments: Sequence[str], variables: Mapping[str, str]
         branches.read(words)
         if not branches.run:
             continue
+        if words[:1] == ["shift"]:
+            arguments = arguments[int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1 :]
+            values = {name: text for name, text in values.items() if not name.isdecimal()} | _numbered(arguments)
+            continue
         if (loop := _LOOP.match(expanded)) is not None:
             values[loop[1]] = next(iter(_words(loop[2], values)), "")  # of its first iteration
         elif assignment is not None and len(words) == 1 + expanded.startswith(("export", "declare")):
@@ -85,6 +89,10 @@ def _launches(file: Path, arguments: Sequence[str], variables: Mapping[str, str]
             except UsageError:  # `python -c`, `uv sync`
                 continue
             yield replace(launch, variables={**exported, **launch.variables})
+
+
+def _numbered(arguments: Sequence[str]) -> dict[str, str]:
+    return {str(number): text for number, text in enumerate(arguments, 1)}
 
 
 def _with_arrays(line: str, arrays: Mapping[str, str], values: Mapping[str, str], arguments: Sequence[str]) -> str:
