@@ -56,8 +56,8 @@ _PACKAGE = {
         def load(path):
             return path
 
-        def create(entry, cfg_overlay=None):
-            return entry(cfg_overlay=cfg_overlay)
+        def create(entry, cfg_overlay=None, cache=None, **kwargs):
+            return entry(cfg_overlay=cfg_overlay, cache=cache, **kwargs)
     """,
 }
 """A package of another version than the tests' programs ask for: parts have moved, names and arguments are gone."""
@@ -213,10 +213,13 @@ def test_an_argument_that_only_a_newer_package_passes_does_not_reach_the_users_c
                 self.width = width
         def make_net(**named):
             return Net(**named)
-        net = create(make_net)
+        net = create(make_net, legacy=False)
     """)
     assert variables["net"].width == 3
-    assert texts() == ["Net.__init__ is not given cfg_overlay, which an installed package of another version passes"]
+    text = "Net.__init__ is not given {}, which an installed package of another version passes"
+    assert texts() == [text.format(each) for each in ("cfg_overlay", "cache", "legacy")]
+    with pytest.raises(TypeError, match="legacy"):
+        run("from boxes.training import create\ncreate(lambda cfg_overlay, cache: 0, legacy=True)\n")
 
 
 def test_the_trainer_gives_its_options_to_a_parser_as_in_version_1(run):

@@ -198,7 +198,7 @@ def _without_keyword_of_users(path: str) -> None:
 
     def change(kind: Any) -> None:
         function = vars(kind).get(name)
-        if inspect.isfunction(function) and is_users(function.__code__.co_filename):
+        if inspect.isfunction(function) and is_users(inspect.unwrap(function).__code__.co_filename):
             setattr(kind, name, without(function))
 
     def without(function: Callable[..., Any]) -> Callable[..., Any]:

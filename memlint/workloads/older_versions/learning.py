@@ -111,7 +111,7 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
     if "<locals>" in qualname:
         return None
     function = _refusing_function(error, qualname)
-    if function is None or is_users(function.__code__.co_filename):
+    if function is None or is_users(inspect.unwrap(function).__code__.co_filename):
         passed = "." in qualname and _is_passed_by_a_package(error, keyword)
         return Amendment("keyword", "", f"{qualname}.{keyword}") if passed else None
     module = str(function.__module__)
@@ -119,14 +119,19 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
 
 
 def _is_passed_by_a_package(error: BaseException, keyword: str) -> bool:
-    """Return True if an installed package that the user's code has called passes the argument back to the user's."""
+    """Return True if an installed package that the user's code has called passes the argument back to the user's.
+
+    What it only hands on, as an older version did not, must ask for nothing.
+    """
     has_called = False
     for frame, _line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if is_users(file):
             has_called = True
-        elif has_called and not is_memlint(file) and keyword in frame.f_code.co_varnames:
-            return True
+        elif has_called and not is_memlint(file):
+            handed_on = frame.f_locals.get("kwargs", {})
+            if keyword in frame.f_code.co_varnames or handed_on.get(keyword, True) in (False, None):
+                return True
     return False
 
 
