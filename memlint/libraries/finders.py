@@ -21,8 +21,9 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from memlint.base.after_import import after_import, before_import
+from memlint.base.guarded_imports import imported_with
 from memlint.base.ownership import is_users
-from memlint.libraries.library import Library
+from memlint.libraries.library import Library, assume_once
 from memlint.libraries.plugins import PluginError, Plugins
 
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
@@ -39,8 +40,10 @@ class StandIn(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         full = f"{self.__name__}.{name}"
-        if any(f"{known}.".startswith(f"{full}.") for known in self.library.modules):
+        if self.library.has_module(full):
             return importlib.import_module(full)
+        if _is_optional(full, self.library):
+            raise AttributeError(f"memlint does not model {full}")
         value = self.library.unknown(full)
         setattr(self, name, value)
         return value
@@ -134,6 +137,9 @@ class Finder(MetaPathFinder, Loader):
         self._load(top)
         if top not in self._libraries:  # the plugin is for what another package needs where this one is installed
             return None
+        library = self._libraries[top]
+        if inner and not library.has_module(fullname) and _is_optional(fullname, library):
+            return None
         self._used.add(top)
         return ModuleSpec(fullname, self, origin="memlint", is_package=True)
 
@@ -195,6 +201,31 @@ class _ExtensionFinder(MetaPathFinder, Loader):
         module.__dict__.update(module.library.modules.get(module.__name__, {}))
 
 
+def _is_optional(name: str, library: Library) -> bool:
+    """Return True if a file of the program can do without what it imports, of which nothing is modelled."""
+    frame = _importer()
+    if frame is None or not is_users(frame.f_code.co_filename) or not _begins_import(frame):
+        return False
+    together = list(imported_with(frame.f_code.co_filename, frame.f_lineno))
+    is_optional = bool(together) and not any(map(library.models, together))
+    if is_optional:
+        assume_once(f"{name} is not modelled, and the program does without it: {library.distribution} is not installed")
+    return is_optional
+
+
+def _begins_import(frame: FrameType) -> bool:
+    """Return True if the running instruction imports a module, or takes a name from one."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("IMPORT_NAME", "IMPORT_FROM")
+
+
+def _importer() -> FrameType | None:
+    """Return the frame that imports."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in {*_IMPORTING, __file__}:
+        frame = frame.f_back
+    return frame
+
+
 def _replacing(functions: dict[str, Any]) -> Callable[[ModuleType], None]:
     return lambda module: module.__dict__.update(functions)
 
@@ -205,9 +236,7 @@ def _entering(library: Library) -> Callable[[ModuleType], None]:
 
 def _program_imports(name: str) -> bool:
     """Return True if the caller imports it in a file of the program, or for one that imports the library as well."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename in _IMPORTING:
-        frame = frame.f_back
+    frame = _importer()
     if frame is None or is_users(frame.f_code.co_filename):
         return frame is not None
     if frame.f_code.co_filename == _ASKING:

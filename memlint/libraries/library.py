@@ -133,6 +133,15 @@ class Library:
         """True if the package itself is there, and no module in its place."""
         return getattr(sys.modules.get(self.name), "__file__", None) is not None
 
+    def has_module(self, name: str) -> bool:
+        """Return True if functions in a module of this name, or inside it, are modelled."""
+        return any(f"{known}.".startswith(f"{name}.") for known in self.modules)
+
+    def models(self, name: str) -> bool:
+        """Return True if a module, function or class of this dotted name is modelled, at least in part."""
+        module, _, function = name.rpartition(".")
+        return self.has_module(name) or function in self.modules.get(module, {})
+
     def assume(self) -> None:
         """Say, once, that a kernel is not run."""
         assume_once(self._assumption)

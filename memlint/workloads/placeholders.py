@@ -31,6 +31,7 @@ import torch
 from torch import nn
 
 from memlint.base.errors import WorkloadError
+from memlint.base.guarded_imports import is_guarded, statements_at
 from memlint.base.ownership import is_installed, is_users
 from memlint.libraries import extensions
 from memlint.memory.records import Assumption, Frame
@@ -39,7 +40,6 @@ from memlint.workloads.known_packages import NEEDS, Kind, kind_of
 from memlint.workloads.missing_modules import absent, remedy
 from memlint.workloads.pinned_versions import version_hint
 
-_GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
 """Maximum number of characters of a displayed error."""
 _WITH_IMPORTER = 2
@@ -491,13 +491,13 @@ class _Finder(MetaPathFinder, Loader):
             return self.stand_in(fullname, _behind_package(fullname.partition(".")[0]))
         if not isinstance(sys.modules.get(fullname.rpartition(".")[0]), _Module):
             frame = _asking()
-            if frame is None or (self.replaced[name] and _is_guarded(frame.f_code.co_filename, frame.f_lineno)):
+            if frame is None or (self.replaced[name] and is_guarded(frame.f_code.co_filename, frame.f_lineno)):
                 return None
         return ModuleSpec(fullname, self, is_package=True)
 
     def stand_in(self, fullname: str, frame: FrameType | None) -> ModuleSpec | None:
         """Give the user's file that imports in `frame` a placeholder for a module, if it cannot do without it."""
-        if frame is None or _is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
+        if frame is None or is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)
@@ -660,7 +660,7 @@ def _is_code(code: CodeType) -> bool:
 
 def _imported(frame: Frame) -> Iterator[str]:
     """Yield dotted names of the modules that this line may import."""
-    for node in _nodes_at(frame.path, frame.line):
+    for node in statements_at(frame.path, frame.line):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -668,26 +668,11 @@ def _imported(frame: Frame) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _is_guarded(path: str, line: int) -> bool:
-    """Return True if the file can do without the import in that line."""
-    return any(
-        (isinstance(node, ast.Try) and line <= (node.body[-1].end_lineno or line) and any(map(_catches, node.handlers)))
-        or (isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items))
-        for node in _nodes_at(path, line)
-    )
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    """Return True if a handler catches an ImportError, and does not raise another one for it."""
-    is_meant = handler.type is None or _GUARDS & _names(handler.type)
-    return bool(is_meant) and not any(isinstance(node, ast.Raise) for node in handler.body)
-
-
 def _is_optional(frame: FrameType | None) -> bool:
     """Return True if a file of the user's that is importing, in `frame` or outside of it, can do without that."""
     while frame is not None:
         path, line = frame.f_code.co_filename, frame.f_lineno
-        if is_users(path) and _imports_at(path, line) and _is_guarded(path, line):
+        if is_users(path) and _imports_at(path, line) and is_guarded(path, line):
             return True
         frame = frame.f_back
     return False
@@ -695,18 +680,5 @@ def _is_optional(frame: FrameType | None) -> bool:
 
 def _imports_at(path: str, line: int) -> bool:
     """Return True if the line imports a module, by a statement or a function."""
-    nodes = (node for node in _nodes_at(path, line) if isinstance(node, ast.Import | ast.ImportFrom))
+    nodes = (node for node in statements_at(path, line) if isinstance(node, ast.Import | ast.ImportFrom))
     return next(nodes, None) is not None or "import_module" in linecache.getline(path, line)
-
-
-def _nodes_at(path: str, line: int) -> Iterator[ast.stmt]:
-    tree = ast.parse("".join(linecache.getlines(path)))
-    return (
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-    )
-
-
-def _names(node: ast.expr) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

@@ -118,6 +118,22 @@ def test_what_is_not_known_can_be_named_but_not_used(finder):
         Attention.apply(3)
 
 
+def test_a_file_does_without_what_it_can_do_without_where_nothing_of_that_is_modelled(finder):
+    try:
+        from memlint_absent import amp
+        from memlint_absent.parallel import Parallel
+    except ImportError:
+        amp = Parallel = None
+    assert amp is Parallel is None
+    try:
+        from memlint_absent.layers import Attention
+        from memlint_absent.product import product
+    except ImportError:
+        product = Attention = None
+    assert product() == 4
+    assert Attention is not None
+
+
 def test_one_that_is_installed_is_itself_but_for_what_is_known(finder, tmp_path, monkeypatch):
     package = tmp_path / "memlint_absent"
     package.mkdir()

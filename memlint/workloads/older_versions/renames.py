@@ -29,6 +29,7 @@ NAMES: Mapping[str, str] = {
     "torch._six.nan": "math.nan",
     "torch._six.string_classes": "builtins.str",
     "torch._utils._accumulate": "itertools.accumulate",
+    "timm.data.Dataset": "timm.data.ImageDataset",
     "torchvision.transforms.functional_tensor": "torchvision.transforms._functional_tensor",
     "transformers.file_utils": "transformers.utils",
     **{
