@@ -69,6 +69,7 @@ _OPTIONS = (
     ("length", _LENGTH, _MANY),
     ("num_points", _NUM_POINTS, _MANY),
     ("segment_size", re.compile(r"segment_?(size|length)", re.IGNORECASE), _MANY),
+    ("hop_length", re.compile(r"hop_?(size|length|samples)", re.IGNORECASE), _MANY),
 )
 """Sizes that a loop may read from its settings, their names there, and their plausible values."""
 

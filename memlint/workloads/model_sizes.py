@@ -48,6 +48,7 @@ DEFAULT_LENGTH = 512
 LONGEST = 1024
 """Sequences are no longer than this unless declared: attention over a config's 128k positions is rarely meant."""
 DEFAULT_IMAGE_SIZE = 224
+_OF_LOOP = frozenset(("image_size", "image_height", "length", "num_points", "segment_size"))
 
 
 class ModelSizes:
@@ -81,6 +82,11 @@ class ModelSizes:
             return None
         own = (source.get(name) for source in self._own for name in _LENGTHS)
         return min([stated, *(each for each in own if type(each) is int and each > 1)])
+
+    @property
+    def are_trained(self) -> bool:
+        """True if the training loop states how large its images, texts or pieces of sound are."""
+        return not _OF_LOOP.isdisjoint(self._stated)
 
     @property
     def image_size(self) -> tuple[int, int] | None:

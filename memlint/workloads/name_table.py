@@ -84,7 +84,7 @@ FORWARD = (
     Row("src tgt trg source query memory decoder_input encoder_input", ("*@text",), "int64", high="@vocabulary",
         when="embedding"),
     Row("waveform waveforms audio wav input_values speech mix mixture", (BATCH, "*@sound")),
-    Row("mel mels mel_spec mel_specs spectrogram spectrograms melspec", (BATCH, "@mels|80", "@length")),
+    Row("mel mels mel_spec mel_specs spectrogram spectrograms melspec", (BATCH, "@mels|80", "@frames")),
     Row("max_* *_max", (), CONSTANT, low="@length"),
     Row("annotations annotation annots annot", (BATCH, NUM_BOXES, 5), low=0.0, high=32.0),  # a box and its class
     Row("boxes bboxes gt_boxes gt_bboxes", (BATCH, NUM_BOXES, 4), low=0.0, high=32.0),

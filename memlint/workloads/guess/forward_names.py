@@ -66,6 +66,7 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         "@sound": lambda: sizes.sound or _sound(conv, sizes),
         "@stated_sound": lambda: sizes.sound,
         "@mels": lambda: sizes.mels or None,
+        "@frames": lambda: sizes.frames or length,
         "@classes": lambda: sizes.num_classes or classes,
         "@width": lambda: sizes.width or None,
         "@node_features": lambda: entry.shape[-1] if entry is not None else sizes.channels or sizes.width or 16,

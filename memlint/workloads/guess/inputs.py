@@ -129,6 +129,9 @@ def infer_inputs(
     with TrialModel(model, device).watched() as stage:
         starts = [*others, _completed(stage, first).specs if is_model(model) else first]
         is_needed = example and shown is not None and (shown.builds_so or all(stage.attempt(s).error for s in starts))
+        is_needed = is_needed and not (
+            _differ_in_sizes(example, first) and sizes.are_trained and not stage.attempt(first).error
+        )
         if is_needed and stage.attempt(example).error is None:
             starts = [example]
         trial = _enlarging(stage, _searched(stage, starts, sizes, failure), sizes)
@@ -148,6 +151,12 @@ def infer_inputs(
         return Inferred(specs, (Assumption(f"inputs {inputs}, {where}", place, found=shown.builds_so),), dimensions)
     unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
     return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions, unstated)
+
+
+def _differ_in_sizes(specs: Specs, others: Specs) -> bool:
+    """Return True for inputs of the same names, dtypes and numbers of dimensions, of other sizes."""
+    forms = [[(each.name, each.dtype, len(each.shape)) for each in those] for those in (specs, others)]
+    return forms[0] == forms[1] and [each.shape for each in specs] != [each.shape for each in others]
 
 
 def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], sizes: ModelSizes) -> str:

@@ -44,7 +44,7 @@ _LONGEST = 160
 _SHOWN = (Where.NOTEBOOK, Where.DOCUMENT)
 """Kinds of places whose calls show how a model is built, and maybe how it is trained."""
 _AS_IT_IS = object()
-_SIZES = ("image_size", "image_height", "image_width", "length", "num_points", "segment_size")
+_SIZES = ("image_size", "image_height", "image_width", "length", "num_points", "segment_size", "hop_length")
 
 
 @dataclass(frozen=True, slots=True)
