@@ -26,7 +26,7 @@ from memlint.base.frames import text_of
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.script.fake_records import Record
-from memlint.script.forms import ITEM, SETTINGS, Form, Kind, Path, Value, forms
+from memlint.script.forms import ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 _NUM_TRIED = 4
@@ -148,8 +148,11 @@ class _Failure:
                 and isinstance(each.target, ast.Name)
                 and each.target.id == name
             ):
+                over = each.iter
+                if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
+                    over = over.value
                 with suppress(_UnknownError):
-                    yield self.value(each.iter)
+                    yield self.value(over)
 
 
 def _node_at(tree: ast.Module, line: int, position: tuple[int | None, ...] | None) -> ast.AST:
@@ -190,7 +193,7 @@ def _value_at(place: str, path: Path) -> Value:
 
 def _add(value: Value, name: str) -> Value:
     """Give a row a value by this name."""
-    return value.fields.setdefault(name, Value())
+    return value.fields.setdefault(name, usual(name))
 
 
 def _number(at: _Failure, place: str, path: Path, kind: Kind = "") -> bool:
@@ -250,7 +253,7 @@ def _of_message(at: _Failure) -> bool:
     """A text that is no number or date stands in the message."""
     for pattern, kind in _MESSAGES:
         if (match := pattern.search(at.text)) is not None:
-            text = match[1]
+            text = re.sub(r"^np\.str_\((.*)\)$", r"\1", match[1])
             with suppress(ValueError, SyntaxError):
                 text = str(ast.literal_eval(text))
             found = forms.find(text) or forms.find(text.strip())
@@ -423,19 +426,15 @@ def _of_dictionary(base: Any, key: Any) -> bool:
         value.kind, value.choices = "choice", tuple(keys[:_MOST_CHOICES])
         return True
     if found is None and isinstance(key, str):
-        for place, rows in forms.made.items():
-            if (
-                rows
-                and isinstance(rows[0], dict)
-                and "" not in rows[0]
-                and keys
-                and set(keys) == set(map(str, rows[0]))
-            ):
-                _add(forms.change(place).row, key)
-                return True
+        alike = [at for at, rows in forms.made.items() if _has_names(rows) and set(keys) == set(map(str, rows[0]))]
+        for place in alike if keys else ():
+            _add(forms.change(place).row, key)
+        if keys and alike:
+            return True
         nested = next(_tainted(dict(base)), None)
         if nested is not None and len(nested[1]) > 1:
-            _add(_value_at(nested[0], nested[1][:-1]), key)
+            for place in forms.alike(*nested):
+                _add(_value_at(place, nested[1][:-1]), key)
             return True
         return _give(keys, key)
     return False
@@ -541,14 +540,14 @@ def _of_subscript(at: _Failure, node: ast.Subscript) -> bool:
         inner = [at.value(node.value.value)]
     elif isinstance(node.value, ast.Name):
         inner = list(at.looped(node.value.id))
-    for found in itertools.chain.from_iterable(map(_tainted, inner)):
-        value = _value_at(*found)
+    place, path = next(itertools.chain.from_iterable(map(_tainted, inner)), ("", ()))
+    for each in forms.alike(place, path) if place else ():
+        value = _value_at(each, path)
         value.kind = "list"
         item = value.fields.setdefault(ITEM, Value())
         item.kind = "row"
         _add(item, key)
-        return True
-    return False
+    return bool(place)
 
 
 def _of_arguments(at: _Failure) -> bool:
@@ -651,10 +650,11 @@ def _of_list(at: _Failure) -> bool:
 def _of_names(at: _Failure, names: object, asked: ast.expr) -> bool:
     """A name is none of a list of all columns of a table: the table has a column of this name."""
     name = at.value(asked)
-    is_new = isinstance(name, str) and isinstance(names, list) and forms.find(name) is None
-    for place, rows in reversed(forms.made.items()) if is_new else ():
-        if _has_names(rows) and set(names).issubset(rows[0]):  # type: ignore[arg-type]
-            _add(forms.change(place).row, str(name))
+    if not isinstance(name, str) or not isinstance(names, list) or forms.find(name) is not None:
+        return False
+    for place, rows in reversed(forms.made.items()):
+        if _has_names(rows) and set(names).issubset(rows[0]):
+            _add(forms.change(place).row, name)
             return True
     return False
 

@@ -85,6 +85,8 @@ class FileSystem:
         """Return the place of `path`, which may be a file descriptor."""
         if isinstance(path, int):
             return self.overlay.outside(os.readlink(f"/proc/self/fd/{path}"))
+        if not os.fspath(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         folder = None if dir_fd is None else self.place(dir_fd)
         known = self.overlay.known(os.fsdecode(path), folder)
         return self.overlay.followed(known) if follow else self.overlay.unfollowed(known)

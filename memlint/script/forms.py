@@ -25,6 +25,8 @@ SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".
 _PERIOD = 97
 """Different words in a column of words."""
 _IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
+_OF_CAMERAS = frozenset(("camera_angle_x", "camera_angle_y", "fl_x", "fl_y", "cx", "cy"))
+"""Numbers that decide on no size (Mildenhall et al., 2020; Müller et al., 2022)."""
 _LABELS = 2
 _MOST_KEPT = 16
 """Files whose rows are remembered."""
@@ -56,6 +58,15 @@ class Value:
         for name in path:
             value = value.fields.setdefault(name, Value())
         return value
+
+
+def usual(name: str) -> Value:
+    """Return a value of this name: a date, of a scene's cameras as NeRF's files have it, or one not known yet."""
+    if name in ("date", "datetime"):
+        return Value("date")
+    if name == "transform_matrix":
+        return Value("list", fields={ITEM: Value("list", fields={ITEM: Value("real")})})
+    return Value("real") if name in _OF_CAMERAS else Value()
 
 
 @dataclass
@@ -184,6 +195,13 @@ class Forms:
                     for path, text in _texts_in(row, ()):
                         self._places.setdefault(text, (place, path))
         return self._places.get(value) if isinstance(value, str) else None
+
+    def alike(self, place: str, path: Path) -> list[str]:
+        """Return the files whose first row has a text at `path`, such as those of other splits; `place` is one."""
+        others = (
+            each for each, rows in self.made.items() if rows and any(path == at for at, _ in _texts_in(rows[0], ()))
+        )
+        return list(dict.fromkeys((place, *others)))
 
 
 forms = Forms()

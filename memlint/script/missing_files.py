@@ -265,9 +265,12 @@ class MissingFiles:
         """Remember that the script asks for `place`, which is not there; make it if the script gives up without it."""
         if is_installed(place) or place.startswith(_NOT_DATA) or self.is_searching:
             return False
+        if _READERS.get(_reader()[0]) in _MEDIA and kind_by_name(place) in _MEDIA:
+            return self.make(place, None)  # a reader that asks is about to open it
         frame = _asking()
-        if frame is None:
-            return False
+        return frame is not None and self._note_asked(place, frame)
+
+    def _note_asked(self, place: str, frame: FrameType) -> bool:
         if is_of_weights(place):
             gives_up = _gives_up(frame.f_code.co_filename, frame.f_lineno)
             return gives_up and not self._is_elsewhere(place) and self._stand_in(place)

@@ -35,12 +35,14 @@ BATCHES = {
     "pickle_reviews": 16,
     "pickle_tuple": 16,
     "ratings": 64,
+    "scene_cameras": 18,
+    "series_columns": 16,
     "time_series": 32,
     "voc_xml": 8,
     "word_map": 8,
 }
 """Batch sizes of the scripts' loaders."""
-QUICK = ("caption_tsv", "jsonl_sft", "ner_conll", "json_pairs")
+QUICK = ("caption_tsv", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns")
 """Those that stand for the others in each run of the tests."""
 
 
