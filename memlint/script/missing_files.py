@@ -61,6 +61,7 @@ _READERS = {
     "pickle": "record",
     "torch": "record",
     "tiktoken": "ranks",
+    "sentencepiece": "pieces",
     "xml": "xml",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
@@ -71,6 +72,8 @@ _PLAIN_READERS = frozenset(
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
 _MEDIA = frozenset(("image", "audio"))
+_BY_READER = frozenset((*_MEDIA, "pieces"))
+"""Kinds that a reader says, whatever the file is called."""
 _TABLES = frozenset(("pandas",))
 _DELIMITER = re.compile(r"delimiter\s*=\s*[\"'](.+?)[\"']")
 _EMPTY_LINES = re.compile(
@@ -170,7 +173,7 @@ class MissingFiles:
             return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
         if asked := forms.of(place).kind:
             return asked, _options()
-        kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _MEDIA else "")
+        kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _BY_READER else "")
         if reader in _TABLES:
             kind = "table" if kind in ("", "text", "zeros", "table") else kind
         if place in self._overlay.blank:
