@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.script.running import run_text
+
 SCRIPT = """
 import torch
 
@@ -47,6 +49,22 @@ def test_a_compiled_function_is_compiled_by_default(tmp_path: Path) -> None:
     assert workload["error"] is None
     assert any(each["text"].startswith("torch.compile is simulated") for each in workload["assumptions"])
     assert "inductor." in done.stdout
+
+
+def test_a_compiled_model_trains_in_the_precision_of_the_autocast_that_it_is_called_in(tmp_path: Path) -> None:
+    script = """
+    import torch
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(4, 8, device="cuda")
+    for _ in range(2):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(inputs)
+        loss.sum().backward()
+        optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, script).report.workloads
+    assert (workload.error, workload.dtype) == (None, "bf16-amp")
 
 
 REFUSED = {
