@@ -67,6 +67,42 @@ def test_a_compiled_model_trains_in_the_precision_of_the_autocast_that_it_is_cal
     assert (workload.error, workload.dtype) == (None, "bf16-amp")
 
 
+WHOLE = """
+    import torch
+    from torch import nn
+    from torch.nn.attention.flex_attention import flex_attention
+
+    attention = torch.compile(flex_attention, options={"max_autotune": True})
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+        def forward(self, x):
+            for layer in self.layers[:-1]:
+                x = layer(x)
+            return attention(x, x, self.layers[-1](x))
+
+    model = Block().cuda()
+    model.compile(fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(2, 1, 512, 64, device="cuda")
+    for _ in range(2):
+        hidden = model(inputs)
+        CALL(hidden, hidden, hidden).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("call", ["torch.addcmul", "attention"])
+def test_compiled_code_that_calls_compiled_functions_and_makes_modules_is_whole(tmp_path: Path, call: str) -> None:
+    script = WHOLE.replace("CALL", call)
+    (workload,) = run_text(tmp_path, script).report.workloads
+    assert workload.error is None
+    texts = [each.text for each in workload.assumptions if each.text.startswith("torch.compile")]
+    assert [text.split()[1] for text in texts] == ["is"], texts
+
+
 REFUSED = {
     "@torch.compile(backend='of_another_machine')": "InvalidBackend: Invalid backend: 'of_another_machine'",
     "@torch.compile(fullgraph=True)": "Unsupported: Data-dependent branching",
