@@ -54,7 +54,7 @@ class Facade:
         functions = [each for each in functions if (each.owner, each.name) not in kept]
         self._away = {each.value: each.original for each in functions}
         self._back = {each.original: each.value for each in functions}
-        self._others = [
+        self._others: list[tuple[Any, str, Any]] = [
             (torch.nn.Module, "__call__", call_module),
             (torch.nn.Module, "__init__", init_module),  # a slice of a ModuleList is another module
             (torch.accelerator, "is_available", lambda: False),  # TorchDynamo then follows no streams
