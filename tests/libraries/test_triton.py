@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from memlint.accelerator import state
 from memlint.cuda.session import virtual_device
 from memlint.libraries import custom_ops
-from memlint.libraries.triton import _names_and_written
+from memlint.libraries.triton import _Finder, _names_and_written
 from memlint.memory.devices import device_named
 from tests.script.isolated import needs
 
@@ -151,6 +152,15 @@ def test_what_a_kernel_writes_is_read_from_its_text() -> None:
     names, written = _names_and_written(kernel)
     assert names == ("x", "y", "z", "w", "size")
     assert written == {"y", "z", "w", "size"}
+
+
+def test_a_stand_in_for_triton_has_its_classes() -> None:
+    finder = _Finder()
+    module = finder.create_module(importlib.machinery.ModuleSpec("triton.language", None))
+    finder.exec_module(module)
+    assert not isinstance(3, module.dtype)
+    tensor = torch.zeros(4, 8)
+    assert module.TensorDescriptor.from_tensor(tensor, [2, 2]).base is tensor
 
 
 def test_without_its_text_a_kernel_may_write_everything() -> None:
