@@ -326,5 +326,7 @@ class _Finder:
         return _StandIn(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it what programs call themselves."""
+        """Give it what programs call themselves; the package imports its language."""
         module.__dict__.update(_FUNCTIONS)
+        if module.__name__ == NAME:
+            import_module(f"{NAME}.language")

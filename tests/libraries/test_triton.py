@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.machinery
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -154,13 +155,15 @@ def test_what_a_kernel_writes_is_read_from_its_text() -> None:
     assert written == {"y", "z", "w", "size"}
 
 
-def test_a_stand_in_for_triton_has_its_classes() -> None:
-    finder = _Finder()
-    module = finder.create_module(importlib.machinery.ModuleSpec("triton.language", None))
-    finder.exec_module(module)
-    assert not isinstance(3, module.dtype)
+def test_a_stand_in_for_triton_has_its_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {name: module for name, module in sys.modules.items() if name.partition(".")[0] != "triton"}
+    monkeypatch.setattr(sys, "meta_path", [_Finder()])
+    with patch.dict(sys.modules, others, clear=True):
+        triton = importlib.import_module("triton")
+        descriptors = importlib.import_module("triton.tools.tensor_descriptor")
+    assert not isinstance(3, triton.language.dtype)
     tensor = torch.zeros(4, 8)
-    assert module.TensorDescriptor.from_tensor(tensor, [2, 2]).base is tensor
+    assert descriptors.TensorDescriptor.from_tensor(tensor, [2, 2]).base is tensor
 
 
 def test_without_its_text_a_kernel_may_write_everything() -> None:
