@@ -9,7 +9,7 @@ import torch
 from torch.autograd.variable import Variable
 
 from memlint.accelerator import state
-from memlint.accelerator.private import ENGINE, MAKE_WRAPPER, TRITON_CHECKS, call_module, originals
+from memlint.accelerator.private import ENGINE, MAKE_WRAPPER, TRITON_CHECKS, call_module, init_module, originals
 from memlint.cuda.facade import early_names, queries
 from memlint.cuda.simulated import MISSING, Replaced, Simulated
 
@@ -54,12 +54,13 @@ class Facade:
         functions = [each for each in functions if (each.owner, each.name) not in kept]
         self._away = {each.value: each.original for each in functions}
         self._back = {each.original: each.value for each in functions}
-        self._others = [
+        self._others: list[tuple[Any, str, Any]] = [
             (torch.nn.Module, "__call__", call_module),
+            (torch.nn.Module, "__init__", init_module),  # a slice of a ModuleList is another module
             (torch.accelerator, "is_available", lambda: False),  # TorchDynamo then follows no streams
         ]
         self._depth = 0
-        self.originals = frozenset(map(id, self._back)) | {id(call_module)}
+        self.originals = frozenset(map(id, self._back)) | {id(call_module), id(init_module)}
         """Ids of PyTorch's functions in whose place the program finds others."""
 
     @contextmanager

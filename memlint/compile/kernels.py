@@ -20,6 +20,7 @@ from memlint.accelerator.private.compilation import (
     LOAD,
     MAKE_MODULE,
     WRITE_PROGRAM,
+    Choices,
     CodeCache,
     Compiler,
     CudaInterface,
@@ -75,6 +76,17 @@ class _NoKernel:
         return lambda *_, **__: None
 
 
+class _Template(ModuleType):
+    """Stand-in for the module of a kernel that is made of a template, and compared with others made of it."""
+
+    key: str
+
+    def __getattr__(self, name: str) -> _NoKernel:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _NoKernel(())
+
+
 class _NoTriton(ModuleType):
     """Stand-in for Triton in generated modules."""
 
@@ -123,7 +135,7 @@ def _load(cls: Any, key: str, path: str, *args: Any, **options: Any) -> Any:
     """
     text = Path(path).read_text(encoding="utf-8")
     if "@triton_heuristics.template(" in text and "AsyncCompile()" not in text:
-        template: Any = ModuleType(key)
+        template = _Template(key)
         template.__file__, template.key = path, key
         return template
     with _something_of_its_name():
@@ -205,6 +217,7 @@ def patches(running: Simulated) -> list[Patch]:
     return [
         *everywhere,
         (benchmarker, "benchmark_gpu", lambda *_, **__: 1.0),  # no choice of ATen's is faster than another
+        (Choices, "benchmark_choice", staticmethod(lambda *_: 1.0)),  # nor is one of Triton's
         (guards, EMPTY_ON_GPU, _empty_on_gpu),
         (Kernel, "codegen_kernel", _without_source),
         (SplitScanKernel, "scan", _scan),

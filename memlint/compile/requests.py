@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import lazy_imports, state
-from memlint.accelerator.private import CALL_COMPILED, call_uncompiled
+from memlint.accelerator.private import CALL_COMPILED, INLINED, call_uncompiled
 from memlint.compile.facade import Facade, kept_while_compiling
 from memlint.cuda.simulated import Simulated
 
@@ -82,6 +82,7 @@ def _compiled(
         model = next((each for each in given if isinstance(each, torch.nn.Module)), None)
         return made[1](*args, **kwargs) if model is None else _called_with(model, made[1], args, kwargs)
 
+    setattr(run, INLINED, function)
     return run
 
 

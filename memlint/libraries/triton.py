@@ -263,6 +263,22 @@ class _Anything:
         return iter(())
 
 
+class _Type(_Anything):
+    """Stand-in for `triton.language.dtype`, of which PyTorch asks whether something is an instance."""
+
+
+class _Descriptor:
+    """Stand-in for `TensorDescriptor`: a kernel that is given one reads or writes its tensor."""
+
+    def __init__(self, base: Any, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int]) -> None:
+        self.base, self.shape, self.strides, self.block_shape = base, shape, strides, block_shape
+
+    @classmethod
+    def from_tensor(cls, tensor: Any, block_shape: Sequence[int], *_: Any, **__: Any) -> "_Descriptor":
+        """Describe a tensor."""
+        return cls(tensor, tensor.shape, tensor.stride(), block_shape)
+
+
 _DRIVER = SimpleNamespace(active=_Driver())
 _FUNCTIONS: dict[str, Any] = {
     "runtime": SimpleNamespace(driver=_DRIVER, JITFunction=_Kernel),
@@ -274,6 +290,8 @@ _FUNCTIONS: dict[str, Any] = {
     "Config": _Config,
     "heuristics": _chosen,
     "JITFunction": _Kernel,
+    "TensorDescriptor": _Descriptor,
+    "dtype": _Type,
     "cdiv": lambda x, y: -(-x // y),
     "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
 }
@@ -308,5 +326,7 @@ class _Finder:
         return _StandIn(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it what programs call themselves."""
+        """Give it what programs call themselves; the package imports its language."""
         module.__dict__.update(_FUNCTIONS)
+        if module.__name__ == NAME:
+            import_module(f"{NAME}.language")

@@ -311,7 +311,8 @@ class ScriptRecorder(Recorder):
         self.shapes.setdefault(shape)
         if not self.precision:
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
-            self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
+            dtype = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
+            self.precision = _of_autocast() or dtype  # compiled code switches autocast off while it runs
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
             self.num_items = len(first) if isinstance(first, list) else 0

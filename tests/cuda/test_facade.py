@@ -19,6 +19,7 @@ from tests.accelerator.bytes import live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from memlint.accelerator.ledger import Ledger
 
@@ -375,6 +376,15 @@ def test_activations_are_saved_in_pinned_host_memory(gpu: Ledger) -> None:
 
 
 # --- moving ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_tokens_is_read_into_an_empty_tensor(gpu: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.bin"
+    file.write_bytes(b"\7\0" * (1 << 20))
+    tokens = torch.empty(1 << 20, dtype=torch.uint16, pin_memory=True)
+    with file.open("rb", buffering=0) as opened:
+        assert opened.readinto(tokens.numpy()) == 2 << 20
+    assert (tokens == 7).all()
 
 
 @pytest.mark.parametrize(

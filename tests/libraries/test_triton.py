@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ import torch
 from memlint.accelerator import state
 from memlint.cuda.session import virtual_device
 from memlint.libraries import custom_ops
-from memlint.libraries.triton import _names_and_written
+from memlint.libraries.triton import _Finder, _names_and_written
 from memlint.memory.devices import device_named
 from tests.script.isolated import needs
 
@@ -151,6 +153,17 @@ def test_what_a_kernel_writes_is_read_from_its_text() -> None:
     names, written = _names_and_written(kernel)
     assert names == ("x", "y", "z", "w", "size")
     assert written == {"y", "z", "w", "size"}
+
+
+def test_a_stand_in_for_triton_has_its_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {name: module for name, module in sys.modules.items() if name.partition(".")[0] != "triton"}
+    monkeypatch.setattr(sys, "meta_path", [_Finder()])
+    with patch.dict(sys.modules, others, clear=True):
+        triton = importlib.import_module("triton")
+        descriptors = importlib.import_module("triton.tools.tensor_descriptor")
+    assert not isinstance(3, triton.language.dtype)
+    tensor = torch.zeros(4, 8)
+    assert descriptors.TensorDescriptor.from_tensor(tensor, [2, 2]).base is tensor
 
 
 def test_without_its_text_a_kernel_may_write_everything() -> None:

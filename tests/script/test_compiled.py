@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.script.running import run_text
+
 SCRIPT = """
 import torch
 
@@ -47,6 +49,58 @@ def test_a_compiled_function_is_compiled_by_default(tmp_path: Path) -> None:
     assert workload["error"] is None
     assert any(each["text"].startswith("torch.compile is simulated") for each in workload["assumptions"])
     assert "inductor." in done.stdout
+
+
+def test_a_compiled_model_trains_in_the_precision_of_the_autocast_that_it_is_called_in(tmp_path: Path) -> None:
+    script = """
+    import torch
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(4, 8, device="cuda")
+    for _ in range(2):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(inputs)
+        loss.sum().backward()
+        optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, script).report.workloads
+    assert (workload.error, workload.dtype) == (None, "bf16-amp")
+
+
+WHOLE = """
+    import torch
+    from torch import nn
+    from torch.nn.attention.flex_attention import flex_attention
+
+    attention = torch.compile(flex_attention, options={"max_autotune": True})
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+        def forward(self, x):
+            for layer in self.layers[:-1]:
+                x = layer(x)
+            return attention(x, x, self.layers[-1](x))
+
+    model = Block().cuda()
+    model.compile(fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(2, 1, 512, 64, device="cuda")
+    for _ in range(2):
+        hidden = model(inputs)
+        CALL(hidden, hidden, hidden).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("call", ["torch.addcmul", "attention"])
+def test_compiled_code_that_calls_compiled_functions_and_makes_modules_is_whole(tmp_path: Path, call: str) -> None:
+    script = WHOLE.replace("CALL", call)
+    (workload,) = run_text(tmp_path, script).report.workloads
+    assert workload.error is None
+    texts = [each.text for each in workload.assumptions if each.text.startswith("torch.compile")]
+    assert [text.split()[1] for text in texts] == ["is"], texts
 
 
 REFUSED = {

@@ -310,8 +310,12 @@ InstanceNorm = instancenorm._InstanceNorm
 """The base class of instance normalisations."""
 call_module: Callable[..., Any] = torch.nn.Module._wrapped_call_impl
 """A module's `__call__` as PyTorch defines it."""
+init_module: Callable[..., None] = torch.nn.Module.__init__
+"""Its constructor."""
 CALL_COMPILED = "_compiled_call_impl"
 """Name of the attribute of a module with what takes the place of `call_uncompiled`."""
+INLINED = "_torchdynamo_inline"
+"""Name of the attribute of a function with the one that TorchDynamo traces where compiled code calls it."""
 call_uncompiled: Attribute = attrgetter("_call_impl")
 """The function that a module's call runs if it is not compiled."""
 LoadedKeys: Any = module._IncompatibleKeys

@@ -173,6 +173,8 @@ extern_kernels: Any = select_algorithm.extern_kernels
 """Kernels that generated code calls by name."""
 benchmarker: Any = benchmarking.benchmarker
 """Times kernels where several would do: in torch 2.10 also two of ATen's."""
+Choices: Any = select_algorithm.AlgorithmSelectorCache
+"""The class that compares kernels of one operator; its `benchmark_choice` makes examples and times one of them."""
 padding_choice: Any = pad_mm
 """The module that pads operands of matrix products, if that proves faster."""
 PADS = "_should_pad" if hasattr(pad_mm, "_should_pad") else "_should_pad_bench"

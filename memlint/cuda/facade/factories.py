@@ -26,6 +26,9 @@ from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, 
 Tensor = torch.Tensor
 BIG = 1 << 20
 """Bytes from which on host tensors are virtual too; smaller ones compute for real."""
+_BIG_DATA = 1 << 28
+"""The same for empty tensors of whole numbers: the program reads a file of tokens into them, and looks at these."""
+_OF_DATA = frozenset((torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64))
 
 _FACTORIES = """
     _empty_affine_quantized arange bartlett_window blackman_window empty empty_permuted
@@ -137,7 +140,8 @@ def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
             shape = function(*args, device="meta", **keywords)
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             return False  # the real call raises it, or it has no meta kernel and is small
-    return bool(shape.numel() * shape.element_size() >= BIG)
+    is_for_data = function.__name__ == "empty" and shape.dtype in _OF_DATA
+    return bool(shape.numel() * shape.element_size() >= (_BIG_DATA if is_for_data else BIG))
 
 
 def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
