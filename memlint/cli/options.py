@@ -82,7 +82,7 @@ def _json_object(text: str, file: Path) -> str:
         is_object = isinstance(json.loads(content), dict)
     except (OSError, ValueError) as error:
         raise UsageError(f"--config-of {text}: {file} is not read: {error}", "Give a file of JSON.") from error
-    if not (is_object and text.partition("=")[0]):
+    if not (is_object and text.rpartition("=")[0]):
         example = "Write --config-of openai-community/gpt2=config.json, or checkpoint.pt=settings.json."
         raise UsageError(f"--config-of {text!r} is not a name and a file with a JSON object", example)
     return content
