@@ -104,7 +104,7 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     config = _config(name, folder.replace(*_FOLDERS))
     if config is None:
         return None
-    kind = type(config).__name__
+    kind = type(text_config(config)).__name__
     if kind in ("BertConfig", "DistilBertConfig"):
         special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
         special["mask_token"] = "[MASK]"

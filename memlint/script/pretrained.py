@@ -195,14 +195,16 @@ def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
             return load(cls, source, *args, **kwargs)
         except OSError as error:
             folder = kwargs.get("subfolder") or ""
-            known = known_config(str(source), folder)
-            if (stated := stated_config(str(source), folder)) is not None:
+            stated, known = stated_config(str(source), folder), known_config(str(source), folder)
+            if stated is not None:
                 known = str(stated.pop("_class_name", "")), stated
             if known is None:
                 what = f"the config of {str(source)!r}{f', {folder}' if folder else ''}, which is not on this machine"
                 note(error, f"wants {what}", "give the path of a folder that has it; no weights are needed")
                 raise
-            state.assume(f"the config of {source}, {folder} is not on this machine: it is the one known by this name")
+            if stated is None:
+                text = f"the config of {source}, {folder} is not on this machine: it is the one known by this name"
+                state.assume(text)
             config = {"_class_name": known[0], **known[1]}
             answers: dict[str, Any] = {"return_unused_kwargs": {}, "return_commit_hash": None}
             asked = [answer for name, answer in answers.items() if kwargs.get(name)]

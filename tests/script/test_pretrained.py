@@ -506,6 +506,7 @@ def test_a_pipeline_that_is_stated_is_made_of_its_parts(tmp_path):
     """
     ran = run(tmp_path / "p", text, config_of=[[f"me/pipe/{name}", json.dumps(each)] for name, each in stated.items()])
     assert ran.stdout == "DDPMPipeline torch.Size([32, 3, 3, 3]) torch.float16 0.5\n"
+    assert not any("known by this name" in text for text in ran.assumptions)
     assert "add --config-of me/other=FOLDER" in ran.error
 
 
