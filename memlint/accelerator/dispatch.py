@@ -120,8 +120,9 @@ def _take(
     now = state.current
     for t in tensors:
         if real_device_of(t).type == NAME:
-            now.of_thread.last_host = entry_of(t).host
-            break
+            now.of_thread.last_host = is_host = entry_of(t).host
+            if not is_host or t.dim():  # a number of the host goes where the other operands are
+                break
     if now.meets_unknown_sizes:
         now.unknown_sizes = _unknown_sizes(tensors)
     steps = None

@@ -186,11 +186,9 @@ def real_copy(tensor: Tensor) -> Tensor:
     if shared is None:
         shared = bound_of(tensor) or 0
         if entry.num_distinct is not None and tensor.is_contiguous() and tensor.numel() <= MAX_SHADOW:
-            positions: Tensor = int(tensor.storage_offset()) + real_arange(tensor.numel(), device="cpu").reshape(
-                tensor.shape
-            )
+            positions: Tensor = int(tensor.storage_offset()) + real_arange(tensor.numel(), device="cpu")
             distinct: Tensor = shared - positions % entry.num_distinct
-            return distinct
+            return distinct.to(tensor.dtype).reshape(tensor.shape)
     return real.full((), shared, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 

@@ -81,9 +81,9 @@ class _Run(click.Command):
 @click.option(
     "--config-of",
     multiple=True,
-    metavar="NAME=FILE",
+    metavar="NAME=PATH",
     callback=configs_by_name,
-    help="JSON settings of a model on the Hub, or of a checkpoint, that is not here.",
+    help="JSON settings of a model on the Hub, or of a checkpoint, that is not here; a folder has a pipeline's.",
 )
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.script.script_line import note, note_fake_data
 from memlint.targets.known_configs import known_config
+from memlint.workloads.stated_configs import stated_config
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -51,21 +52,32 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
 def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
     """Return settings, with their class if the caller may load any; None if the processor is unknown."""
     key, module, table = _KINDS[owner]
-    known = known_config(name)
-    sizes = _sizes(known[1]) if known else {}
+    model_type, fields = _config(name)
     if cls.__name__ != owner:
-        return sizes
-    if known is None:
-        return None
-    transformers: Any = importlib.import_module("transformers")
+        return _sizes(cls, fields)
     names = getattr(importlib.import_module(f"transformers.models.auto.{module}"), table)
-    processor = names.get(getattr(transformers, known[0]).model_type)
+    processor = names.get(model_type)
     if isinstance(processor, dict):
         processor = next(iter(processor.values()))
-    return {key: processor if isinstance(processor, str) else processor[0], **sizes} if processor else None
+    if not processor:
+        return None
+    kind = processor if isinstance(processor, str) else processor[0]
+    return {key: kind, **_sizes(getattr(importlib.import_module("transformers"), kind, None), fields)}
 
 
-def _sizes(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a processor that gives images the size which a known config states for its vision part."""
+def _config(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the type of a model and its config, as the command line states it or as it is known; empty without."""
+    stated, known = stated_config(name), known_config(name)
+    if stated is not None:
+        return str(stated.get("model_type", "")), stated
+    if known is None:
+        return "", {}
+    return str(getattr(importlib.import_module("transformers"), known[0]).model_type), known[1]
+
+
+def _sizes(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a processor that gives images the size which a config states for its vision part."""
     size = fields.get("vision_config", {}).get("image_size")
+    if size and "height" in (getattr(kind, "size", None) or ()):
+        return {"size": {"height": size, "width": size}}
     return {"size": {"shortest_edge": size}, "crop_size": {"height": size, "width": size}} if size else {}

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _FEW_TOKENS = 10
 _OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side", "truncation_side")
 """Further arguments of `from_pretrained` that create a tokenizer."""
-_MODELS = {"tokenizer": "text_encoder"}
-"""The folder of the model by the folder of its tokenizer."""
+_FOLDERS = ("tokenizer", "text_encoder")
+"""The folder of a pipeline's tokenizer, and that of its model; a second one has `_2` after it."""
 _PADDED = ("CLIPTextConfig", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig", "T5Config", "WhisperConfig")
 """Configs of models whose tokenizers have a padding token."""
 _TOKENS = {
@@ -84,8 +84,8 @@ def _config(name: str, folder: str) -> Any:
     transformers: Any = importlib.import_module("transformers")
     if (Path(name) / folder / "config.json").is_file():
         return transformers.AutoConfig.from_pretrained(name, subfolder=folder)
-    if stated_config(name) is not None:
-        return transformers.AutoConfig.from_pretrained(name)
+    if stated_config(name, folder) is not None:
+        return transformers.AutoConfig.from_pretrained(name, subfolder=folder)
     known = known_config(name, folder)
     return known and getattr(transformers, known[0])(**known[1])
 
@@ -101,10 +101,10 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
 
     folder = options.get("subfolder") or ""
-    config = _config(name, _MODELS.get(folder, folder))
+    config = _config(name, folder.replace(*_FOLDERS))
     if config is None:
         return None
-    kind = type(config).__name__
+    kind = type(text_config(config)).__name__
     if kind in ("BertConfig", "DistilBertConfig"):
         special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
         special["mask_token"] = "[MASK]"

@@ -120,16 +120,21 @@ class Pace:
 
     def called_for_token(self, number: int) -> None:
         """The model of a generation by the script's own loop was called for token `number`; the prompt gave token 0."""
-        loop = next(_loops(is_within_model=False), None)
+        loops = list(_loops(is_within_model=False))
+        loop = next(iter(loops), None)
         if self._generation.last != number:
             now = time.perf_counter()
             self._generation = _Seen(1, now, number, now)
         is_known = loop is not None and loop.position in loop.bounds
         left = loop.bounds[-1] - loop.position if loop is not None and is_known else None
-        self.generated(number + 1, None if left is None else number + 1 + left)
+        again = sum(each.bounds[-1] - each.position for each in loops[1:])
+        self.generated(number + 1, None if left is None else number + 1 + left, again)
 
-    def generated(self, length: int, longest: int | None) -> None:
-        """A token was generated: all texts have `length` tokens now, and at most `longest`."""
+    def generated(self, length: int, longest: int | None, again: int = 0) -> None:
+        """A token was generated: all texts have `length` tokens now, and at most `longest`.
+
+        After these as many more will be, `again` times.
+        """
         now, seen = time.perf_counter(), self._generation
         if longest is None or length != seen.last + 1:
             self._generation = _Seen(length, now, length, now)
@@ -138,13 +143,14 @@ class Pace:
         done = length - seen.first
         if done < _LEAST_TOKENS:
             return
-        seconds = (now - seen.began) / done * (longest - length)
-        if seconds > _MARGIN * self._seconds_left():
-            num_tokens = longest - seen.first + 1
-            if self._extends(num_tokens):
-                self.num_tokens = num_tokens
-                text = f"{done + 1} of {num_tokens:,} tokens were generated, from which the others follow"
-                self._end(Ending(text, goes_on=True))
+        of_one, num_tokens = (now - seen.began) / done, longest - seen.first + 1
+        seconds, left = of_one * (longest - length), _MARGIN * self._seconds_left()
+        is_too_often = done == _LEAST_TOKENS and seconds + again * of_one * num_tokens > left
+        if (seconds > left or is_too_often) and self._extends(num_tokens):
+            self.num_tokens = num_tokens
+            text = f"{done + 1} of {num_tokens:,} tokens were generated, from which the others follow"
+            self._end(Ending(text + (f", and {again} more times as many" if again else ""), goes_on=True))
+        if seconds > left:
             self._end_early(f"{longest - length:,} more tokens are to be generated", seconds, "let it generate fewer")
 
     def _seconds_left(self) -> float:

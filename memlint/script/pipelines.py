@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from memlint.script.script_line import note
-from memlint.targets.known_configs import known_config
+from memlint.targets.known_configs import Config, known_config
+from memlint.workloads.stated_configs import stated_config
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
@@ -23,7 +24,7 @@ _WITHOUT_FILES = frozenset(("feature_extractor",))
 
 
 def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
-    """Make `from_pretrained` of pipelines build those that are known by their name."""
+    """Make `from_pretrained` of pipelines build those that are known by their name, or whose configs are stated."""
     load = vars(module.DiffusionPipeline)["from_pretrained"].__func__
 
     def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
@@ -31,24 +32,37 @@ def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
         try:
             return load(cls, source, **kwargs)
         except OSError as error:
-            known = known_config(source, _INDEX)
+            known = _stated(source) or known_config(source, _INDEX)
             if known is None:
-                hint = "give the path of a folder with its model_index.json and the configs of its parts instead"
+                folder = "a folder with its model_index.json and the configs of its parts"
+                hint = f"give the path of {folder} instead, or add --config-of {source}=FOLDER; no weights are needed"
                 note(error, f"wants the pipeline {source!r}, which is not on this machine", hint)
                 raise
         diffusers = importlib.import_module("diffusers")
         kind = getattr(diffusers, known[0]) if cls is module.DiffusionPipeline else cls
         own = {name: kwargs[name] for name in _OWN if name in kwargs}
-        return kind(**{name: _part(source, name, where, kwargs) for name, where in known[1].items()}, **own)
+        return kind(**{name: _part(source, name, value, kwargs) for name, value in known[1].items()}, **own)
 
     replacing.put(module.DiffusionPipeline, "from_pretrained", classmethod(from_pretrained))
 
 
-def _part(source: str, name: str, where: tuple[str, str], options: Mapping[str, Any]) -> Any:
-    """Load a part, a class `where[1]` of the library `where[0]`, unless it was given."""
+def _stated(source: str) -> Config | None:
+    """Return the class of a pipeline and its arguments, as the command line states them."""
+    index = stated_config(f"{source}/{_INDEX}")
+    if index is None:
+        return None
+    return str(index["_class_name"]), {name: value for name, value in index.items() if not name.startswith("_")}
+
+
+def _part(source: str, name: str, value: Any, options: Mapping[str, Any]) -> Any:
+    """Load a part, whose `value` is its library and its class, unless it was given; other values are settings."""
     if name in options:
         return options[name]
-    library, kind = where
+    if not isinstance(value, list | tuple):
+        return value
+    library, kind = value
+    if library is None:
+        return None
     inside = {"diffusers", "transformers"}
     owner: Any = importlib.import_module(library if library in inside else f"diffusers.pipelines.{library}")
     made = getattr(owner, kind)

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import functools
 import importlib
+import json
 import shlex
 import sys
 import tempfile
@@ -35,7 +36,8 @@ _OF_CONFIGS = (
     *("force_download", "proxies", "gguf_file", "_configuration_file", "_commit_hash", "_from_auto", "_from_pipeline"),
 )
 """Arguments of `from_pretrained` that locate a config."""
-_HINT = "give the path of a folder with its config.json instead, or add --config-of {}=config.json"
+_OPTION = "add --config-of {}=config.json; no weights are needed"
+_HINT = "give the path of a folder with its config.json instead, or " + _OPTION
 _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
 """Arguments that locate weights, or select their kind."""
 
@@ -59,6 +61,7 @@ def random_weights(configs: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
         )
         after_import("diffusers.models.modeling_utils", lambda module: _replace_diffusers(module, replacing))
         after_import("diffusers.pipelines.pipeline_utils", lambda module: replace_pipelines(module, replacing))
+        after_import("huggingface_hub.hub_mixin", lambda module: _replace_mixins(module, replacing))
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
@@ -89,8 +92,8 @@ def _replacing_loads(
                 if config is None:
                     known = ", ".join(sorted(KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
-                    hint = f"{_HINT.format(source)}; no weights are needed"
-                    note(error, f"wants the model {source!r}, which is not on this machine", hint, known)
+                    what = f"wants the model {source!r}, which is not on this machine"
+                    note(error, what, _HINT.format(source), known)
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
                 _save(architecture(cls, copy.deepcopy(config)), folder)  # saving notes a dtype in it
@@ -118,7 +121,7 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
             fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, source, **kwargs)
         except OSError as error:
             changes = {name: value for name, value in kwargs.items() if name not in _OF_CONFIGS}
-            if (stated := stated_config(str(source))) is not None:
+            if (stated := stated_config(str(source), kwargs.get("subfolder") or "")) is not None:
                 return stated, changes
             known = known_config(str(source), kwargs.get("subfolder") or "")
             if known is None:
@@ -192,14 +195,16 @@ def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
             return load(cls, source, *args, **kwargs)
         except OSError as error:
             folder = kwargs.get("subfolder") or ""
-            known = known_config(str(source), folder)
-            if (stated := stated_config(f"{source}/{folder}" if folder else str(source))) is not None:
+            stated, known = stated_config(str(source), folder), known_config(str(source), folder)
+            if stated is not None:
                 known = str(stated.pop("_class_name", "")), stated
             if known is None:
                 what = f"the config of {str(source)!r}{f', {folder}' if folder else ''}, which is not on this machine"
                 note(error, f"wants {what}", "give the path of a folder that has it; no weights are needed")
                 raise
-            state.assume(f"the config of {source}, {folder} is not on this machine: it is the one known by this name")
+            if stated is None:
+                text = f"the config of {source}, {folder} is not on this machine: it is the one known by this name"
+                state.assume(text)
             config = {"_class_name": known[0], **known[1]}
             answers: dict[str, Any] = {"return_unused_kwargs": {}, "return_commit_hash": None}
             asked = [answer for name, answer in answers.items() if kwargs.get(name)]
@@ -221,6 +226,39 @@ def _replace_diffusers(module: ModuleType, replacing: Replacing) -> None:
             return model.eval().to(kwargs.get("torch_dtype") or torch.float32)
 
     replacing.put(module.ModelMixin, "from_pretrained", classmethod(from_pretrained))
+
+
+# --- models of other packages on the Hub
+
+
+def _replace_mixins(module: ModuleType, replacing: Replacing) -> None:
+    """Make classes that huggingface_hub gives a `from_pretrained` take a stated config, and random weights."""
+    download = module.hf_hub_download
+
+    @functools.wraps(download)
+    def downloaded(repo_id: str, filename: str, **options: Any) -> Any:
+        try:
+            return download(repo_id, filename, **options)
+        except OSError as error:
+            if filename == module.constants.CONFIG_NAME:
+                if (stated := stated_config(repo_id)) is None:
+                    what = f"wants the config of {repo_id!r}, which is not on this machine"
+                    note(error, what, _OPTION.format(repo_id))
+                    raise
+                return _written(stated)
+            if filename != module.constants.PYTORCH_WEIGHTS_NAME:
+                raise  # it asks for another form of the weights
+        state.assume(f"the weights of {repo_id} are not on this machine: they are random")
+        return f"{repo_id}/{filename}"  # where nothing is: it gets absent weights
+
+    replacing.put(module, "hf_hub_download", downloaded)
+
+
+def _written(config: dict[str, Any]) -> str:
+    """Write settings into a file of their own; return its path."""
+    file = Path(tempfile.mkdtemp(prefix=_CHECKPOINT), "config.json")
+    file.write_text(json.dumps(config), encoding="utf-8")
+    return str(file)
 
 
 # --- timm, torchvision and other code that loads weights from an address

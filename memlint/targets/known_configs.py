@@ -56,6 +56,8 @@ def known_config(name: str, folder: str = "") -> Config | None:
         return STABLE_DIFFUSION.get(folder)
     if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone
         return STABLE_DIFFUSION["vae"]
+    if last == "stable-diffusion-safety-checker":
+        return STABLE_DIFFUSION["safety_checker"]
     base = _base_of(last)
     if last in KNOWN_CONFIGS:
         return KNOWN_CONFIGS[last]

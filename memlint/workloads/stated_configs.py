@@ -14,10 +14,11 @@ def state_configs(configs: Iterable[tuple[str, str]]) -> None:
     _stated.update((name, json.loads(text)) for name, text in configs)
 
 
-def stated_config(name: str) -> dict[str, Any] | None:
+def stated_config(name: str, folder: str = "") -> dict[str, Any] | None:
     """Return the settings of a model on the Hub, or of a checkpoint by its path or address; None without any.
 
-    A checkpoint may be stated by the last part of its path.
+    A checkpoint may be stated by the last part of its path, a part of a pipeline by its `folder` in the repository.
     """
-    config = _stated.get(name) or _stated.get(PurePosixPath(name).name)
+    of_part = _stated.get(f"{name}/{folder}") if folder else None
+    config = of_part or _stated.get(name) or _stated.get(PurePosixPath(name).name)
     return None if config is None else dict(config)

@@ -62,6 +62,13 @@ def test_results_have_shape_and_dtype_of_the_same_on_the_host(name, kind, dtype)
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_a_number_that_was_on_the_gpu_goes_back_to_where_the_other_operand_is(name):
+    scalar = torch.arange(3.0, device="cuda").cpu()[2]
+    assert EXPRESSIONS[name](scalar, torch.ones(4, 3, device="cuda")).device.type == "cuda"
+
+
+@pytest.mark.usefixtures("gpu")
 def test_a_loss_meter_adds_up_on_the_host():
     total = torch.tensor(0.0)
     total += torch.randn(8, device="cuda").sum().detach().cpu()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
+from tests.script.isolated import needs
 from tests.script.running import run_text, write
 
 if TYPE_CHECKING:
@@ -69,3 +70,28 @@ def test_an_assertion_without_words_is_quoted_with_its_line(tmp_path: Path) -> N
     assert workload.error is not None
     assert 'the script raised AssertionError: assert torch.__version__ == "0.3.2"' in workload.error.message
     assert workload.error.hint == "Install the version that it asks for."
+
+
+CHAT = """
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(50)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="w0", chat_template="{% for each in messages %}{{ each.content }} {% endfor %}"
+    )
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50)).cuda().eval()
+    encoded = tokenizer.apply_chat_template([{"role": "user", "content": "w1 w2 w3"}], return_tensors="pt")
+    model.generate(encoded.to("cuda"), max_new_tokens=4)
+"""
+
+
+@needs("transformers")
+def test_a_result_that_was_a_tensor_before_is_one_for_a_script_that_takes_it_for_one(tmp_path: Path) -> None:
+    checked = run_text(tmp_path, CHAT)
+    (workload,) = checked.report.workloads
+    assert (workload.error, workload.script.happened) == (None, "generated")
+    assert workload.estimate.generation.new_tokens == 4
+    assert any("another value for return_dict of apply_chat_template" in each.text for each in workload.assumptions)

@@ -104,3 +104,17 @@ def test_a_generation_that_takes_longer_than_the_limit_is_said(clock):
         watched.generated(length, 40)
         clock.now += 0.5
     assert len(endings) == 1
+
+
+def test_a_generation_that_a_loop_repeats_too_often_ends_with_what_follows_from_its_first_tokens(clock):
+    endings = []
+    script = Script(name="t", path="/p/t.py")
+    for again in (2, 9):
+        watched = Pace(60.0, script, endings.append, lambda _kind: 1, lambda num_tokens: num_tokens == 31)
+        for length in range(10, 27):
+            watched.generated(length, 40, again)
+            clock.now += 0.5
+    (ending,) = endings  # 2 times 15.5 s more are 46 s, and 9 times 140 s
+    assert ending.reason == "17 of 31 tokens were generated, from which the others follow, and 9 more times as many"
+    assert watched.num_tokens == 31
+    assert not ending.is_failure

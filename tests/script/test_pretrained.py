@@ -1,5 +1,7 @@
 """Models whose weights are not on this machine have random ones of the same sizes."""
 
+import json
+
 import pytest
 import torch
 
@@ -477,3 +479,64 @@ def test_a_part_of_a_known_model_has_the_config_and_images_of_that_part(tmp_path
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["303507456 torch.Size([1, 3, 336, 336])"]
+
+
+@needs("diffusers")
+def test_a_pipeline_that_is_stated_is_made_of_its_parts(tmp_path):
+    blocks = {
+        "block_out_channels": [32, 32],
+        "down_block_types": ["DownBlock2D"] * 2,
+        "up_block_types": ["UpBlock2D"] * 2,
+    }
+    stated = {
+        "model_index": {
+            "_class_name": "DDPMPipeline",
+            "unet": ["diffusers", "UNet2DModel"],
+            "scheduler": ["diffusers", "DDPMScheduler"],
+        },
+        "unet": {"_class_name": "UNet2DModel", "sample_size": 16, **blocks},
+        "scheduler": {"_class_name": "DDPMScheduler", "beta_end": 0.5},
+    }
+    text = """
+        import torch
+        from diffusers import DiffusionPipeline
+        pipe = DiffusionPipeline.from_pretrained("me/pipe", torch_dtype=torch.float16)
+        print(type(pipe).__name__, pipe.unet.conv_in.weight.shape, pipe.unet.dtype, pipe.scheduler.config.beta_end)
+        DiffusionPipeline.from_pretrained("me/other")
+    """
+    ran = run(tmp_path / "p", text, config_of=[[f"me/pipe/{name}", json.dumps(each)] for name, each in stated.items()])
+    assert ran.stdout == "DDPMPipeline torch.Size([32, 3, 3, 3]) torch.float16 0.5\n"
+    assert not any("known by this name" in text for text in ran.assumptions)
+    assert "add --config-of me/other=FOLDER" in ran.error
+
+
+@needs("huggingface_hub")
+def test_a_model_that_huggingface_hub_loads_has_the_stated_config(tmp_path):
+    text = """
+        from huggingface_hub import PyTorchModelHubMixin
+        from torch import nn
+        class Net(nn.Module, PyTorchModelHubMixin):
+            def __init__(self, width=2):
+                super().__init__()
+                self.layer = nn.Linear(width, 3)
+        print(Net.from_pretrained("me/net").layer.weight.shape)
+        Net.from_pretrained("me/other")
+    """
+    ran = run(tmp_path / "p", text, config_of=[["me/net", json.dumps({"width": 5})]])
+    assert ran.stdout == "torch.Size([3, 5])\n"
+    assert "the weights of me/net are not on this machine: they are random" in ran.assumptions
+    assert "wants the config of 'me/other', which is not on this machine: add --config-of me/other=" in ran.error
+
+
+@needs("transformers", "PIL")
+def test_the_processor_of_a_stated_model_gives_images_of_its_size(tmp_path):
+    text = """
+        from PIL import Image
+        from transformers import AutoImageProcessor, BlipImageProcessor
+        for kind in (AutoImageProcessor, BlipImageProcessor):
+            image = Image.new("RGB", (80, 40))
+            print(kind.from_pretrained("me/blip")(image, return_tensors="pt").pixel_values.shape)
+    """
+    config = json.dumps({"model_type": "blip", "vision_config": {"image_size": 32}})
+    ran = run(tmp_path / "p", text, fake=True, config_of=[["me/blip", config]])
+    assert ran.stdout == "torch.Size([1, 3, 32, 32])\n" * 2, ran.stderr

@@ -138,3 +138,27 @@ def test_fragmentation_saves_what_the_allocators_setting_does(tmp_path: Path, or
     assert good.reserved.estimate < 0.8 * bad.reserved.estimate
     if remedy:
         assert f"largest batch first: {good.reserved.estimate / 2**30:.2f} GiB" in finding.fix
+
+
+MASKS = """
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())
+
+        def forward(self, scores):
+            return scores.masked_fill(self.mask, 0.0)
+
+    model = nn.Sequential(*(Block() for _ in range(6))).cuda().eval()
+    with torch.inference_mode():
+        model(torch.randn(2048, 2048, device="cuda"))
+"""
+
+
+def test_duplicate_buffers_are_found_in_a_script_that_takes_no_step(tmp_path: Path) -> None:
+    (finding,) = run_text(tmp_path, MASKS, settings={"select": ("MEM208",)}).report.findings
+    assert finding.code == "MEM208"
+    assert finding.nbytes == 5 * 2048 * 2048

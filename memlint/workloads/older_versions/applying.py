@@ -24,7 +24,7 @@ from memlint.workloads import placeholders
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import RESTORED, with_strategy, without_hook
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY, Argument
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY, Argument
 
 T = TypeVar("T")
 _made: set[Amendment] = set()
@@ -190,6 +190,23 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
 
 
+def _with_default(path: str, module: ModuleType) -> None:
+    """Let a method take what it took before for an argument that is not given."""
+    kind, name, keyword = path.split(".")
+    owner = getattr(module, kind)
+    function = vars(owner)[name]
+    [before] = [value for _module, changed, value in DEFAULTS.values() if changed == path]
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if keyword not in named:
+            package = installed_version(module.__name__.partition(".")[0])
+            _texts[f"{package} takes another value for {keyword} of {name} than before: it is {before}"] = None
+        return function(*arguments, **{keyword: before, **named})
+
+    setattr(owner, name, call)
+
+
 def _without_keyword_of_users(path: str) -> None:
     """Let a class of the user's not be given an argument that installed packages pass since another version."""
     qualname, _, keyword = path.rpartition(".")
@@ -264,6 +281,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "name": _put_name,
     "attribute": _put_attribute,
     "keyword": _without_keyword,
+    "default": _with_default,
     "hook": without_hook,
     "accelerator": with_strategy,
 }

@@ -23,7 +23,7 @@ from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, TOUCHES_MEMORY
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -34,6 +34,7 @@ _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
+_NO_WORDS = re.compile("^$")
 _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
 _CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
@@ -105,6 +106,16 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
         if f"{kind.__name__}.{name}" in ATTRIBUTES and is_installed_package(kind.__module__):
             return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
     return None
+
+
+def _of_default(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
+    """A result of another class than before does not have what the program asks of it."""
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    result = type(frame.f_locals.get("self"))
+    if frame.f_code.co_name != "__getattr__" or result.__name__ not in DEFAULTS:
+        return None
+    module, path, _before = DEFAULTS[result.__name__]
+    return Amendment("default", module, path) if result.__module__ == module else None
 
 
 def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment | None:
@@ -228,6 +239,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
         _NO_ATTRIBUTE,
         lambda error, match: _of_name(error, match[1] or "numpy", match[2] or match[4]),
     ),
+    (AttributeError, _NO_WORDS, _of_default),
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_accelerator),

@@ -112,6 +112,16 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     },
 }
 """By class: arguments of `TrainingArguments` and of the Trainers of transformers and Lightning that no longer exist."""
+DEFAULTS: Mapping[str, tuple[str, str, bool]] = {
+    "BatchEncoding": (
+        "transformers.tokenization_utils_base",
+        "PreTrainedTokenizerBase.apply_chat_template.return_dict",
+        False,
+    ),
+}
+"""By the class of a result that was another one before: the argument of which that follows, in a method of a class of a
+module, and what it was where none is given.
+"""
 TOUCHES_MEMORY = frozenset(
     (
         *("batch", "accumulate", "max", "num", "size", "length", "dim", "width", "depth", "hidden", "layers", "heads"),

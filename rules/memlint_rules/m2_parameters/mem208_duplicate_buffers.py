@@ -100,9 +100,10 @@ class Model(nn.Module):
         )
         large = {key: buffers for key, buffers in groups.items() if _redundant_nbytes(buffers) >= MIN_NBYTES}
         flow, timeline = Flow.of(trace), context.timeline
+        begin = next(iter(trace.step_nodes), len(trace.nodes))  # a script may only generate
         written = {g.buffer for node in trace.nodes if node.step >= 0 for g in node.outputs}
         for (name, *_), buffers in large.items():
-            origins = ((_origin(flow, b.id, trace.step_nodes[0]), b) for b in buffers if b.id not in written)
+            origins = ((_origin(flow, b.id, begin), b) for b in buffers if b.id not in written)
             for same in grouped((origin, buffer) for origin, buffer in origins if _is_determined(origin)).values():
                 redundant = _redundant_nbytes(same)
                 if redundant < MIN_NBYTES:
