@@ -95,6 +95,7 @@ def take_own_step(
     """
     if not _is_due(recorder, ending):
         return None
+    recorder.own_generations.close()
     with _as_before_the_script():
         plan = _Plan.of(recorder)
         if plan is None:
@@ -132,14 +133,15 @@ def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
     """Return True if the script took no step, and can be left where it is."""
     if recorder.num_steps or recorder.open_calls or graph_task() != -1 or recorder.attribution.modules:
         return False
-    if recorder.rounds is not None or recorder.has_generated:
+    trains_next = ending.is_failure and bool(recorder.construction.optimizers)
+    has_generated = recorder.rounds is not None or recorder.has_generated
+    if has_generated and not trains_next:
         return False
     if recorder.progress()[1]:  # PyTorch allows no backward in a copy of a process that has done one
         return False
     if recorder.has_called_on_host and not (recorder.has_called or ending.is_failure):
         return False
-    was_about_to_train = ending.is_failure and not ending.goes_on and bool(recorder.construction.optimizers)
-    return was_about_to_train or not recorder.has_evaluated
+    return (trains_next and (has_generated or not ending.goes_on)) or not recorder.has_evaluated
 
 
 @contextmanager

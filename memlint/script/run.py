@@ -297,8 +297,11 @@ def _with_all_tokens(recorder: ScriptRecorder, trace: Trace) -> Trace:
 
 
 def _is_extendable(recorder: ScriptRecorder, device: Device, num_tokens: int) -> bool:
-    """Return True if the events of a generation follow from the tokens that there are, in a script without steps."""
-    if recorder.step >= 0:
+    """Return True if the events of a generation follow from the tokens that there are, in a script without steps.
+
+    One that has an optimizer goes on to train: what it generates before that is not all.
+    """
+    if recorder.step >= 0 or recorder.construction.optimizers:
         return False
     try:
         extended(recorder.finish(device).trace, num_tokens)
