@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,25 +53,28 @@ def highest_by_part(trace: Trace) -> str:
     return ", ".join(f"{part} {nbytes / GIB:.2f}" for part, nbytes in highest.items())
 
 
+def compared(row: dict[str, Any]) -> tuple[list[Any], bool, str]:
+    """The line of a row's pipeline, True if the published figure is within the interval, and what its parts take."""
+    torchvision_schemas.install()
+    installation.install()
+    lazy_imports.run_eagerly()
+    trace, predicted = estimated(row)
+    low, best, high = (nbytes / GIB for nbytes in getattr(predicted, row["of"]))
+    error, bounds = (best - row["published"]) / row["published"], f"{best:.2f} ({low:.2f} to {high:.2f})"
+    line = [row["name"], row["of"], row["published"], bounds, f"{error:+.1%}", predicted.module, row["differs"]]
+    return line, low <= row["published"] <= high, highest_by_part(trace)
+
+
 @click.command()
 @click.option("--only", default="", help="Only rows whose name has this text.")
 def main(only: str) -> None:
     """Print the comparison."""
-    torchvision_schemas.install()
-    installation.install()
-    lazy_imports.run_eagerly()
-    table, inside = [], []
-    for row in (row for row in ROWS if only in row["name"]):
-        trace, predicted = estimated(row)
-        low, best, high = (nbytes / GIB for nbytes in getattr(predicted, row["of"]))
-        error = (best - row["published"]) / row["published"]
-        if not row["differs"]:
-            inside.append(low <= row["published"] <= high)
-        bounds = f"{best:.2f} ({low:.2f} to {high:.2f})"
-        table.append(
-            [row["name"], row["of"], row["published"], bounds, f"{error:+.1%}", predicted.module, row["differs"]]
-        )
-        print(f"{row['name']}: {highest_by_part(trace)}", flush=True)
+    rows, table, inside = [row for row in ROWS if only in row["name"]], [], []
+    with get_context("spawn").Pool(1, maxtasksperchild=1) as processes:  # a library that one loads, the next would find
+        for row, (line, is_inside, parts) in zip(rows, processes.imap(compared, rows, chunksize=1), strict=True):
+            table.append(line)
+            inside += [] if row["differs"] else [is_inside]
+            print(f"{row['name']}: {parts}", flush=True)
     headers = ["pipeline", "of", "published, GiB", "predicted", "error", "peak in", "differs"]
     print(tabulate(table, headers, tablefmt="github", disable_numparse=True))
     measured = f"{sum(inside)} of {len(inside)}"

@@ -691,11 +691,13 @@ _TOO_LONG = re.compile(r"too (?:long|large)|longer than|exceed|max\w* len", re.I
 
 
 def _of_rows(at: _Failure) -> bool:
-    """A data set has no item: its rows are fewer than one item takes, such as the steps of a series."""
+    """A data set, or a part of it, has no item: its rows are fewer than one takes, such as the steps of a series."""
     return _NO_ITEM.search(at.text) is not None and forms.lengthen()
 
 
-_NO_ITEM = re.compile(r"__len__\(\) should return >= 0|num_samples should be a positive integer")
+_NO_ITEM = re.compile(
+    r"__len__\(\) should return >= 0|num_samples should be a positive integer|smaller than the number of samples"
+)
 
 
 def _of_record(at: _Failure) -> bool:

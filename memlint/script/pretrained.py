@@ -38,6 +38,8 @@ _OF_CONFIGS = (
 """Arguments of `from_pretrained` that locate a config."""
 _OPTION = "add --config-of {}=config.json; no weights are needed"
 _HINT = "give the path of a folder with its config.json instead, or " + _OPTION
+_OF_BITS, _WITHOUT_BITS = ("load_in_8bit", "load_in_4bit"), 5
+"""Arguments that quantize weights, and the version of transformers that has dropped them for `quantization_config`."""
 _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
 """Arguments that locate weights, or select their kind."""
 
@@ -81,6 +83,7 @@ def _replacing_loads(
         load = vars(owner)["from_pretrained"].__func__
 
         def from_pretrained(cls: Any, source: Any = None, *args: Any, **kwargs: Any) -> Any:
+            kwargs = _with_quantization(kwargs)
             try:
                 return load(cls, source, *args, **kwargs)
             except (OSError, AttributeError) as error:
@@ -107,6 +110,20 @@ def _replacing_loads(
         replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
     return replace
+
+
+def _with_quantization(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of `from_pretrained` with a config in place of `load_in_8bit`, which version 5 takes no more."""
+    transformers: Any = importlib.import_module("transformers")
+    asked = {name: value for name, value in arguments.items() if name in _OF_BITS}
+    if not asked or int(transformers.__version__.partition(".")[0]) < _WITHOUT_BITS:
+        return arguments
+    others = {name: value for name, value in arguments.items() if name not in asked}
+    if not any(asked.values()) or others.get("quantization_config") is not None:
+        return others
+    shown = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
+    state.assume(f"transformers {transformers.__version__} has no argument {shown}: it is a BitsAndBytesConfig of it")
+    return {**others, "quantization_config": transformers.BitsAndBytesConfig(**asked)}
 
 
 def _replace_configs(owner: Any, replacing: Replacing) -> None:

@@ -540,3 +540,22 @@ def test_the_processor_of_a_stated_model_gives_images_of_its_size(tmp_path):
     config = json.dumps({"model_type": "blip", "vision_config": {"image_size": 32}})
     ran = run(tmp_path / "p", text, fake=True, config_of=[["me/blip", config]])
     assert ran.stdout == "torch.Size([1, 3, 32, 32])\n" * 2, ran.stderr
+
+
+@needs("transformers")
+def test_weights_of_eight_bits_are_asked_for_as_before_transformers_5(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import BitsAndBytesConfig, GPT2LMHeadModel
+        print(GPT2LMHeadModel.from_pretrained("gpt2", load_in_8bit=False).config.n_layer)
+        BitsAndBytesConfig.post_init = lambda self: print(self.load_in_8bit, self.load_in_4bit)
+        try:
+            GPT2LMHeadModel.from_pretrained("gpt2", load_in_8bit=True, load_in_4bit=False)
+        except Exception as error:  # of the library, which may not be installed
+            print("unexpected keyword" in str(error))
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["12", "True False", "False"]
+    assert any("no argument load_in_8bit=True: it is a BitsAndBytesConfig of it" in text for text in ran.assumptions)
