@@ -242,7 +242,7 @@ ENDED = {
     "exit": ("import sys; sys.exit(0)", "the script called sys.exit(), and no model was called"),
     "exit with a text": ("import sys; sys.exit('no data')", "the script called sys.exit('no data')"),
     "nothing": ("", "the script ran to its end, and no model was called"),
-    "stdin": ("input()", "the script raised EOFError"),
+    "stdin": ("next(__import__('sys').stdin)", "the script raised StopIteration"),
     "recursion": ("def deeper(): deeper()\ndeeper()", "the script raised RecursionError"),
     "closed streams": (
         "import os, sys\nsys.stdout.close(); sys.stderr.close(); os.closerange(0, 21)\nraise ValueError('closed')",

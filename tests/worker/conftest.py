@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 import uuid
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -87,7 +88,11 @@ class Project:
         left = []
         for process in psutil.process_iter():
             try:
-                if process.pid != os.getpid() and process.environ().get("TEST_MARK") == self.mark:
+                variables = process.environ()
+                if not variables and process.ppid() == os.getpid():  # the system has not given them to it yet
+                    time.sleep(0.1)
+                    variables = process.environ()
+                if process.pid != os.getpid() and variables.get("TEST_MARK") == self.mark:
                     left.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 pass
