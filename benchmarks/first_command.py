@@ -28,7 +28,7 @@ import click
 
 _LIST = Path(__file__).with_suffix(".tsv")
 _CONFIGS = _LIST.with_name("inference_configs")
-"""What stands for `CONFIGS` in a command: sizes of models that are on no machine here, as their authors state them."""
+"""Sizes of models that are on no machine here, as their authors state them: a command has `CONFIGS` in their place."""
 _LONGEST = 400
 
 

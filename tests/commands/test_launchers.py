@@ -191,3 +191,13 @@ def test_what_only_a_shell_knows_is_said(tmp_path):
     file.write_text("echo done\n")
     with pytest.raises(MemlintError, match="starts no Python script"):
         launch_in(file)
+
+
+def test_a_shell_script_shifts_its_arguments(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text(
+        'NUM=$1\nshift\npython -m torch.distributed.launch --nproc_per_node=$NUM train.py "$@" --first $1\n'
+    )
+    launch = launch_in(file, ("4", "data", "--lr", "1"))
+    assert launch.arguments[-5:] == ("data", "--lr", "1", "--first", "data")
+    assert launch.ranks == 4

@@ -223,6 +223,7 @@ def test_other_known_models_have_as_many_parameters_as_their_pages_say():
         ("google/gemma-7b-it", "gemma-7b"),
         ("mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b-base-2501"),
         ("mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-base-2407"),
+        ("decapoda-research/llama-7b-hf", "llama-7b"),
         ("me/mine", None),
     ],
 )

@@ -15,6 +15,8 @@ import pytest
 from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
+    LENGTH,
+    lengths_in,
     named_autocast,
     named_optimizer,
     named_setting,
@@ -177,3 +179,11 @@ def test_a_class_of_settings_has_what_it_states_for_all_its_objects() -> None:
     values = values_in((), [{"opt": ModelConfig()}])
     assert sizes_of(values) == {"max_length": 200, "train_batch_size": 16, "input_shape": 128}
     assert sizes_of(values_in((), [{"CFG": CFG}])) == {"image_size": 384}
+
+
+def test_the_limit_of_a_language_model_in_its_config_is_no_length_of_its_training():
+    config = {"model": {"vocab_size": 151_936, "context_length": 40_960}, "data": {"max_length": 16_384}}
+    values = values_in([], [config])
+    assert named_setting(lengths_in(values), LENGTH).value == 16_384
+    config["model"]["context_length"] = 4096
+    assert named_setting(lengths_in(values_in([], [config])), LENGTH).value == 4096
