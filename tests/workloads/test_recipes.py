@@ -342,6 +342,13 @@ PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argume
             },
             {"n_channels": 3, "n_classes": 7},
         ),
+        (  # a function that is told the size of the batches it gives, not one for the evaluation
+            {
+                "train.py": "from model import UNet\nload_test_data(batch_size=5)\n"
+                "loader = load_darcy(n=9, batch_size=24)\nnet = UNet(3, 7)\nloss.backward()\n",
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
         (  # the sampler that makes the batches, not that of the evaluation
             {
                 "train.py": "from model import UNet\nval_sampler = AspectSampler(data, batch_size=1)\n"
