@@ -78,6 +78,20 @@ class Way(Record):
     """The fewest in which the batch asked for surely fits, where there are any."""
 
 
+class LongestPrompt(Record):
+    """The longest prompt with which a generation of the batch asked for fits."""
+
+    prompt: int
+    """Tokens, 0 if not even one fits; a prompt up to a sixty-fourth longer may fit as well."""
+    batch: int
+    device: Interval | None = None
+    """The device memory with it."""
+    of_model: int | None = None
+    """The tokens for which the model has positions beside the new ones; None if nothing limits them."""
+    is_limit: bool = False
+    """True if it is known that no longer one surely fits, or that the model takes none."""
+
+
 class Fit(OnGpu):
     """The batches of one Workload that fit."""
 
@@ -90,6 +104,8 @@ class Fit(OnGpu):
     """As it is first, then with ever more changes."""
     note: str | None = None
     """Why the batch is not cut into parts."""
+    longest_prompt: LongestPrompt | None = None
+    """Of a generation, without any change."""
 
 
 class Fits(Document):

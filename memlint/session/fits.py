@@ -21,6 +21,7 @@ from memlint.report.model import Interval
 from memlint.report.tables import BatchParts, Fit, FitOrder, Way, row_of, subject
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
+from memlint.session.prompts import longest_prompt
 from memlint.session.tables import gathered, long_run
 from memlint.session.target import Target, Traced
 from memlint.targets.workload import Workload
@@ -86,14 +87,17 @@ def _fits(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator
     note = search.why_whole()
     ways = [search.way((), Effect.EXACT)]
     yield _described(completed, ways=ways, note=note, is_partial=True)
+    prompt = longest_prompt(completed, lambda each: completed_program(each, root), search.device)
+    if prompt is not None:
+        yield _described(completed, ways=ways, note=note, longest_prompt=prompt, is_partial=True)
     for chosen in search.plans(ways[0].largest.batch if ways[0].largest else 0):
         try:
             ways.append(search.way(*chosen))
         except (MemlintError, NotApplicableError):  # it means something at the size of the plan only
             continue
-        yield _described(completed, ways=ways, note=note, is_partial=True)
+        yield _described(completed, ways=ways, note=note, longest_prompt=prompt, is_partial=True)
     searches.append(search)
-    yield _described(completed, ways=ways, note=note)
+    yield _described(completed, ways=ways, note=note, longest_prompt=prompt)
 
 
 class _Chosen(NamedTuple):

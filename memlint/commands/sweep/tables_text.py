@@ -13,7 +13,7 @@ from memlint.base.units import format_nbytes
 from memlint.report.escaping import for_log
 from memlint.report.model import Sweep, SweepRow
 from memlint.report.phrases import MEASURES, bounds
-from memlint.report.tables import Fit, Fits, Tables, Way, on_ranks
+from memlint.report.tables import Fit, Fits, LongestPrompt, Tables, Way, on_ranks
 from memlint.report.text_style import EFFECT_COLORS, OUTCOME_COLORS, TextStyle, table
 
 _BOUNDS = ("low", "estimate", "high")
@@ -258,6 +258,14 @@ def _fit_rows(way: Way, paint: TextStyle) -> Iterator[tuple[str, ...]]:
     yield from (("", "", "", change, "") for change in others)
 
 
+def _prompt_sentence(longest: LongestPrompt) -> str:
+    if longest.device is None:
+        return f"At batch {longest.batch} no prompt fits."
+    of_model = ", as long as the model takes beside the new tokens" if longest.prompt == longest.of_model else ""
+    nbytes = format_nbytes(longest.device.estimate)
+    return f"The longest prompt at batch {longest.batch}: {longest.prompt:,} tokens{of_model}, with {nbytes}."
+
+
 def _fit_sentences(fit: Fit) -> Iterator[str]:
     if fit.is_partial:
         yield "Stopped before the end: there may be more ways."
@@ -265,5 +273,7 @@ def _fit_sentences(fit: Fit) -> Iterator[str]:
         yield f"The batch is not cut into parts: {fit.note}."
     elif fit.ways:
         yield "Parts of a batch are steps whose gradients are added (gradient accumulation) before the optimizer's."
+    if fit.longest_prompt is not None:
+        yield _prompt_sentence(fit.longest_prompt)
     if fit.ways:
         yield "Each number was simulated with all changes of its row made together, and surely fits."

@@ -33,13 +33,17 @@ def vocabulary(config: Any) -> int:
     return int(getattr(text_config(config), "vocab_size", None) or getattr(config, "vocab_size", None) or 1000)
 
 
+def positions_of(config: Any) -> int | None:
+    """Return the number of tokens for which the model has positions; None if its config has no such number."""
+    text = text_config(config)
+    longest = next((value for name in _POSITIONS if isinstance(value := getattr(text, name, None), int)), 0)
+    return longest if longest > 1 else None
+
+
 def lengths(config: Any, runs: Runs) -> Iterator[int]:
     """Yield sequence lengths to try: the config's maximum up to `LONGEST`, then shorter ones; `runs` always fit."""
-    text = text_config(config)
-    longest = next(
-        (value for name in _POSITIONS if isinstance(value := getattr(text, name, None), int)), DEFAULT_LENGTH
-    )
-    length = min(longest, LONGEST) if longest > 1 else DEFAULT_LENGTH
+    longest = positions_of(config)
+    length = DEFAULT_LENGTH if longest is None else min(longest, LONGEST)
     # Tables of RoBERTa's kind have two rows that no position uses: 514 means 512.
     if length > _ROUND:
         length -= length % _ROUND
