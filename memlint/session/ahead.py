@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from memlint.base.own_process import die_with, may_fork
-from memlint.worker.child import watch_of_child
+from memlint.worker.child import is_child, watch_of_child
 
 _exit = os._exit
 """The original function; user code may replace it."""
@@ -67,8 +67,8 @@ class Ahead(Generic[_Result]):
 
 
 def may_work_ahead() -> bool:
-    """Return True if a copy of this process would be whole, and there is a core for it."""
-    return may_fork() and len(os.sched_getaffinity(0)) > 1
+    """Return True in a child of which a copy would be whole, and if there is a core for it."""
+    return is_child() and may_fork() and len(os.sched_getaffinity(0)) > 1
 
 
 def _content(file: int) -> bytes:

@@ -103,6 +103,11 @@ def reason_to_end() -> str:
     return ""
 
 
+def is_child() -> bool:
+    """Return True in a process that answers jobs, and in copies of it."""
+    return _watch is not None
+
+
 def watch_of_child() -> Watch:
     """Return what records the reads of this child."""
     assert _watch is not None, "a child has one"

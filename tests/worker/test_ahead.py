@@ -188,6 +188,10 @@ def long_generation() -> Workload:
     return complete(replace(own, batch=1, gpu="a100-80gb"))[0]
 
 
+def test_a_process_of_the_user_is_not_copied() -> None:
+    assert not ahead.may_work_ahead()
+
+
 def test_the_last_tokens_of_a_generation_are_traced_by_a_copy_and_no_tables_begun_that_it_has_not(
     long_generation: Workload, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
