@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from memlint.base.units import format_count, outcome
 from memlint.memory.devices import Device
@@ -97,6 +99,8 @@ class Fit(OnGpu):
 
     batch: int
     """The batch that was asked for."""
+    dimensions: Annotated[dict[str, int], Field(exclude_if=lambda sizes: not sizes)] = {}
+    """The other dimensions, with their sizes; left out where there are none."""
     strategy: str = ""
     """How the model is spread over ranks."""
     world_size: int = 1

@@ -210,4 +210,5 @@ class _Search:
 
 def _described(workload: Workload, **others: Any) -> Fit:
     compiled = workload.compile != "off" if lazy_imports.Compilation.is_requested else None
-    return Fit.model_validate({**subject(workload), "batch": workload.batch, "compiled": compiled, **others})
+    sizes = {"batch": workload.batch, "dimensions": dict(workload.dimensions)}
+    return Fit.model_validate({**subject(workload), **sizes, "compiled": compiled, **others})

@@ -15,6 +15,7 @@ from memlint.report.model import Interval
 from memlint.report.tables import LongestPrompt
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.search import largest_within
+from memlint.session.target import meanwhile
 from memlint.tracing.workload_errors import storages_of_workload
 from memlint.workloads.huggingface.texts import positions_of
 
@@ -81,7 +82,7 @@ class _Prompts:
             return built[-1]
 
         if is_long(here):
-            lives = lives_of_generation(here, program, settings)
+            lives = lives_of_generation(here, program, settings, meanwhile)
         else:
             lives = lives_of(storages_of_workload(program(here), self.device, settings))
         config = getattr(getattr(built[0], "model", None), "config", None)

@@ -23,7 +23,7 @@ from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.scaled import Lives, Sample, lives_of
 from memlint.scaling.sizes import Sizes
 from memlint.session.ahead import Ahead
-from memlint.session.target import MOST_CALLS, Target, Traced
+from memlint.session.target import MOST_CALLS, Target, Traced, meanwhile
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
@@ -295,7 +295,7 @@ def _sizes(
 def long_run(workload: Workload, program: Callable[[Workload], Any]) -> Callable[[Workload], Lives] | None:
     """Return what gives the storages of a long generation at any size; None for any other Workload."""
     settings = AllocatorSettings.parse(workload.allocator)
-    return (lambda each: lives_of_generation(each, program, settings)) if is_long(workload) else None
+    return (lambda each: lives_of_generation(each, program, settings, meanwhile)) if is_long(workload) else None
 
 
 def _axis(sizes: Sequence[int]) -> range:

@@ -140,7 +140,7 @@ class Traced:
                 self.workload,
                 lambda each: ChangedProgram(self._rebuilt_at(each, program), *changes),
                 self.settings,
-                _begun,
+                meanwhile,
             )
         except (NotApplicableError, MemlintError):
             return None
@@ -347,7 +347,7 @@ def _traced(
 
     try:
         with recorded(MOST_CALLS, is_needed=False) as calls:
-            trace = trace_of(completed, at, settings, _begun)
+            trace = trace_of(completed, at, settings, meanwhile)
     except MemlintError as error:
         if not lazy_imports.Compilation.is_simulated(completed.compile):
             raise
@@ -363,7 +363,7 @@ def _traced(
     return eager, program, trace, Calls()
 
 
-def _begun(work: Callable[[], Rounds]) -> Begun:
+def meanwhile(work: Callable[[], Rounds]) -> Begun:
     """Begin with a trace in a copy of this process; if there can be none, it is made here, later."""
     if may_work_ahead():
         with suppress(OSError):

@@ -4,7 +4,7 @@ import csv
 import io
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -72,7 +72,7 @@ def section(
 def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
     first = sweeps[0]
     varied = [name for name in first.dimensions if len({each.dimensions.get(name) for each in sweeps}) > 1]
-    fixed = "".join(f", {name} {size}" for name, size in first.dimensions.items() if name not in varied)
+    fixed = _sizes({name: size for name, size in first.dimensions.items() if name not in varied})
     heads = (*varied, "batch", *MEASURES, "")
     cells = [
         (*[str(sweep.dimensions[name]) for name in varied], *_cells(row, sweep, paint, bars=not markdown))
@@ -84,13 +84,17 @@ def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iter
     return section(title(first) + fixed, [heads, *cells], alignment, sentences, paint, markdown=markdown)
 
 
+def _sizes(dimensions: Mapping[str, int]) -> str:
+    return "".join(f", {name} {size}" for name, size in dimensions.items())
+
+
 def _by_ranks(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
     """List the largest batch of each rank, by strategy and GPU, if there are several numbers of ranks."""
     if not any(sweep.world_size > 1 for sweep in sweeps):
         return
     rows = [("workload", "GPU", "dtype", "ranks", "largest batch of a rank", "of all ranks", "device")]
     for sweep in sweeps:
-        sizes = "".join(f", {name} {size}" for name, size in sweep.dimensions.items())
+        sizes = _sizes(sweep.dimensions)
         cells = ("none" if sweep.error is None else "", "", "")
         if (most := sweep.largest) is not None:
             more = "" if sweep.is_limit else " or more"
@@ -207,7 +211,14 @@ def render_fits(fits: Fits, form: str, paint: TextStyle) -> str:
     for fit in for_log(fits).fits:
         heads = ("largest batch", "device", f"batch {fit.batch} as", "changes", "")
         rows = [heads, *(row for way in fit.ways for row in _fit_rows(way, paint))]
-        lines += section(title(fit), rows, _FIT_ALIGNMENT, _fit_sentences(fit), paint, markdown=form == "markdown")
+        lines += section(
+            title(fit) + _sizes(fit.dimensions),
+            rows,
+            _FIT_ALIGNMENT,
+            _fit_sentences(fit),
+            paint,
+            markdown=form == "markdown",
+        )
     lines += _overview(for_log(fits).fits, paint, markdown=form == "markdown")
     return "\n".join(lines)
 
