@@ -30,6 +30,15 @@ _LOSSES = {
     "HuberLoss": "huber_loss",
 }  # fmt: skip
 """Losses of torch.nn, and the equivalent functions of torch.nn.functional."""
+_TRAINERS = frozenset(("Accelerator", "Fabric", "Trainer"))
+"""Classes of accelerate and Lightning that are told the precision of a step."""
+_PRECISIONS = {
+    **dict.fromkeys(("bf16-mixed", "bf16"), "bf16-amp"),
+    **dict.fromkeys(("16-mixed", "16", "fp16"), "fp16-amp"),
+    "bf16-true": "bfloat16",
+    "16-true": "float16",
+}
+"""Precisions that they know, as the dtype of a Workload."""
 _RESIZES = frozenset(
     {"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize", "FixScaleCrop", "ExtRandomCrop", "Scale"}
 )
@@ -351,6 +360,10 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         last = {each.rpartition(".")[2] for each in (name, str(_value(dtype, scope, values)))}
         if last.isdisjoint(("float32", "float")):  # a part that is kept out of autocast
             yield "dtype", "bf16-amp" if "bfloat16" in last else "fp16-amp"
+    elif name in _TRAINERS:
+        precision = _value(argument(call, "precision") or argument(call, "mixed_precision"), scope, values)
+        dtype = _PRECISIONS.get(str(precision))
+        yield from [] if dtype is None else [("dtype", dtype)]
     else:
         yield from _image_sizes(call, scope, values)
         if _NAMES_DATA.search(name) and not EVALUATES.search(name.lower()) and not _is_evaluation(call, scope):

@@ -39,14 +39,15 @@ _ARGUMENT = re.compile(r"^-|[=./<\[]")
 """Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
 _PLACEHOLDER = re.compile(
-    r"[$`<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
+    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$",
+    re.IGNORECASE,
 )
 
 
 _LIST = re.compile(r"(?:-*[\w.]+=)?\[[\d., +-]*\]|[\w.]+=\[[\w,./-]*\]")
 """A list of numbers, or one that hydra is given: no placeholder, in spite of its brackets."""
-_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\.\.\.")
-"""Characters of a placeholder, such as `<folder>` or `$DATA`, which no real path has."""
+_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.")
+"""Characters of a placeholder, such as `<folder>`, `{folder}` or `$DATA`, which no real path has."""
 _REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
 """Words of what stands for any number of options."""
 _OF_PLACE = re.compile(

@@ -38,6 +38,7 @@ from memlint.memory.records import Assumption, Frame
 from memlint.source.files import folders_of_modules
 from memlint.workloads.known_packages import NEEDS, Kind, kind_of
 from memlint.workloads.missing_modules import absent, remedy
+from memlint.workloads.older_versions.renames import NAMES
 from memlint.workloads.pinned_versions import version_hint
 
 _LONGEST = 160
@@ -105,7 +106,7 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
                 _finder.replaced.update([missing])
                 if not isinstance(error, ModuleNotFoundError):
                     _finder.failed[missing[0]] = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-                    _finder.remedies[missing[0]] = absent(error) if isinstance(error, NameError) else ""
+                    _finder.remedies[missing[0]] = (isinstance(error, NameError) and absent(error)) or _where(error)
                 forget_users(modules)
     finally:
         _finder.importing -= 1
@@ -499,6 +500,8 @@ class _Finder(MetaPathFinder, Loader):
         """Give the user's file that imports in `frame` a placeholder for a module, if it cannot do without it."""
         if frame is None or is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
+        if fullname in NAMES:  # another package stands for it
+            return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)
 
@@ -634,6 +637,13 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
     importer = modules[-2]
     line = next((line for frame, line in traceback.walk_tb(error.__traceback__) if frame is importer), 0)
     return str(modules[-1].f_globals["__name__"]), Frame(importer.f_code.co_filename, line, "<module>")
+
+
+def _where(error: Exception) -> str:
+    """Return the line of the user's that a module of the user's fails at: nobody can install that module."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    path, number = next(place for place in reversed(lines) if is_users(place[0]))
+    return f"The module is the project's own: it ends at {path}:{number}, when it is imported."
 
 
 def _stands_in_for_extensions(error: Exception) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
-from memlint.workloads.older_versions import applying
+from memlint.workloads.older_versions import applying, learning
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.names import place_of
 
@@ -43,6 +43,18 @@ _PACKAGE = {
                 self.lightning_module = model
                 _verify_loop_configurations(self)
                 return model.training_step()
+    """,
+    "settings.py": """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Settings:
+            report_to: str | None = "none"
+
+            def __post_init__(self):
+                if self.report_to is None:
+                    raise ValueError(f"{self.report_to} is not supported, only none, wandb are supported.")
+                self.loggers = [self.report_to]
     """,
     "training.py": """
         class TrainingArguments:
@@ -290,3 +302,15 @@ def test_options_of_an_older_trainer_are_taken_as_the_present_ones(monkeypatch):
     for option in words[::2]:
         words = applying._without_option(words, Amendment("option", option, "TrainingArguments"))
     assert words == ["--eval_strategy", "no", "--fsdp_config", '{"transformer_layer_cls_to_wrap": ["Block"]}']
+
+
+def test_a_package_under_the_name_that_a_distribution_gave_it_is_the_one_that_stands_for_it(run):
+    variables = run("import ruamel_yaml as yaml\nsizes = yaml.load('width: 3', Loader=yaml.Loader)\n")
+    assert variables["sizes"] == {"width": 3}
+    assert any(text.endswith("it is yaml.load") for text in texts())
+
+
+def test_a_trainer_that_is_told_no_logger_takes_what_it_takes_by_default(run, monkeypatch):
+    monkeypatch.setattr(learning, "NOT_NONE", ("boxes.settings", "Settings.report_to"))
+    assert run("from boxes.settings import Settings\nloggers = Settings(None).loggers\n")["loggers"] == ["none"]
+    assert texts() == ["boxes takes no report_to=None of Settings: it is none"]

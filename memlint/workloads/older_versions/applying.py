@@ -207,6 +207,23 @@ def _with_default(path: str, module: ModuleType) -> None:
     setattr(owner, name, call)
 
 
+def _with_value(path: str, module: ModuleType) -> None:
+    """Let a setting of a dataclass that is None have its default."""
+    kind, _, name = path.partition(".")
+    owner = getattr(module, kind)
+    prepare = owner.__post_init__
+
+    @functools.wraps(prepare)
+    def prepared(settings: Any) -> None:
+        if getattr(settings, name) is None:
+            setattr(settings, name, getattr(owner, name))
+            package = installed_version(module.__name__.partition(".")[0])
+            _texts[f"{package} takes no {name}=None of {kind}: it is {getattr(owner, name)}"] = None
+        prepare(settings)
+
+    owner.__post_init__ = prepared
+
+
 def _without_keyword_of_users(path: str) -> None:
     """Let a class of the user's not be given an argument that installed packages pass since another version."""
     qualname, _, keyword = path.rpartition(".")
@@ -282,6 +299,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "attribute": _put_attribute,
     "keyword": _without_keyword,
     "default": _with_default,
+    "none": _with_value,
     "hook": without_hook,
     "accelerator": with_strategy,
 }

@@ -23,7 +23,7 @@ from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, NAMES, NOT_NONE, TOUCHES_MEMORY
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -35,6 +35,7 @@ _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
 _NO_WORDS = re.compile("^$")
+_NO_NONE = re.compile("^None is not supported, only ")
 _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
 _CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
@@ -84,6 +85,8 @@ def _module_raising(error: BaseException) -> str:
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     name = str(error.name or "")
+    if "." not in name and name in NAMES:
+        return Amendment("module", name)
     is_of_python = name.partition(".")[0] in sys.stdlib_module_names
     if "." not in name or is_of_python or not is_installed_package(name) or not _is_asked_by_another(error, name):
         return None
@@ -243,6 +246,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
     (
