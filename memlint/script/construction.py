@@ -421,7 +421,7 @@ class Construction:
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         kinds = [type(unwrapped(root)) for root in roots]
         models = tuple(
-            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1)
+            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1, on_host=happened == "nothing")
             for root, kind in zip(roots, kinds, strict=True)
         )
         dtype = self.dtype(roots[0] if roots else None)
@@ -450,9 +450,12 @@ class Construction:
         functions = (call.frame.function,) if call is not None and call.frame is not None else ()
         return loop.fed((type(model).__name__, *functions))
 
-    def _model(self, root: nn.Module, trained: set[int], loop: LoopText, *, is_last_of_several: bool) -> BuiltModel:
+    def _model(
+        self, root: nn.Module, trained: set[int], loop: LoopText, *, is_last_of_several: bool, on_host: bool
+    ) -> BuiltModel:
         module = unwrapped(root)
-        called = next((known for known in map(self._called, (root, module)) if known is not None), None)
+        calls = self._host_inputs if on_host else self._inputs
+        called = next((known for each in (root, module) if (known := _known_call(calls, each)) is not None), None)
         parts: dict[type, BuiltClass] = {}
         for part in module.modules():
             if part is not module and type(part) not in parts and is_users(self._file(type(part)) or "<"):
@@ -484,9 +487,6 @@ class Construction:
     def _call(self, module: nn.Module) -> _Call | None:
         call = self._calls.get(id(module))
         return call if call is not None and call.module() is module else None
-
-    def _called(self, module: nn.Module) -> _Inputs | None:
-        return _known_call(self._inputs, module)
 
 
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:

@@ -55,6 +55,8 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
     if called is not None and not called.is_training and not built.optimizers and workload.mode == "train":
         changed["mode"] = "inference"
         assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))
+    if called is not None and built.happened == "nothing":
+        assumptions.append(Assumption(f"the step is on a GPU: {asked.command} takes it on the CPU", None))
     if built.batch is not None and "batch" in workload.assumed:
         changed[BATCH] = int(built.batch.value)
         text = f"batch {built.batch.value}: {built.batch.source}"

@@ -17,6 +17,7 @@ from memlint.source.imports import imports_namesake, module_name
 from memlint.targets.target import SEPARATOR, Target
 from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
+from memlint.workloads.main_names import give_main_names
 from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.older_versions.names import place_of
 from memlint.workloads.placeholders import with_placeholders
@@ -127,6 +128,7 @@ def _execute(path: Path, name: str) -> ModuleType:
     try:
         with patched([(sys, "argv", [str(path)])]):
             spec.loader.exec_module(module)
+        give_main_names(module, path)
     except BaseException:
         del sys.modules[name]
         raise

@@ -866,6 +866,11 @@ class Net(nn.Module):
         ("x = torch.randn(1, 40, 24, 3)\nwith torch.no_grad():\n    net(x)", ["data [batch, 40, 24, 3] float32"]),
         ("net(torch.rand((4, 40, 24, 3), device='cuda').half())", ["data [batch, 40, 24, 3] float32"]),
         ("B, H, W, C = 4, 40, 24, 3\nnet(torch.rand(B, H, W, C))", ["data [batch, 40, 24, 3] float32"]),
+        ("x = torch.rand(1, 40, 24, 3).to(device)\nnet(x.cuda())", ["data [batch, 40, 24, 3] float32"]),
+        (
+            "net(torch.rand(2, 2, 1, 3), torch.tensor([[[True], [False]], [[True], [True]]]).to(device))",
+            ["data [batch, 2, 1, 3] float32", "mask [batch, 2, 1] bool"],
+        ),
         ("H, W = size\nnet(torch.rand(4, H, W, 3))", None),
         (
             "x = torch.randn(2, 40, 24, 3)\nseen = torch.ones(2, 40, 24).bool()\nnet = net.cuda()\nnet(x, mask=seen)",
