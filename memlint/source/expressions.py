@@ -60,8 +60,8 @@ class Elsewhere(Protocol):
     def option(self, name: str) -> object:
         """Return the default of an option of any command line; None if there is none."""
 
-    def calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
-        """Return calls of a function or class by its last name."""
+    def calls_of(self, function: str, path: str) -> tuple[tuple[Scope, ast.Call], ...]:
+        """Return calls of a function or class of the file `path` by its last name."""
 
 
 class Values:
@@ -292,7 +292,7 @@ class Values:
         assert not isinstance(scope.node, ast.Module)
         names = [each.arg for each in scope.node.args.args]
         position = names.index(name) - (scope.owner is not None) if name in names else None
-        for where, call in self.project.calls_of(function):
+        for where, call in self.project.calls_of(function, self.source.path):
             node = argument(call, name, position)
             if node is not None and where.node is not scope.node:
                 try:

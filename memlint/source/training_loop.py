@@ -187,7 +187,7 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
         settings |= _in_source(site.source, project, site.line)
         for source in project.files.code(Path(site.path)) if site.where is Where.DOCUMENT else ():
             settings = {**_in_source(source, project), **settings}
-        callers = (scope.source for scope, _call in project.calls_of(site.inside)) if site.inside else ()
+        callers = (scope.source for scope, _call in project.calls_of(site.inside, site.path)) if site.inside else ()
         for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
             settings = {**_in_source(source, project), **settings}
     return settings

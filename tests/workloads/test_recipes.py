@@ -1155,3 +1155,15 @@ def test_a_list_that_is_filled_later_has_no_entries_that_anybody_sees(write):
     (path.parent / "train.py").write_text("from model import build\nnet = build(24)\nloss.backward()\n")
     workload = the_only(path)
     assert (workload.qualname, dict(workload.arguments)) == ("build", {"width": 24})
+
+
+def test_settings_are_those_of_the_script_that_builds_the_model_and_of_no_other_with_a_function_of_its_name(write):
+    path = write(AXES)
+    train = "import torch\nfrom torch import nn\nfrom model import Net\n\ndef main():\n    net = Net(3, axes=2)\n{}\n    net().backward()\n\nmain()\n"
+    (path.parent / "train.py").write_text(train.format("    torch.optim.SGD(net.parameters(), 0.1)"))
+    (path.parent / "pretrain.py").write_text(train.replace("2", "1").format("    nn.CrossEntropyLoss()"))
+    workload = the_only(path)
+    assert (workload.arguments["axes"], workload.optimizer, workload.loss) in (
+        (2, "sgd", None),
+        (1, "adamw", "CrossEntropyLoss"),
+    )
