@@ -21,12 +21,24 @@ class Amendment(NamedTuple):
     """A change of what an installed package offers, for a program that was written for another version of it."""
 
     kind: Literal[
-        "module", "name", "attribute", "keyword", "default", "none", "option", "conflict", "hook", "accelerator", "load"
+        "module",
+        "name",
+        "attribute",
+        "keyword",
+        "default",
+        "none",
+        "option",
+        "conflict",
+        "hook",
+        "accelerator",
+        "load",
+        "config",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor no
     longer takes, or that it takes for another value where none is given; a setting that may not be None; an option that
     a parser no longer has; an option that two parts of a parser have; a hook of a model, or a name of an accelerator,
-    that Lightning no longer has; a checkpoint with more in it than weights.
+    that Lightning no longer has; a checkpoint with more in it than weights; the path of a config where hydra wants the
+    folder and the name.
     """
     owner: str
     """The module; for an option, the option."""

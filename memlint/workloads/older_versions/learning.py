@@ -35,6 +35,7 @@ _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
 _NO_WORDS = re.compile("^$")
+_NO_CONFIG_PATH = re.compile("Using config_path to specify the config name is not supported")
 _NO_NONE = re.compile("^None is not supported, only ")
 _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
 _CONFLICT = re.compile("conflicting option string")
@@ -246,6 +247,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
