@@ -61,6 +61,7 @@ _MOST_OF_A_CLASS = 4
 _MOST_MODELS = 16
 _WRAPPED = ("module", "_orig_mod")
 """Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
+_PARALLEL = nn.DataParallel, nn.parallel.DistributedDataParallel
 PARAMETERS = "the parameters"
 """The source of a dtype that nothing but the model itself says."""
 _NO_MODELS = nn.ParameterList, nn.ParameterDict, nn.PReLU
@@ -616,8 +617,8 @@ def _children(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the model inside PyTorch's wrappers."""
-    while type(module).__module__.startswith(_TORCH) and len(module._modules) == 1:
+    """Return the model inside PyTorch's wrappers, and inside those that a script derives from its parallel ones."""
+    while (isinstance(module, _PARALLEL) or type(module).__module__.startswith(_TORCH)) and len(module._modules) == 1:
         (name, inner), *_ = module._modules.items()
         if name not in _WRAPPED or inner is None:
             break

@@ -176,7 +176,7 @@ class _Plan:
     def of(cls, recorder: ScriptRecorder) -> _Plan | None:
         """Plan the step of the trained or largest model; None if no model was built."""
         construction, script = recorder.construction, recorder.script
-        root = next(iter(construction.finished_roots()), None)
+        root = _on_one_gpu(next(iter(construction.finished_roots()), None))
         if root is None:
             return None
         model = unwrapped(root)
@@ -328,6 +328,11 @@ def _optimizer(
         with suppress(MemlintError):
             return optimizer_named(str(named.value)), ("optimizer",)
     return optimizer_named("adamw"), ("optimizer AdamW",)
+
+
+def _on_one_gpu(root: nn.Module | None) -> nn.Module | None:
+    """Return the model in a wrapper that would give each of several GPUs a part of the batch."""
+    return root.module if isinstance(root, nn.DataParallel) else root
 
 
 def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:

@@ -470,6 +470,21 @@ def test_two_gpus_of_data_parallel_are_one(tmp_path: Path) -> None:
     assert note in [each.text for each in parallel.assumptions]
 
 
+def test_a_wrapper_that_divides_batches_among_several_gpus_is_left_out_of_the_step(tmp_path: Path) -> None:
+    text = """
+    class Balanced(nn.DataParallel):
+        def forward(self, *inputs):
+            return self.module(*inputs) if len(inputs[0]) // (len(self.device_ids) - 1) else None
+
+    model = Balanced(Net(512)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.zeros(24, 256, device="cuda"))
+    """
+    plain, parallel = (workload_of(run_text(tmp_path, BUILT + built)) for built in (MODEL + FAILS, text))
+    assert (parallel.error, parallel.batch) == (None, 24)
+    assert requested(parallel) == requested(plain)
+
+
 def test_a_missing_package_whose_error_a_script_catches_is_named(tmp_path: Path) -> None:
     text = """
     import absent_boxes
