@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def test_arguments_of_a_missing_package_cannot_be_repeated():
     assert dump_arguments((space,), {}) is None
     assert dump_arguments((64,), {"sizes": [space]}) is None
     assert dump_arguments((64,), {}) is not None
+
+
+def test_settings_are_repeated_without_what_else_a_script_keeps_in_them():
+    lock = threading.Lock()
+    settings = argparse.Namespace(width=4, data=argparse.Namespace(size=32, lock=lock), lock=lock)
+    data = dump_arguments((settings,), {})
+    assert data is not None
+    assert load_arguments(data)[0] == (argparse.Namespace(width=4, data=argparse.Namespace(size=32)),)
+    assert dump_arguments((threading.Lock(),), {}) is None
 
 
 def test_modules_among_the_arguments_have_their_classes_and_shapes_again_and_what_was_one_tensor_is_one():
