@@ -42,6 +42,7 @@ _MAKES_SETTINGS = re.compile(
     r"|load|loads|safe_load|full_load|parse|create|compose",
     re.IGNORECASE,
 )
+_OF_TEXTS = ("split", "lower", "upper", "strip")
 _OF_ONE_PROCESS = {"get_world_size": 1, "device_count": 1, "get_rank": 0}
 """Values of functions in a program that runs alone on one GPU."""
 _PARSES = re.compile(r"parse_(known_)?args")
@@ -411,7 +412,7 @@ class Values:
             return computed(CONVERSIONS[name], *arguments)
         if isinstance(node.func, ast.Name) and name == "dict":
             return self.arguments(node, scope)[0]
-        if isinstance(node.func, ast.Attribute) and name in ("get", "split"):
+        if isinstance(node.func, ast.Attribute) and name in ("get", *_OF_TEXTS):
             base, *arguments = [self.of(each, scope) for each in (node.func.value, *node.args)]
             if name == "get" and isinstance(base, Settings):
                 base = base.values

@@ -65,7 +65,8 @@ _GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|im
 """Names of the batch of all GPUs together, of which one is assumed."""
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|shape|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(
-    r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx|l_max|(pred_)?horizon", re.IGNORECASE
+    r"(max_)?(seq|sequence|context|text)_?(len|length|size)|tgt_len|block_size|bptt|n_ctx|l_max|(pred_)?horizon",
+    re.IGNORECASE,
 )
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)

@@ -273,6 +273,9 @@ def test_a_shell_script_hands_on_the_arguments_that_a_document_gives_it(tmp_path
     (tmp_path / "scripts/train.sh").write_text('torchrun \\\n  --nnodes=$nnodes \\\n  train.py --amp "$@"\n')
     (tmp_path / "README.md").write_text("```\nbash scripts/train.sh --data /path/to/data --size 384\n```\n")
     assert leading(tmp_path)[0] == "train.py --amp --data /path/to/data --size 384"
+    (tmp_path / "scripts/train.sh").write_text("if [[ $1 == 'train' ]]; then\n    python train.py --amp ${@:2}\nfi\n")
+    (tmp_path / "README.md").write_text("```\nbash scripts/train.sh train --size 384\n```\n")
+    assert leading(tmp_path)[0] == "train.py --amp --size 384"
 
 
 @pytest.mark.parametrize("computed", ["`echo ${num} | awk '{print $1}'`", "$(nproc)"])

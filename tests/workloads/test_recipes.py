@@ -728,6 +728,8 @@ def test_arguments_are_what_python_would_pass(call, arguments):
     [
         ("torch.optim.SGD(weights, 0.1, momentum=elsewhere())", "optimizer", "sgd-momentum"),
         ("torch.optim.SGD(weights, 0.1, momentum=0.0)", "optimizer", "sgd"),
+        ("if 'Adam'.lower() == 'sgd':\n    torch.optim.SGD(w)\nelse:\n    torch.optim.Adam(w)", "optimizer", "adam"),
+        ("tgt_len = 70", "length", 70),
         ("torch.cuda.amp.autocast(False)", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=elsewhere())", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=device.type == 'cuda')", "dtype", "fp16-amp"),
