@@ -40,7 +40,7 @@ NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
 _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
-_MOST_TEXTS = 64
+_MOST_TEXTS = 256
 """Different texts of made-up rows: a large table of new ones would take minutes."""
 _VOCABULARY = 33_278
 """Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
