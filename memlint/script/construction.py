@@ -31,6 +31,7 @@ from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
 from memlint.script.data_sides import image_sides
+from memlint.script.loader_calls import calls_with
 from memlint.script.loop_text import LoopText
 from memlint.script.settings_by_name import (
     ACCUMULATION,
@@ -111,6 +112,8 @@ class Construction:
         self._host_inputs: dict[int, _Inputs] = {}
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._loaders: list[_Loader] = []
+        self._of_training: list[weakref.ref[Any]] = []
+        """The loaders of training data that exist."""
         self.on_loader: Callable[[int, int], None] = lambda length, batch: None  # noqa: ARG005
         """Called with the length of a data set and the size of its batches where a loader of training data is made."""
         self._sides: dict[str, int] = {}
@@ -147,7 +150,7 @@ class Construction:
             with suppress(TypeError):
                 taken = inspect.signature(init_loader).bind(loader, *args, **kwargs)
                 taken.apply_defaults()
-                self._note_loader(taken.arguments)
+                self._note_loader(loader, taken.arguments)
             init_loader(loader, *args, **kwargs)
 
         @in_place_of(init_batches)
@@ -226,13 +229,14 @@ class Construction:
             self._files[key] = os.path.realpath(file) if file else ""
         return self._files[key]
 
-    def _note_loader(self, taken: Mapping[str, Any]) -> None:
+    def _note_loader(self, loader: object, taken: Mapping[str, Any]) -> None:
         batches, sampler = taken["batch_sampler"], taken["sampler"]
         size = taken["batch_size"] if batches is None else getattr(batches, "batch_size", None)
         chosen = getattr(batches, "sampler", None) if batches is not None else sampler
         is_for_training = bool(taken["shuffle"]) or _is_random(chosen)
         self._note_batch(size, "DataLoader", is_for_training=is_for_training)
         if is_for_training and isinstance(size, int):
+            self._of_training.append(weakref.ref(loader))
             length = 0
             with suppress(Exception):  # of a data set of the script's
                 length = len(taken["dataset"])
@@ -380,6 +384,15 @@ class Construction:
                 if (known := _known_call(calls, each)) is not None:
                     return known[2], calls is self._host_inputs
         return (), True
+
+    def drawn(self, root: nn.Module, num_fed: int | None) -> Iterator[tuple[BuiltInput, ...]]:
+        """Yield the tensors of calls of a model with the first batch of the script's own training data."""
+        loader: Any = next((made for made in (each() for each in self._of_training) if made is not None), ())
+        with suppress(Exception):  # of a data set of the script's, whose files may not be there
+            for batch in loader:
+                for args, kwargs in calls_with(batch, num_fed):
+                    yield tuple(_inputs(unwrapped(root), args, kwargs))
+                break
 
     def batch(self) -> Setting | None:
         """Return the number of items per batch, and its source."""
