@@ -21,11 +21,14 @@ def calls_with(batch: object, num_fed: int | None) -> Iterator[Call]:
         yield (batch,), {}
         yield from (((each,), {}) for each in batch.values() if isinstance(each, torch.Tensor))
     elif isinstance(batch, list | tuple) and batch:
-        wholes = [((batch,), {})] if len({type(each) for each in batch}) == 1 and _are_alike(batch) else []
-        yield from [(tuple(batch[:num_fed]), {})] if num_fed is not None and 1 < num_fed <= len(batch) else wholes
+        if num_fed is not None and 1 < num_fed <= len(batch):
+            yield tuple(batch[:num_fed]), {}
+        elif _are_alike(batch):
+            yield (batch,), {}
         yield from calls_with(batch[0], None)
 
 
 def _are_alike(items: list[Any] | tuple[Any, ...]) -> bool:
     """Return True for tensors of the same number of dimensions: crops, and no images with their labels."""
-    return len(items) > 1 and len({each.dim() for each in items if isinstance(each, torch.Tensor)}) == 1
+    are_tensors = len(items) > 1 and all(isinstance(each, torch.Tensor) for each in items)
+    return are_tensors and len({each.dim() for each in items}) == 1

@@ -363,8 +363,8 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
             yield "dtype", "bf16-amp" if "bfloat16" in last else "fp16-amp"
     elif name in _TRAINERS:
         precision = _value(argument(call, "precision") or argument(call, "mixed_precision"), scope, values)
-        dtype = _PRECISIONS.get(str(precision))
-        yield from [] if dtype is None else [("dtype", dtype)]
+        known = _PRECISIONS.get(str(precision))
+        yield from [] if known is None else [("dtype", known)]
     else:
         yield from _image_sizes(call, scope, values)
         if _NAMES_DATA.search(name) and not EVALUATES.search(name.lower()) and not _is_evaluation(call, scope):

@@ -570,3 +570,26 @@ def test_the_data_set_says_the_size_of_its_images_and_a_setting_which_of_two_opt
     assert workload.script is not None
     assert workload.script.own == ["inputs", "loss"] or workload.script.own == ["inputs"]
     assert workload.optimizer == "SGD"
+
+
+def test_inputs_are_those_of_the_scripts_own_data(tmp_path: Path) -> None:
+    text = """
+    class Crops(torch.utils.data.Dataset):
+        def __len__(self): return 64
+        def __getitem__(self, i): return [torch.zeros(20, 256), torch.zeros(12, 256)]
+
+    class OfCrops(Net):
+        def forward(self, crops):
+            return sum(super(OfCrops, self).forward(each).mean() for each in crops)
+
+    loader = DataLoader(Crops(), batch_size=24, shuffle=True)
+    model = OfCrops(512).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for crops in prefetched(loader):
+        model([each.cuda() for each in crops]).backward()
+        optimizer.step()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    texts = [each.text for each in workload.assumptions]
+    assert "input crops.0 [batch, 20, 256] float32, as the script gives it" in texts
+    assert "input crops.1 [batch, 12, 256] float32, as the script gives it" in texts

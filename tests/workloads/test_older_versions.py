@@ -56,6 +56,15 @@ _PACKAGE = {
                     raise ValueError(f"{self.report_to} is not supported, only none, wandb are supported.")
                 self.loggers = [self.report_to]
     """,
+    "model.py": """
+        class HyperparametersMixin:
+            def _set_hparams(self, given):
+                self._hparams = dict(given)
+
+            @property
+            def hparams(self):
+                return self._hparams
+    """,
     "training.py": """
         class TrainingArguments:
             def __init__(self, output_dir, eval_strategy='no', warmup_steps=0):
@@ -314,3 +323,15 @@ def test_a_trainer_that_is_told_no_logger_takes_what_it_takes_by_default(run, mo
     monkeypatch.setattr(learning, "NOT_NONE", ("boxes.settings", "Settings.report_to"))
     assert run("from boxes.settings import Settings\nloggers = Settings(None).loggers\n")["loggers"] == ["none"]
     assert texts() == ["boxes takes no report_to=None of Settings: it is none"]
+
+
+def test_a_model_is_given_its_settings_as_before_version_1(run):
+    text = """
+    from boxes.model import HyperparametersMixin
+    class Net(HyperparametersMixin):
+        def __init__(self, given):
+            self.hparams = given
+    width = Net({"width": 3}).hparams["width"]
+    """
+    assert run(text)["width"] == 3
+    assert texts() == ["Lightning lets a model be given its hparams, as before version 1.0"]

@@ -23,7 +23,12 @@ from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
-from memlint.workloads.older_versions.lightning_arguments import RESTORED, with_strategy, without_hook
+from memlint.workloads.older_versions.lightning_arguments import (
+    RESTORED,
+    with_settable_hparams,
+    with_strategy,
+    without_hook,
+)
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY, Argument
 
@@ -302,6 +307,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "default": _with_default,
     "none": _with_value,
     "config": with_paths_of_configs,
+    "hparams": with_settable_hparams,
     "hook": without_hook,
     "accelerator": with_strategy,
 }
@@ -311,6 +317,7 @@ _SAID = {
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
+    "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

@@ -27,7 +27,7 @@ def with_paths_of_configs(_name: str, hydra: Any) -> None:
         return decorator
 
     hydra.main = of_file
-    utils = importlib.import_module("hydra.utils")
+    utils: Any = importlib.import_module("hydra.utils")
     utils.instantiate = _of_classes(utils.instantiate)
 
 

@@ -33,6 +33,7 @@ _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+_NO_SETTER = re.compile(r"property 'hparams' of '\w+' object has no setter")
 _NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
 _NO_WORDS = re.compile("^$")
 _NO_CONFIG_PATH = re.compile("Using config_path to specify the config name is not supported")
@@ -110,6 +111,13 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
         if f"{kind.__name__}.{name}" in ATTRIBUTES and is_installed_package(kind.__module__):
             return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
     return None
+
+
+def _of_hparams(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    kinds = type(frame.f_locals.get("self")).__mro__
+    owner = next((each.__module__ for each in kinds if each.__name__ == "HyperparametersMixin"), "")
+    return Amendment("hparams", owner) if is_installed_package(owner) else None
 
 
 def _of_default(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
@@ -237,6 +245,7 @@ _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
     (AttributeError, _NO_METHOD, _of_method),
+    (AttributeError, _NO_SETTER, _of_hparams),
     (AttributeError, _NO_FIELD, lambda error, match: _of_attribute(error, match[1])),
     (
         AttributeError,

@@ -65,6 +65,12 @@ def without_hook(hook: str, module: Any) -> None:
             setattr(each, verify.__name__, verify_without)
 
 
+def with_settable_hparams(_name: str, module: Any) -> None:
+    """Let models be given their `hparams`, as before version 1.0."""
+    mixin = module.HyperparametersMixin
+    mixin.hparams = mixin.hparams.setter(lambda model, given: model._set_hparams(given))
+
+
 def with_strategy(accelerator: str, module: Any) -> None:
     """Let the Trainer take as a strategy what was the name of an accelerator."""
     init = module.Trainer.__init__
