@@ -58,12 +58,10 @@ def test_a_script_can_write_beside_data_whose_folder_is_not_there(tmp_path):
         with open("data/raw/vocab.json", "w") as file:
             json.dump(words, file)
         print(json.load(open("data/raw/vocab.json")) == words, sorted(os.listdir("data/raw")))
-        open("other/vocab.json", "w")
     """
     ran = run(tmp_path / "p", text, fake=True)
     assert ran.stdout.splitlines() == ["True True False", "True ['train.txt', 'vocab.json']"]
-    assert ran.error.startswith("FileNotFoundError")
-    assert "other/vocab.json" in ran.error
+    assert ran.error is None
     assert not (tmp_path / "p" / "data").exists()
 
 
