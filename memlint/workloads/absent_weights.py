@@ -177,7 +177,8 @@ class _Weight(Absent):
 def _shape_of(name: str) -> torch.Size | None:
     """Return the shape of the parameters of this name in the models that exist; None if they have several, or none."""
     modules = (each for each in gc.get_objects() if issubclass(type(each), nn.Module) and "_parameters" in vars(each))
-    shapes = {each.shape for module in modules if (each := module._parameters.get(name)) is not None}
+    own = (dict(module.named_parameters(recurse=False)) for module in modules)
+    shapes = {each[name].shape for each in own if name in each}
     return shapes.pop() if len(shapes) == 1 else None
 
 

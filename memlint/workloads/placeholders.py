@@ -39,9 +39,8 @@ from memlint.libraries import extensions
 from memlint.libraries.op_template import OP_TEMPLATE
 from memlint.memory.records import Assumption, Frame
 from memlint.source.files import folders_of_modules
-from memlint.workloads.known_packages import NEEDS, Kind, kind_of
+from memlint.workloads.known_packages import NEEDS, STOOD_FOR, Kind, kind_of
 from memlint.workloads.missing_modules import absent, remedy
-from memlint.workloads.older_versions.renames import NAMES
 from memlint.workloads.pinned_versions import version_hint
 
 _LONGEST = 160
@@ -508,7 +507,7 @@ class _Finder(MetaPathFinder, Loader):
         """Give the user's file that imports in `frame` a placeholder for a module, if it cannot do without it."""
         if frame is None or is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
-        if fullname in NAMES:  # another package stands for it
+        if fullname in STOOD_FOR:
             return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)

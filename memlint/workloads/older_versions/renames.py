@@ -7,6 +7,8 @@ guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, and "
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from memlint.workloads.known_packages import STOOD_FOR
+
 NAMES: Mapping[str, str] = {
     "collections.Callable": "collections.abc.Callable",
     "fractions.gcd": "math.gcd",
@@ -19,7 +21,7 @@ NAMES: Mapping[str, str] = {
     "numpy.typeDict": "numpy.sctypeDict",
     "peft.prepare_model_for_int8_training": "peft.prepare_model_for_kbit_training",
     "pytorch_lightning.metrics": "torchmetrics",
-    "ruamel_yaml": "yaml",  # the name of ruamel.yaml's older versions in conda, whose functions are those of PyYAML
+    **STOOD_FOR,
     "scipy.integrate.cumtrapz": "scipy.integrate.cumulative_trapezoid",
     "scipy.integrate.simps": "scipy.integrate.simpson",
     "sklearn.externals.joblib": "joblib",
