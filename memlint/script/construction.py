@@ -33,6 +33,7 @@ from memlint.memory.records import Frame
 from memlint.script.data_sides import image_sides
 from memlint.script.loader_calls import calls_with
 from memlint.script.loop_text import LoopText
+from memlint.script.script_line import fake_data
 from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
@@ -454,6 +455,7 @@ class Construction:
             criteria=self.criteria(),
             sizes=self._stated_sizes(),
             happened=happened,
+            made_up=next(iter(fake_data), ""),
             lacks=lacking(self._script.path),
         )
 

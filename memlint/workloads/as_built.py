@@ -55,8 +55,7 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
     if called is not None and not called.is_training and not built.optimizers and workload.mode == "train":
         changed["mode"] = "inference"
         assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))
-    if called is not None and built.happened == "nothing":
-        assumptions.append(Assumption(f"the step is on a GPU: {asked.command} takes it on the CPU", None))
+    assumptions += _circumstances(asked, called)
     if built.batch is not None and "batch" in workload.assumed:
         changed[BATCH] = int(built.batch.value)
         text = f"batch {built.batch.value}: {built.batch.source}"
@@ -96,6 +95,15 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         found=(*workload.found, *assumptions),
         assumed=workload.assumed - changed.keys(),
     )
+
+
+def _circumstances(asked: Asked, called: BuiltModel | None) -> Iterator[Assumption]:
+    """Yield what is not as it is where the script runs: the data, and the device."""
+    if called is not None and asked.built.happened == "nothing":
+        yield Assumption(f"the step is on a GPU: {asked.command} takes it on the CPU", None)
+    if asked.built.made_up:
+        text = f"sizes that come from the script's data are those of made-up data: {asked.built.made_up}"
+        yield Assumption(text, None)
 
 
 def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltClass) -> Workload:

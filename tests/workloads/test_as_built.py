@@ -172,6 +172,17 @@ def test_of_several_parts_the_large_one_that_comes_first_is_offered(write):
     assert (workload.name, workload.built_by) == ("Part", "part of Wrap, built by train.py --lr 1")
 
 
+def test_data_that_was_made_up_for_the_script_is_said(write):
+    path = write(NETS)
+    model = BuiltModel(**kind(path, "Part", 4), is_called=True, inputs=(BuiltInput("x", (6, 4), "float32"),))
+    (workload,) = found(path, asked(model, made_up="words.txt is not there: replaced by 64 lines"))
+    texts = [each.text for each in workload.found if not each.found]
+    told = (
+        "sizes that come from the script's data are those of made-up data: words.txt is not there: replaced by 64 lines"
+    )
+    assert told in texts
+
+
 def test_a_script_that_only_evaluates_says_so(write):
     path = write(OTHERS)
     model = BuiltModel(
