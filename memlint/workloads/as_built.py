@@ -163,6 +163,10 @@ def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
     positional, named = positional_and_named(inputs)
 
     def moved(value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(map(moved, value))
+        if type(value) is dict:
+            return {key: moved(each) for key, each in value.items()}
         return value.to(device) if isinstance(value, torch.Tensor) or hasattr(value, "to") else value
 
     try:
