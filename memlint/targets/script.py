@@ -44,7 +44,9 @@ class Amendment(NamedTuple):
     owner: str
     """The module; for an option, the option."""
     name: str = ""
-    """The name in the module, and for an argument `Class.__init__.argument`; for an option, its class or new name."""
+    """The name in the module, or several with spaces between them; for an argument `Class.__init__.argument`; for an
+    option, its class or new name.
+    """
 
 
 class Script(BaseModel):

@@ -335,3 +335,13 @@ def test_a_model_is_given_its_settings_as_before_version_1(run):
     """
     assert run(text)["width"] == 3
     assert texts() == ["Lightning lets a model be given its hparams, as before version 1.0"]
+
+
+def test_all_names_of_a_statement_that_are_gone_are_put_there_at_once(run, monkeypatch):
+    amended = []
+    monkeypatch.setattr(
+        applying, "amend", lambda amendment, amend=applying.amend: amended.append(amendment) or amend(amendment)
+    )
+    text = "from boxes.layers import to_pair, DropAway, helpers\npair = to_pair(DropAway)\n"
+    assert run(text)["pair"][0].__name__ == "DropAway"
+    assert amended == [Amendment("name", "boxes.layers", "to_pair DropAway")]

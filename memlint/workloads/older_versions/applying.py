@@ -122,6 +122,11 @@ def _as_package(module: Any) -> None:
         module.__path__ = []
 
 
+def _put_names(names: str, module: ModuleType) -> None:
+    for name in names.split():
+        _put_name(name, module)
+
+
 def _put_name(name: str, module: ModuleType) -> None:
     if name in RESTORED:
         holder, _, method = name.partition(".")
@@ -301,7 +306,7 @@ def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
 
 
 _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
-    "name": _put_name,
+    "name": _put_names,
     "attribute": _put_attribute,
     "keyword": _without_keyword,
     "default": _with_default,

@@ -6,6 +6,7 @@ import argparse
 import ast
 import builtins
 import functools
+import importlib.util
 import inspect
 import linecache
 import pickle
@@ -18,6 +19,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from memlint.base.frames import text_of
+from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
@@ -100,8 +102,25 @@ def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     is_there = module in sys.modules and is_installed_package(module) and _is_asked_by_another(error, module)
     if not is_there or "partially initialized" in text_of(error):
         return None
-    is_enough = isinstance(error, ImportError) or "loggers" in module.split(".")
-    return Amendment("name", module, name) if is_enough or place_of(module, name, text_of(error)) is not None else None
+    if isinstance(error, ImportError):
+        return Amendment("name", module, " ".join(_missing_together(error, module, name)))
+    is_known = "loggers" in module.split(".") or place_of(module, name, text_of(error)) is not None
+    return Amendment("name", module, name) if is_known else None
+
+
+def _missing_together(error: ImportError, module: str, name: str) -> Iterator[str]:
+    """Yield the name that an import wants, and the others of its statement that the module lacks, too."""
+    yield name
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    for node in statements_at(frame.f_code.co_filename, line):
+        if isinstance(node, ast.ImportFrom) and node.module == module:
+            names = (each.name for each in node.names)
+            yield from (each for each in names if each != name and _lacks(sys.modules[module], each))
+
+
+def _lacks(module: Any, name: str) -> bool:
+    is_package = hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{name}") is not None
+    return not hasattr(module, name) and not is_package
 
 
 def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
