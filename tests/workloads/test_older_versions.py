@@ -57,6 +57,10 @@ _PACKAGE = {
                 self.loggers = [self.report_to]
     """,
     "model.py": """
+        class Base:
+            def begin(self):
+                return self.tied_weights
+
         class HyperparametersMixin:
             def _set_hparams(self, given):
                 self._hparams = dict(given)
@@ -345,3 +349,18 @@ def test_all_names_of_a_statement_that_are_gone_are_put_there_at_once(run, monke
     text = "from boxes.layers import to_pair, DropAway, helpers\npair = to_pair(DropAway)\n"
     assert run(text)["pair"][0].__name__ == "DropAway"
     assert amended == [Amendment("name", "boxes.layers", "to_pair DropAway")]
+
+
+def test_a_package_that_asks_a_class_of_the_users_for_what_is_new_is_of_another_version(run):
+    text = """
+    from boxes.model import Base
+    class Net(Base):
+        def __init__(self): ...
+    Net().begin()
+    """
+    with pytest.raises(AttributeError) as caught:
+        run(text)
+    assert learning.changed_package(caught.value) == "boxes"
+    with pytest.raises(AttributeError) as caught:
+        run(text.replace("begin()", "absent"))
+    assert learning.changed_package(caught.value) == ""

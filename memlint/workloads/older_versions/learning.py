@@ -68,8 +68,17 @@ def changed_package(error: BaseException) -> str:
     elif isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)) and match[1]:
         owner = match[1]
     elif isinstance(error, AttributeError) and error.name:
-        owner = (error.obj if isinstance(error.obj, type) else type(error.obj)).__module__
+        kind = error.obj if isinstance(error.obj, type) else type(error.obj)
+        owner = _asking_base(error, kind) or kind.__module__
     return owner.partition(".")[0] if is_installed_package(owner) else ""
+
+
+def _asking_base(error: AttributeError, kind: type) -> str:
+    """Return the package that asks for what a class of the user's does not have, if that derives from one of its own."""
+    names = [str(frame.f_globals.get("__name__")) for frame, _line in traceback.walk_tb(error.__traceback__)]
+    asking = next((each.partition(".")[0] for each in reversed(names) if not each.startswith("torch.")), "")
+    derives = any(each.__module__.partition(".")[0] == asking for each in kind.__mro__[1:])
+    return asking if derives and is_installed_package(asking) else ""
 
 
 def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
