@@ -74,7 +74,7 @@ def changed_package(error: BaseException) -> str:
 
 
 def _asking_base(error: AttributeError, kind: type) -> str:
-    """Return the package that asks for what a class of the user's does not have, if that derives from one of its own."""
+    """Return the package that asks for what a class of the user's lacks, if that derives from one of its own."""
     names = [str(frame.f_globals.get("__name__")) for frame, _line in traceback.walk_tb(error.__traceback__)]
     asking = next((each.partition(".")[0] for each in reversed(names) if not each.startswith("torch.")), "")
     derives = any(each.__module__.partition(".")[0] == asking for each in kind.__mro__[1:])
