@@ -364,3 +364,7 @@ def test_a_package_that_asks_a_class_of_the_users_for_what_is_new_is_of_another_
     with pytest.raises(AttributeError) as caught:
         run(text.replace("begin()", "absent"))
     assert learning.changed_package(caught.value) == ""
+
+
+def test_a_logger_that_a_package_no_longer_has_does_nothing(run):
+    assert run("from boxes.layers import WebLogger\nWebLogger('runs').log(3)\ndone = True\n")["done"]

@@ -146,7 +146,7 @@ def _value(module: str, name: str, message: str) -> Any:
     place: Place | None = place_of(module, name, message)
     has_none = f"{installed_version(module.partition('.')[0])} has no {module}.{name}"
     if place is None:
-        is_quiet = "loggers" in module.split(".") or "metric" in name.lower()
+        is_quiet = "loggers" in module.split(".") or name.endswith("Logger") or "metric" in name.lower()
         does = "does nothing" if is_quiet else "fails when it is used"
         _texts[f"{has_none}: a placeholder that {does} stands for it"] = None
         return placeholders.stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_quiet)
