@@ -14,6 +14,18 @@ from memlint.base.after_import import after_import
 _HINT = "Describe its functions with memlint.op, as docs/libraries.md says."
 
 
+class _RefusedError(OSError):
+    """An extension is not compiled."""
+
+
+_RefusedError.__name__ = _RefusedError.__qualname__ = "OSError"  # which a machine without CUDA raises
+
+
+def refused(error: BaseException) -> bool:
+    """Return True if the error says that an extension was not compiled here."""
+    return isinstance(error, _RefusedError)
+
+
 def install() -> None:
     """Let `load` and `load_inline` of torch.utils.cpp_extension refuse CUDA sources."""
     after_import("torch.utils.cpp_extension", _compile_no_kernels)
@@ -37,7 +49,7 @@ def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
             or given.get("with_cuda")
             or any(os.fspath(each).endswith(".cu") for each in files)
         ):
-            error = OSError(f"the extension {given['name']} is not compiled: its kernels need a GPU")
+            error = _RefusedError(f"the extension {given['name']} is not compiled: its kernels need a GPU")
             error.add_note(_HINT)
             raise error
         return function(*args, **kwargs)

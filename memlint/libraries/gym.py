@@ -149,6 +149,8 @@ def make(id: str, **_options: object) -> Environment:  # noqa: A002 -- as gym ca
     """Return an environment by its name. Raises TraceError for one whose spaces are not known."""
     base, _, version = str(id).rpartition("-v")
     base = base.removesuffix("Hardcore")
+    first = base.partition("-")[0].lower()  # `hopper-medium-v2` is data of a Hopper
+    base = next((each for each in (*_DISCRETE, *_CONTINUOUS, *_BY_VERSION) if each.lower() == first), base)
     sizes = _BY_VERSION[base][0] if base in _BY_VERSION else {}
     if base in _DISCRETE:
         size, num, most = _DISCRETE[base]

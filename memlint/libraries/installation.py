@@ -15,6 +15,7 @@ from memlint.libraries import (
     flash_attn_norms,
     gym,
     hub_kernels,
+    mpi4py,
     own_ops,
     torchao,
     transformers_attention,
@@ -32,6 +33,7 @@ LIBRARIES = (
     apex.extension,
     hub_kernels.library,
     *gym.libraries,
+    mpi4py.library,
 )
 """The libraries of the engine; all others are plugins."""
 

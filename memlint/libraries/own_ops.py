@@ -49,7 +49,29 @@ def _named(namespace: Any, name: str) -> Any:
         if name.startswith("__") or namespace.name in OF_PYTORCH:
             raise
         op = f"{namespace.name}::{name}"
+        if _is_of_stand_in(namespace.name):
+            return _Unmodelled(op)
         raise MissingOpError(op, f"torch.ops.{namespace.name}.{name} is not defined here") from error
+
+
+def _is_of_stand_in(namespace: str) -> bool:
+    """Return True for ops of a library that is not there and that the program has imported: `xformers_flash`."""
+    return hasattr(sys.modules.get(namespace.partition("_")[0]), "library")
+
+
+class _Unmodelled:
+    """An op of a library that is not there: a program may name it, as in a list of what not to compute again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def default(self) -> _Unmodelled:
+        """The op for any operands."""
+        return self
+
+    def __call__(self, *_arguments: object, **_named: object) -> Any:
+        raise MissingOpError(self._name, f"the op {self._name} is used, and memlint does not model it")
 
 
 def _loaded(path: Any) -> None:

@@ -31,7 +31,9 @@ from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
 from memlint.script.data_sides import image_sides
+from memlint.script.loader_calls import calls_with
 from memlint.script.loop_text import LoopText
+from memlint.script.script_line import fake_data
 from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
@@ -61,6 +63,7 @@ _MOST_OF_A_CLASS = 4
 _MOST_MODELS = 16
 _WRAPPED = ("module", "_orig_mod")
 """Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
+_PARALLEL = nn.DataParallel, nn.parallel.DistributedDataParallel
 PARAMETERS = "the parameters"
 """The source of a dtype that nothing but the model itself says."""
 _NO_MODELS = nn.ParameterList, nn.ParameterDict, nn.PReLU
@@ -110,6 +113,8 @@ class Construction:
         self._host_inputs: dict[int, _Inputs] = {}
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._loaders: list[_Loader] = []
+        self._of_training: list[weakref.ref[Any]] = []
+        """The loaders of training data that exist."""
         self.on_loader: Callable[[int, int], None] = lambda length, batch: None  # noqa: ARG005
         """Called with the length of a data set and the size of its batches where a loader of training data is made."""
         self._sides: dict[str, int] = {}
@@ -146,7 +151,7 @@ class Construction:
             with suppress(TypeError):
                 taken = inspect.signature(init_loader).bind(loader, *args, **kwargs)
                 taken.apply_defaults()
-                self._note_loader(taken.arguments)
+                self._note_loader(loader, taken.arguments)
             init_loader(loader, *args, **kwargs)
 
         @in_place_of(init_batches)
@@ -225,13 +230,14 @@ class Construction:
             self._files[key] = os.path.realpath(file) if file else ""
         return self._files[key]
 
-    def _note_loader(self, taken: Mapping[str, Any]) -> None:
+    def _note_loader(self, loader: object, taken: Mapping[str, Any]) -> None:
         batches, sampler = taken["batch_sampler"], taken["sampler"]
         size = taken["batch_size"] if batches is None else getattr(batches, "batch_size", None)
         chosen = getattr(batches, "sampler", None) if batches is not None else sampler
         is_for_training = bool(taken["shuffle"]) or _is_random(chosen)
         self._note_batch(size, "DataLoader", is_for_training=is_for_training)
         if is_for_training and isinstance(size, int):
+            self._of_training.append(weakref.ref(loader))
             length = 0
             with suppress(Exception):  # of a data set of the script's
                 length = len(taken["dataset"])
@@ -380,6 +386,15 @@ class Construction:
                     return known[2], calls is self._host_inputs
         return (), True
 
+    def drawn(self, root: nn.Module, num_fed: int | None) -> Iterator[tuple[BuiltInput, ...]]:
+        """Yield the tensors of calls of a model with the first batch of the script's own training data."""
+        loader: Any = next((made for made in (each() for each in self._of_training) if made is not None), ())
+        with suppress(Exception):  # of a data set of the script's, whose files may not be there
+            for batch in loader:
+                for args, kwargs in calls_with(batch, num_fed):
+                    yield tuple(_inputs(unwrapped(root), args, kwargs))
+                break
+
     def batch(self) -> Setting | None:
         """Return the number of items per batch, and its source."""
         training = [each for each in self._loaders if each.is_for_training]
@@ -421,7 +436,7 @@ class Construction:
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         kinds = [type(unwrapped(root)) for root in roots]
         models = tuple(
-            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1)
+            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1, on_host=happened == "nothing")
             for root, kind in zip(roots, kinds, strict=True)
         )
         dtype = self.dtype(roots[0] if roots else None)
@@ -440,6 +455,7 @@ class Construction:
             criteria=self.criteria(),
             sizes=self._stated_sizes(),
             happened=happened,
+            made_up=next(iter(fake_data), ""),
             lacks=lacking(self._script.path),
         )
 
@@ -450,9 +466,12 @@ class Construction:
         functions = (call.frame.function,) if call is not None and call.frame is not None else ()
         return loop.fed((type(model).__name__, *functions))
 
-    def _model(self, root: nn.Module, trained: set[int], loop: LoopText, *, is_last_of_several: bool) -> BuiltModel:
+    def _model(
+        self, root: nn.Module, trained: set[int], loop: LoopText, *, is_last_of_several: bool, on_host: bool
+    ) -> BuiltModel:
         module = unwrapped(root)
-        called = next((known for known in map(self._called, (root, module)) if known is not None), None)
+        calls = self._host_inputs if on_host else self._inputs
+        called = next((known for each in (root, module) if (known := _known_call(calls, each)) is not None), None)
         parts: dict[type, BuiltClass] = {}
         for part in module.modules():
             if part is not module and type(part) not in parts and is_users(self._file(type(part)) or "<"):
@@ -484,9 +503,6 @@ class Construction:
     def _call(self, module: nn.Module) -> _Call | None:
         call = self._calls.get(id(module))
         return call if call is not None and call.module() is module else None
-
-    def _called(self, module: nn.Module) -> _Inputs | None:
-        return _known_call(self._inputs, module)
 
 
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:
@@ -616,8 +632,8 @@ def _children(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the model inside PyTorch's wrappers."""
-    while type(module).__module__.startswith(_TORCH) and len(module._modules) == 1:
+    """Return the model inside PyTorch's wrappers, and inside those that a script derives from its parallel ones."""
+    while (isinstance(module, _PARALLEL) or type(module).__module__.startswith(_TORCH)) and len(module._modules) == 1:
         (name, inner), *_ = module._modules.items()
         if name not in _WRAPPED or inner is None:
             break

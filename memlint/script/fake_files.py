@@ -40,6 +40,8 @@ NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
 _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
+_MOST_TEXTS = 256
+"""Different texts of made-up rows: a large table of new ones would take minutes."""
 _VOCABULARY = 33_278
 """Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
 _OF_TEXT = frozenset(
@@ -218,9 +220,7 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
         "audio": "{}.wav".format,
     }
 
-    def text(_row: int) -> str:
-        return text_of_words(chance, options.get("seq"))
-
+    texts = [text_of_words(chance, options.get("seq")) for _ in range(min(forms.num_rows, _MOST_TEXTS))]
     if is_row:
         are_tokens = has_tokenized_data()
         for name in dict.fromkeys((*kinds, *keys_of_script())):
@@ -228,8 +228,11 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
             kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
         first = options["number"]
         values["tokens"] = lambda i: [(first + i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
-    makes = {name: values.get(kind, text) for name, kind in (kinds or {"text": ""}).items()}
-    return [{name: make(i) for name, make in makes.items()} for i in range(forms.num_rows)]
+    makes = [(name, values.get(kind)) for name, kind in (kinds or {"text": ""}).items()]
+    return [
+        {name: make(i) if make else texts[(i + k) % len(texts)] for k, (name, make) in enumerate(makes)}
+        for i in range(forms.num_rows)
+    ]
 
 
 def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -63,6 +63,9 @@ class Missing(Protocol):
     def make(self, place: str, error: OSError | None) -> bool:
         """Return True if a file was made at `place`, which is opened for reading."""
 
+    def prepare(self, place: str, error: OSError | None) -> bool:
+        """Return True if the folder was made in which `place` is to be written."""
+
     def fill(self, place: str, error: OSError | None) -> bool:
         """Return True if files were made in the folder `place`, which is listed: it has none, or is not there."""
 
@@ -252,7 +255,8 @@ class FileSystem:
         try:
             return _real_open(self._opened(file, flags), mode, *text)
         except FileNotFoundError as error:
-            if flags & os.O_CREAT or not self._makes(file, error):
+            makes = self._prepares if flags & os.O_CREAT else self._makes
+            if not makes(file, error):
                 raise
             return _real_open(self._opened(file, flags), mode, *text)
 
@@ -287,6 +291,9 @@ class FileSystem:
 
     def _makes(self, path: Path, error: OSError | None) -> bool:
         return self.missing is not None and self.missing.make(self.place(path), error)
+
+    def _prepares(self, path: Path, error: OSError | None) -> bool:
+        return self.missing is not None and self.missing.prepare(self.place(path), error)
 
     def folder(self, path: Path) -> str:
         """Return where a process must start that was given the folder `path`."""

@@ -193,6 +193,19 @@ class MissingFiles:
 
     # --- folders
 
+    def prepare(self, place: str, error: OSError | None) -> bool:
+        """Make the folder in which `place` is written: whoever runs the script elsewhere has one, or names another."""
+        folder = os.path.dirname(place)  # noqa: PTH120 -- as the overlay has it
+        if self._is_elsewhere(place) or _is_expected() or os.path.lexists(folder):
+            return False
+        if not self._fake:
+            if error is not None:
+                note(error, f"writes in the folder {_shown(folder)}, which is not there", _HINT)
+            return False
+        self._make_folder(folder)
+        state.assume(f"the folder {_shown(folder)}, in which the script writes, is not there: it is made")
+        return True
+
     def fill(self, place: str, error: OSError | None) -> bool:
         """Make files in the folder `place`, which is listed, is empty or not there, and was not made by the script."""
         reader, _frame = _reader()

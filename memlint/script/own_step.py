@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,11 @@ from memlint.base.units import Mode, dtype_named, format_count
 from memlint.memory.records import Assumption
 from memlint.script.abandoned import abandon_graphs
 from memlint.script.construction import PARAMETERS, unwrapped
+from memlint.script.forms import forms
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
 from memlint.script.settings_by_name import named_optimizer
+from memlint.targets.built import Setting
 from memlint.targets.workload import DEFAULT_BATCH, SEQUENCE, Workload
 from memlint.workloads.as_built import takes_inputs, with_inputs
 from memlint.workloads.construction.generating import NUM_NEW, inputs_of_generate, with_lengths
@@ -52,7 +55,8 @@ from memlint.workloads.user_errors import describe
 if TYPE_CHECKING:
     from memlint.script.ending import End
     from memlint.script.recorder import ScriptRecorder
-    from memlint.targets.built import Setting
+    from memlint.source.fed_calls import FedCall
+    from memlint.targets.built import BuiltInput
     from memlint.targets.script import Ending, Script
 
 _SECONDS_WHEN_STOPPED = 24.0
@@ -171,12 +175,14 @@ class _Plan:
     own: tuple[str, ...]
     """Parts that the script has not made, other than the inputs and the loss."""
     assumptions: tuple[Assumption, ...]
+    drawn: Callable[[], Iterator[tuple[BuiltInput, ...]]]
+    """Draws a batch of the script's own training data, and yields the tensors of calls of the model with it."""
 
     @classmethod
     def of(cls, recorder: ScriptRecorder) -> _Plan | None:
         """Plan the step of the trained or largest model; None if no model was built."""
         construction, script = recorder.construction, recorder.script
-        root = next(iter(construction.finished_roots()), None)
+        root = _on_one_gpu(next(iter(construction.finished_roots()), None))
         if root is None:
             return None
         model = unwrapped(root)
@@ -237,6 +243,7 @@ class _Plan:
             accumulation=int(accumulation.value) if accumulation is not None and mode == "train" else 1,
             own=own,
             assumptions=tuple(notes),
+            drawn=partial(construction.drawn, root, None if fed is None else len(fed.inputs)),
         )
 
     @property
@@ -253,7 +260,8 @@ class _Plan:
             inferred = Inferred(self.workload.inputs, self.workload.found, self.workload.dimensions)
         else:
             fed = self.workload.fed
-            inferred = infer_inputs(model, train=train, device=self.place, stated=self.sizes, fed=fed)
+            known = self._of_loader(model) if self.workload.mode == "train" and _is_called(model, fed) else None
+            inferred = known or infer_inputs(model, train=train, device=self.place, stated=self.sizes, fed=fed)
         if self.workload.mode == "generate":
             sizes = {**inferred.dimensions, **self.workload.dimensions}
             sizes.pop(SEQUENCE, None)
@@ -262,6 +270,16 @@ class _Plan:
         begin = time.monotonic()
         self.taken(inferred, lambda: 1)
         return inferred, time.monotonic() - begin
+
+    def _of_loader(self, model: nn.Module) -> Inferred | None:
+        """Return the inputs that a batch of the script's own data gives; None if the model takes none of it."""
+        batch = Setting(self.workload.batch, "")
+        with patched([(forms, "begin", lambda: None)]):  # no other attempt takes the place of this one
+            for inputs in filter(None, self.drawn()):
+                workload = with_inputs(replace(self.workload, found=()), inputs, batch, keeps_batch=True)
+                if takes_inputs(model, workload, self.place):
+                    return Inferred(workload.inputs or (), workload.found, workload.dimensions)
+        return None
 
     def taken(self, inferred: Inferred, num_steps: Callable[[], int]) -> Program:
         """Take steps with these inputs; return the program of which they are.
@@ -328,6 +346,16 @@ def _optimizer(
         with suppress(MemlintError):
             return optimizer_named(str(named.value)), ("optimizer",)
     return optimizer_named("adamw"), ("optimizer AdamW",)
+
+
+def _is_called(model: nn.Module, fed: FedCall | None) -> bool:
+    """Return True unless the training loop calls methods of the model in place of the model."""
+    return not calls_training_step(model) and not (fed is not None and calls_methods(model, fed))
+
+
+def _on_one_gpu(root: nn.Module | None) -> nn.Module | None:
+    """Return the model in a wrapper that would give each of several GPUs a part of the batch."""
+    return root.module if isinstance(root, nn.DataParallel) else root
 
 
 def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:

@@ -34,7 +34,7 @@ ACCUMULATION = (
 LENGTH = (
     *("max_seq_len", "max_seq_length", "max_sequence_length", "seq_len", "seq_length", "sequence_length"),
     *("block_size", "context_length", "context_len", "context_size", "model_max_length", "cutoff_len", "bptt"),
-    *("max_length", "max_text_length", "max_text_len", "l_max", "horizon"),
+    *("tgt_len", "max_length", "max_text_length", "max_text_len", "l_max", "horizon"),
 )
 """Names of the length of a sequence in training, the surest first."""
 _AUTOCAST = ("mixed_precision", "precision", "amp_dtype", "autocast_dtype")

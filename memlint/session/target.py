@@ -38,7 +38,7 @@ from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
-from memlint.workloads import availability, downloads, placeholders
+from memlint.workloads import availability, downloads, main_names, placeholders
 from memlint.workloads.construction.construct import completed_program, settings_of
 from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.declaration_draft import declaration, draft
@@ -106,7 +106,7 @@ class Traced:
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         of_packages = (*applying.assumptions(), *placeholders.assumptions())
-        at_import = (*of_packages, *availability.assumptions(), *downloads.assumptions())
+        at_import = (*of_packages, *availability.assumptions(), *downloads.assumptions(), *main_names.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device))
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):

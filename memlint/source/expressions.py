@@ -42,6 +42,7 @@ _MAKES_SETTINGS = re.compile(
     r"|load|loads|safe_load|full_load|parse|create|compose",
     re.IGNORECASE,
 )
+_OF_TEXTS = ("split", "lower", "upper", "strip")
 _OF_ONE_PROCESS = {"get_world_size": 1, "device_count": 1, "get_rank": 0}
 """Values of functions in a program that runs alone on one GPU."""
 _PARSES = re.compile(r"parse_(known_)?args")
@@ -60,8 +61,8 @@ class Elsewhere(Protocol):
     def option(self, name: str) -> object:
         """Return the default of an option of any command line; None if there is none."""
 
-    def calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
-        """Return calls of a function or class by its last name."""
+    def calls_of(self, function: str, path: str) -> tuple[tuple[Scope, ast.Call], ...]:
+        """Return calls of a function or class of the file `path` by its last name."""
 
 
 class Values:
@@ -292,7 +293,7 @@ class Values:
         assert not isinstance(scope.node, ast.Module)
         names = [each.arg for each in scope.node.args.args]
         position = names.index(name) - (scope.owner is not None) if name in names else None
-        for where, call in self.project.calls_of(function):
+        for where, call in self.project.calls_of(function, self.source.path):
             node = argument(call, name, position)
             if node is not None and where.node is not scope.node:
                 try:
@@ -411,7 +412,7 @@ class Values:
             return computed(CONVERSIONS[name], *arguments)
         if isinstance(node.func, ast.Name) and name == "dict":
             return self.arguments(node, scope)[0]
-        if isinstance(node.func, ast.Attribute) and name in ("get", "split"):
+        if isinstance(node.func, ast.Attribute) and name in ("get", *_OF_TEXTS):
             base, *arguments = [self.of(each, scope) for each in (node.func.value, *node.args)]
             if name == "get" and isinstance(base, Settings):
                 base = base.values

@@ -62,6 +62,7 @@ _CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
+_OF_CONFIGS, _TEMPLATE = (".yaml", ".yml", ".json", ".toml"), re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
 _CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _MODEL_OPTION = re.compile(
     r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
@@ -336,19 +337,18 @@ class LeadingScripts:
                 continue
             value = value if has_value else arguments[place]
             if is_placeholder(value) and not (command.folder / value).exists():
-                config = self._config_for(command)
-                if config is not None:
-                    path = os.path.relpath(config, command.folder)
+                path = self._config_like(value, command) or self._config_for(command)
+                if path is not None:
                     arguments[place] = f"{option}={path}" if has_value else path
         chosen = self._chosen_group(command)
         if chosen is not None:
             arguments.append(chosen)
-        arguments += self._required(command)
-        return command._replace(arguments=tuple(arguments))
+        completed = command._replace(arguments=tuple(arguments))
+        return completed._replace(arguments=(*arguments, *self._required(completed)))
 
     def _required(self, command: TypedCommand) -> Iterator[str]:
         """Yield the places, and the options with a text or a choice, that the script requires and the command lacks."""
-        given = {each.partition("=")[0] for each in command.arguments}
+        given = {each.partition("=")[0] for each in concrete(command.arguments)}
         for added in _ADDED.findall(self._files.text(command.script)):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
             if place is not None and is_text and not command.arguments and _NEEDS_NO_WORD.search(added) is None:
@@ -377,7 +377,23 @@ class LeadingScripts:
                 joined.append(argument)
         return joined
 
-    def _config_for(self, command: TypedCommand) -> Path | None:
+    def _config_like(self, template: str, command: TypedCommand) -> str | None:
+        """Return a template with a name of a config in its place: of `{DATASET}.yml` the one that is named first.
+
+        The script may add the folder.
+        """
+        place, text = Path(template), "" if command.document is None else self._files.text(command.document).lower()
+        if place.suffix not in _OF_CONFIGS:
+            return None
+        pattern = re.compile(".+".join(map(re.escape, _TEMPLATE.split(place.name))))
+        inside = command.folder / place.parent
+        paths = (path for path in self._files.paths if pattern.fullmatch(path.name))
+        names = [path.name for path in paths if path.parent == inside or not place.parent.name]
+        named = [name for name in names if Path(name).stem.lower() in text]
+        name = min(named or names, key=lambda name: text.find(Path(name).stem.lower()), default=None)
+        return None if name is None else str(place.with_name(name))
+
+    def _config_for(self, command: TypedCommand) -> str | None:
         """Return a config that the document of the command names, or else one that names the class, or the only one."""
         text = "" if command.document is None else self._files.text(command.document)
         named = re.findall(r"[\w./-]+\.(?:yaml|yml)\b", text)
@@ -386,7 +402,8 @@ class LeadingScripts:
         others = [path for path in self._files.paths if path.suffix in (".yaml", ".yml")]
         of_name = [path for path in others if path.name in {Path(name).name for name in named}]
         places += of_name or (others if len(others) == 1 else [])
-        return next((place.resolve() for place in places if place.is_file()), None)
+        found = next((place.resolve() for place in places if place.is_file()), None)
+        return None if found is None else os.path.relpath(found, command.folder)
 
     def _chosen_group(self, command: TypedCommand) -> str | None:
         """Return the override with which hydra takes the config that names the class: `model=unet`."""

@@ -48,8 +48,15 @@ class Project:
         """Return the default of an option of any command line; None if there is none."""
         return next((each[name].value for each in self._options.values() if name in each), None)
 
-    def calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
-        """Return the calls of a function or class by its last name, outside of tests and documents."""
+    def calls_of(self, function: str, path: str) -> tuple[tuple[Scope, ast.Call], ...]:
+        """Return the calls of a function or class of the file `path` by its last name, outside of tests and documents.
+
+        Another file that has a function of that name calls its own.
+        """
+        calls = self._calls_of(function)
+        return tuple(each for each in calls if each[0].source.path == path or not _defines(each[0].source, function))
+
+    def _calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
         if function not in self._calls:
             self._calls[function] = ()  # during the search itself
             self._calls[function] = tuple(
@@ -116,3 +123,9 @@ def _steps(path: str, other: str) -> tuple[int, str]:
     """Return the number of folders between two files."""
     common = Path(os.path.commonpath((path, other)))
     return len(Path(path).parts) + len(Path(other).parts) - 2 * len(common.parts), path
+
+
+def _defines(source: Source, name: str) -> bool:
+    """Return True if the file has a function or class of this name."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return any(isinstance(each, kinds) and each.name == name for each in source.tree.body)

@@ -27,6 +27,12 @@ _CASTS = {
 }
 
 
+_OF_VALUES = {"tensor": "", "LongTensor": "int64", "IntTensor": "int32", "FloatTensor": "float32"}
+"""Functions that make a tensor of lists of numbers, and its dtype, if that is not of the numbers."""
+_MOVES = frozenset({"to", "cuda", "cpu", "contiguous", "requires_grad_"})
+"""Methods after which a tensor has the shape that it had, and its dtype unless it is told one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShownTensor:
     """A tensor that an example makes."""
@@ -93,6 +99,9 @@ class _Tensors(Values):
         name = called(node)
         if dotted_name(node.func) == f"torch.{name}":
             return self._shown_tensor(name, node, scope)
+        if isinstance(node.func, ast.Attribute) and name in _MOVES:
+            value = self.of(node.func.value, scope)
+            return value if isinstance(value, ShownTensor) and not _has_dtype(node) else super()._call(node, scope)
         if isinstance(node.func, ast.Attribute) and name in _CASTS and not node.args:
             value = self.of(node.func.value, scope)
             return replace(value, dtype=_CASTS[name]) if isinstance(value, ShownTensor) else value
@@ -115,6 +124,8 @@ class _Tensors(Values):
             if not isinstance(shape, tuple | list) or not all(type(each) is int for each in shape):
                 raise Unknown
             tensor = ShownTensor(tuple(shape), "int64" if name == "randint" else "float32")
+        elif name in _OF_VALUES and sizes and (shape := _shape_of(sizes[0])):
+            tensor = ShownTensor(shape, _OF_VALUES[name] or _dtype_of(sizes[0]))
         else:
             raise Unknown
         return replace(
@@ -122,3 +133,25 @@ class _Tensors(Values):
             dtype=dtype.removeprefix("torch.") or tensor.dtype,
             high=high if isinstance(high, int) else tensor.high,
         )
+
+
+def _has_dtype(node: ast.Call) -> bool:
+    return any("dtype" in (each.arg or "") for each in node.keywords) or any(
+        dotted_name(each).startswith("torch.") for each in node.args
+    )
+
+
+def _shape_of(value: object) -> tuple[int, ...]:
+    """Return the shape of lists of numbers; empty for anything else."""
+    if not isinstance(value, list | tuple) or not value:
+        return ()
+    inner = {_shape_of(each) for each in value}
+    is_even = len(inner) == 1 and (inner != {()} or all(isinstance(each, int | float) for each in value))
+    return (len(value), *inner.pop()) if is_even else ()
+
+
+def _dtype_of(value: object) -> str:
+    """Return the dtype that PyTorch gives lists of numbers."""
+    while isinstance(value, list | tuple):
+        value = value[0]
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"

@@ -30,6 +30,15 @@ _LOSSES = {
     "HuberLoss": "huber_loss",
 }  # fmt: skip
 """Losses of torch.nn, and the equivalent functions of torch.nn.functional."""
+_TRAINERS = frozenset(("Accelerator", "Fabric", "Trainer"))
+"""Classes of accelerate and Lightning that are told the precision of a step."""
+_PRECISIONS = {
+    **dict.fromkeys(("bf16-mixed", "bf16"), "bf16-amp"),
+    **dict.fromkeys(("16-mixed", "16", "fp16"), "fp16-amp"),
+    "bf16-true": "bfloat16",
+    "16-true": "float16",
+}
+"""Precisions that they know, as the dtype of a Workload."""
 _RESIZES = frozenset(
     {"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize", "FixScaleCrop", "ExtRandomCrop", "Scale"}
 )
@@ -56,7 +65,8 @@ _GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|im
 """Names of the batch of all GPUs together, of which one is assumed."""
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|shape|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(
-    r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx|l_max|(pred_)?horizon", re.IGNORECASE
+    r"(max_)?(seq|sequence|context|text)_?(len|length|size)|tgt_len|block_size|bptt|n_ctx|l_max|(pred_)?horizon",
+    re.IGNORECASE,
 )
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
@@ -178,7 +188,7 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
         settings |= _in_source(site.source, project, site.line)
         for source in project.files.code(Path(site.path)) if site.where is Where.DOCUMENT else ():
             settings = {**_in_source(source, project), **settings}
-        callers = (scope.source for scope, _call in project.calls_of(site.inside)) if site.inside else ()
+        callers = (scope.source for scope, _call in project.calls_of(site.inside, site.path)) if site.inside else ()
         for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
             settings = {**_in_source(source, project), **settings}
     return settings
@@ -351,6 +361,10 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         last = {each.rpartition(".")[2] for each in (name, str(_value(dtype, scope, values)))}
         if last.isdisjoint(("float32", "float")):  # a part that is kept out of autocast
             yield "dtype", "bf16-amp" if "bfloat16" in last else "fp16-amp"
+    elif name in _TRAINERS:
+        precision = _value(argument(call, "precision") or argument(call, "mixed_precision"), scope, values)
+        known = _PRECISIONS.get(str(precision))
+        yield from [] if known is None else [("dtype", known)]
     else:
         yield from _image_sizes(call, scope, values)
         if _NAMES_DATA.search(name) and not EVALUATES.search(name.lower()) and not _is_evaluation(call, scope):

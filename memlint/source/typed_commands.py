@@ -37,16 +37,18 @@ _MOST_OF_LOOP = 8
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
 _ARGUMENT = re.compile(r"^-|[=./<\[]")
 """Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
-_REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@[^}]*\}\"?")
+_REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@(?::(\d+))?[^}]*\}\"?")
+"""All arguments of a shell script, or those from a number on."""
 _PLACEHOLDER = re.compile(
-    r"[$`<>\[\]]|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$", re.IGNORECASE
+    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$",
+    re.IGNORECASE,
 )
 
 
 _LIST = re.compile(r"(?:-*[\w.]+=)?\[[\d., +-]*\]|[\w.]+=\[[\w,./-]*\]")
 """A list of numbers, or one that hydra is given: no placeholder, in spite of its brackets."""
-_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\.\.\.")
-"""Characters of a placeholder, such as `<folder>` or `$DATA`, which no real path has."""
+_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.")
+"""Characters of a placeholder, such as `<folder>`, `{folder}` or `$DATA`, which no real path has."""
 _REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
 """Words of what stands for any number of options."""
 _OF_PLACE = re.compile(
@@ -229,7 +231,8 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
 
 
 def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> list[str]:
-    text = _with_values(_REST.sub(lambda _: shlex.join(rest), step), variables)
+    given = _REST.sub(lambda match: shlex.join(rest[max(int(match[1] or 1) - 1, 0) :]), step)
+    text = _with_values(given, variables)
     text = _BRACKETED.sub(lambda match: f"'{match[0]}'" if " " in match[0] and "'" not in match[0] else match[0], text)
     if _QUOTING.search(text) is None:  # what `shlex.split` then does, in a tenth of its time
         words = _PLAIN_WORDS.findall(text)

@@ -67,7 +67,7 @@ class BuiltModel(BuiltClass):
     __pydantic_config__: ClassVar[ConfigDict] = BuiltClass.__pydantic_config__
 
     is_called: bool = False
-    """True if it was called on the GPU."""
+    """True if it was called on the GPU, or on the CPU by a script that trains it there."""
     is_training: bool = True
     """True if it was in training mode, in its first call or at the end."""
     has_optimizer: bool = False
@@ -75,7 +75,7 @@ class BuiltModel(BuiltClass):
     is_copy: bool = False
     """True if it was copied from another one, as an average of weights is."""
     inputs: tuple[BuiltInput, ...] = ()
-    """The tensors of its first call on the GPU."""
+    """The tensors of its first call there."""
     called_at: Frame | None = None
     """The user's line of that call."""
     parts: tuple[BuiltClass, ...] = ()
@@ -125,6 +125,8 @@ class Built:
     """Whole numbers in arguments, configs and variables of the script, by name."""
     happened: Happened = "nothing"
     """The point that the script itself reached."""
+    made_up: str = ""
+    """What stands for the first data that was not there: a vocabulary may come from it; empty if all was there."""
     lacks: str = ""
     """Advice on the packages that are not installed and that tensors may pass through; empty without any."""
 

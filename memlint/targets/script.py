@@ -21,17 +21,32 @@ class Amendment(NamedTuple):
     """A change of what an installed package offers, for a program that was written for another version of it."""
 
     kind: Literal[
-        "module", "name", "attribute", "keyword", "default", "option", "conflict", "hook", "accelerator", "load"
+        "module",
+        "name",
+        "attribute",
+        "keyword",
+        "default",
+        "none",
+        "option",
+        "conflict",
+        "hook",
+        "accelerator",
+        "load",
+        "config",
+        "hparams",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor no
-    longer takes, or that it takes for another value where none is given; an option that a parser no longer has; an
-    option that two parts of a parser have; a hook of a model, or a name of an accelerator, that Lightning no longer
-    has; a checkpoint with more in it than weights.
+    longer takes, or that it takes for another value where none is given; a setting that may not be None; an option that
+    a parser no longer has; an option that two parts of a parser have; a hook of a model, or a name of an accelerator,
+    that Lightning no longer has; a checkpoint with more in it than weights; the path of a config where hydra wants the
+    folder and the name; settings that a model of Lightning may not be given.
     """
     owner: str
     """The module; for an option, the option."""
     name: str = ""
-    """The name in the module, and for an argument `Class.__init__.argument`; for an option, its class or new name."""
+    """The name in the module, or several with spaces between them; for an argument `Class.__init__.argument`; for an
+    option, its class or new name.
+    """
 
 
 class Script(BaseModel):

@@ -17,6 +17,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.targets.launchers import Launch, is_launch, launch_of
 from memlint.targets.shell_branches import Branches
 
+_SHELLS = ("bash", "sh", "zsh", "source", ".")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\((.*)\)", re.DOTALL)
 _EXPORT = re.compile(r"(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _USE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+))")
@@ -58,7 +59,10 @@ def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str,
     return launch
 
 
-def _launches(file: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> Iterator[Launch]:
+def _launches(
+    file: Path, arguments: Sequence[str], variables: Mapping[str, str], outer: Sequence[Path] = ()
+) -> Iterator[Launch]:
+    """Yield what a shell script starts, itself or by another one, which knows what the `outer` ones export."""
     values = _numbered(arguments) | dict(variables)
     arrays: dict[str, str] = {}
     exported = dict(variables)
@@ -83,12 +87,28 @@ def _launches(file: Path, arguments: Sequence[str], variables: Mapping[str, str]
             values[assignment[1]] = words[-1].partition("=")[2]
             if expanded.startswith(("export", "declare")):
                 exported[assignment[1]] = values[assignment[1]]
-        elif words and (is_launch(words) or words[0].endswith(".py")):
-            try:
-                launch = launch_of(words)
-            except UsageError:  # `python -c`, `uv sync`
-                continue
+        else:
+            yield from _started(words, file, exported, outer)
+
+
+def _started(words: Sequence[str], file: Path, exported: Mapping[str, str], outer: Sequence[Path]) -> Iterator[Launch]:
+    """Yield what one command of `file` starts."""
+    if words and (is_launch(words) or words[0].endswith(".py")):
+        with suppress(UsageError):  # `python -c`, `uv sync`
+            launch = launch_of(words)
             yield replace(launch, variables={**exported, **launch.variables})
+    elif (inner := _inner_script(words, file)) is not None and inner[0] not in (file, *outer):
+        yield from _launches(*inner, exported, (file, *outer))
+
+
+def _inner_script(words: Sequence[str], file: Path) -> tuple[Path, Sequence[str]] | None:
+    """Return the shell script that a command of `file` starts, and its arguments; None for other commands."""
+    start = 1 if words[:1] and words[0].rpartition("/")[2] in _SHELLS else 0
+    name = next(iter(words[start:]), "")
+    if not name.endswith((".sh", ".bash")):
+        return None
+    inner = next((each for each in (Path(name), file.parent / name) if each.is_file()), None)
+    return None if inner is None else (inner, words[start + 1 :])
 
 
 def _numbered(arguments: Sequence[str]) -> dict[str, str]:

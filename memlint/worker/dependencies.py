@@ -28,7 +28,8 @@ _CHILD_VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "",
     "TOKENIZERS_PARALLELISM": "false",
     "WANDB_MODE": "disabled",
-    **dict.fromkeys(("HYDRA_FULL_ERROR", "JSONARGPARSE_DEBUG"), "1"),  # raise errors, and do not only exit
+    "HYDRA_FULL_ERROR": "1",  # raise errors, and do not only exit
+    "JSONARGPARSE_DEBUG": "true",  # likewise; later versions take no other word for it
     "MPLBACKEND": "Agg",
 }
 _PSEUDO = ("/dev/", "/proc/", "/sys/")

@@ -8,6 +8,7 @@ up, except those that count, such as epochs, which begin at 0: a size may depend
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,10 @@ class Absent(dict[Any, Any]):
             known_by = f"state them in JSON: --config-of {self._name()}=FILE"
             unknown_settings[:] = [f'{name} of the checkpoint are not known: {known_by}, with {{"{name}": {{...}}}}.']
             state.assume(f"{name} of the checkpoint are not known: what they set has its default values; or {known_by}")
-        return _Zero() if words & _COUNTED else self
+        if words & _COUNTED:
+            return _Zero()
+        inner: dict[object, Absent] = self.__dict__.setdefault("_inner", {})
+        return inner.setdefault(name, _Weight(self, name)) if isinstance(name, str) else self
 
     def _name(self) -> str:
         return os.path.basename(str(self.__dict__["_error"].filename or "checkpoint"))  # noqa: PTH119 -- or an address
@@ -155,6 +159,27 @@ class Absent(dict[Any, Any]):
 
     def __array_ufunc__(self, *_call: object, **_named: object) -> Absent:
         return self
+
+
+class _Weight(Absent):
+    """What a missing checkpoint has under a name: its shape is that of the model's own of that name."""
+
+    def __init__(self, checkpoint: Absent, name: str) -> None:
+        dict.__init__(self)
+        self.__dict__.update(_error=checkpoint.__dict__["_error"], _key=name.rpartition(".")[2])
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("shape", "size") or (shape := _shape_of(self.__dict__["_key"])) is None:
+            return super().__getattr__(name)
+        return shape if name == "shape" else lambda dim=None: shape if dim is None else shape[dim]
+
+
+def _shape_of(name: str) -> torch.Size | None:
+    """Return the shape of the parameters of this name in the models that exist; None if they have several, or none."""
+    modules = (each for each in gc.get_objects() if issubclass(type(each), nn.Module) and "_parameters" in vars(each))
+    own = (dict(module.named_parameters(recurse=False)) for module in modules)
+    shapes = {each[name].shape for each in own if name in each}
+    return shapes.pop() if len(shapes) == 1 else None
 
 
 def _operation(self: Absent, *_others: object) -> Absent:

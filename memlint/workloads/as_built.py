@@ -55,6 +55,7 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
     if called is not None and not called.is_training and not built.optimizers and workload.mode == "train":
         changed["mode"] = "inference"
         assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))
+    assumptions += _circumstances(asked, called)
     if built.batch is not None and "batch" in workload.assumed:
         changed[BATCH] = int(built.batch.value)
         text = f"batch {built.batch.value}: {built.batch.source}"
@@ -94,6 +95,15 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         found=(*workload.found, *assumptions),
         assumed=workload.assumed - changed.keys(),
     )
+
+
+def _circumstances(asked: Asked, called: BuiltModel | None) -> Iterator[Assumption]:
+    """Yield what is not as it is where the script runs: the data, and the device."""
+    if called is not None and asked.built.happened == "nothing":
+        yield Assumption(f"the step is on a GPU: {asked.command} takes it on the CPU", None)
+    if asked.built.made_up:
+        text = f"sizes that come from the script's data are those of made-up data: {asked.built.made_up}"
+        yield Assumption(text, None)
 
 
 def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltClass) -> Workload:
@@ -153,6 +163,10 @@ def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
     positional, named = positional_and_named(inputs)
 
     def moved(value: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(map(moved, value))
+        if type(value) is dict:
+            return {key: moved(each) for key, each in value.items()}
         return value.to(device) if isinstance(value, torch.Tensor) or hasattr(value, "to") else value
 
     try:

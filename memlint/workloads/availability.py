@@ -19,7 +19,7 @@ from memlint.memory.records import Assumption, Frame
 from memlint.workloads.placeholders import forget_users
 from memlint.workloads.user_errors import wants_a_gpu
 
-_OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda)
+_OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda, torch.version)
 _QUESTIONS = ("is_available", "is_built")
 _asked: dict[Frame, None] = {}
 """Lines of the user's files that asked for a GPU."""

@@ -60,6 +60,8 @@ _DISTRIBUTIONS = {
     "zmq": "pyzmq",
 }
 """Distributions by the package that a program imports, where their names differ by more than `_` and `-`."""
+STOOD_FOR = {"ruamel_yaml": "yaml"}
+"""Packages that can no longer be installed, and those whose functions they have: conda called ruamel.yaml so."""
 _LOGGERS = {
     "wandb": "wandb",
     "comet": "comet_ml",

@@ -14,10 +14,12 @@ from types import ModuleType
 from memlint.base.errors import TargetError
 from memlint.base.patching import patched
 from memlint.source.imports import imports_namesake, module_name
-from memlint.targets.target import Target
+from memlint.targets.target import SEPARATOR, Target
 from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
+from memlint.workloads.main_names import give_main_names
 from memlint.workloads.older_versions.applying import with_amendments
+from memlint.workloads.older_versions.names import place_of
 from memlint.workloads.placeholders import with_placeholders
 from memlint.workloads.user_errors import reported
 
@@ -110,6 +112,8 @@ def _instead(holder: object, name: str) -> str:
     close = get_close_matches(name, [each for each in dir(holder) if not each.startswith("_")], n=1)
     if close:
         return f"Did you mean {close[0]}?"
+    if isinstance(holder, ModuleType) and (place := place_of(holder.__name__, name)) is not None:
+        return f"It is {SEPARATOR.join(place.name.rsplit('.', 1))}."
     of_module = vars(holder).items() if isinstance(holder, ModuleType) else ()
     names = [each for each, value in of_module if getattr(value, "__module__", None) == getattr(holder, "__name__", "")]
     return f"It has {', '.join(sorted(names)[:12])}." if names else ""
@@ -124,6 +128,7 @@ def _execute(path: Path, name: str) -> ModuleType:
     try:
         with patched([(sys, "argv", [str(path)])]):
             spec.loader.exec_module(module)
+        give_main_names(module, path)
     except BaseException:
         del sys.modules[name]
         raise

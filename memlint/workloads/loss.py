@@ -1,6 +1,7 @@
 """The scalar that a training step differentiates: a class of torch.nn by name, or the model's own output."""
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -108,14 +109,17 @@ def _reaches_all(loss: torch.Tensor, output: object) -> bool:
     return all(each in reached for other in others for each in _computed_from(other) if hasattr(each, "variable"))
 
 
-def mean_of(output: object) -> torch.Tensor:
-    """Return the sum of the means of all outputs that need a gradient: the cheapest scalar that reaches all of them."""
+def mean_of(output: object, model: nn.Module | None = None) -> torch.Tensor:
+    """Return the sum of the means of all outputs that need a gradient: the cheapest scalar that reaches all of them.
+
+    `model` is the one that gave them; an error names its `forward`.
+    """
     if dataclasses.is_dataclass(output) and not isinstance(output, Mapping):
         output = vars(output)
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not tensors:
         raise WorkloadError(
-            f"the model gives a {type(output).__name__} with no tensor that needs a gradient",
+            f"the model gives a {type(output).__name__} with no tensor that needs a gradient{_place_of_forward(model)}",
             'Declare a loss, or set mode = "inference".',
         )
     means = [(tensor.abs() if tensor.is_complex() else tensor).mean() for tensor in tensors]
@@ -123,6 +127,12 @@ def mean_of(output: object) -> torch.Tensor:
     for mean in means[1:]:
         total = total + mean
     return total
+
+
+def _place_of_forward(model: nn.Module | None) -> str:
+    """Return ` (path:line)` of the function of a model's class that gives its output; empty if it is not Python's."""
+    code = getattr(inspect.unwrap(type(model).forward), "__code__", None) if model is not None else None
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
 
 
 def _is_loss(value: object) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import importlib.util
 import inspect
 import linecache
@@ -30,13 +31,15 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from memlint.base.after_import import after_import
 from memlint.base.errors import WorkloadError
 from memlint.base.guarded_imports import is_guarded, statements_at
 from memlint.base.ownership import is_installed, is_users
 from memlint.libraries import extensions
+from memlint.libraries.op_template import OP_TEMPLATE
 from memlint.memory.records import Assumption, Frame
 from memlint.source.files import folders_of_modules
-from memlint.workloads.known_packages import NEEDS, Kind, kind_of
+from memlint.workloads.known_packages import NEEDS, STOOD_FOR, Kind, kind_of
 from memlint.workloads.missing_modules import absent, remedy
 from memlint.workloads.pinned_versions import version_hint
 
@@ -81,6 +84,7 @@ def expect_in_script(names: Sequence[str], required: Callable[[], Iterable[str]]
     _finder.quiet.update(names)
     _finder.in_script, _finder.required = True, required
     sys.meta_path.append(_MissingFinder())
+    after_import("torch.utils.cpp_extension", _stand_in_for_what_is_not_compiled)
 
 
 def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleType:
@@ -105,7 +109,7 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
                 _finder.replaced.update([missing])
                 if not isinstance(error, ModuleNotFoundError):
                     _finder.failed[missing[0]] = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
-                    _finder.remedies[missing[0]] = absent(error) if isinstance(error, NameError) else ""
+                    _finder.remedies[missing[0]] = (isinstance(error, NameError) and absent(error)) or _where(error)
                 forget_users(modules)
     finally:
         _finder.importing -= 1
@@ -304,6 +308,10 @@ class _Absent:
         hint = _finder.remedies.get(failed) or missed
         if package in _finder.failed and reason == _finder.uncompiled:
             hint = f"Compile it, or estimate the step on the host: memlint check {_finder.target} --gpu=cpu"
+            if _finder.in_script:
+                hint = (
+                    f"Say what it gives, saves and takes: {OP_TEMPLATE.format(name=self._name)}; see docs/libraries.md."
+                )
         error = AbsentError(
             f"{self._name} is used, but {package} {is_missing} ({frame.f_code.co_filename}:{frame.f_lineno})", hint
         )
@@ -499,6 +507,8 @@ class _Finder(MetaPathFinder, Loader):
         """Give the user's file that imports in `frame` a placeholder for a module, if it cannot do without it."""
         if frame is None or is_guarded(frame.f_code.co_filename, frame.f_lineno) or _is_optional(frame.f_back):
             return None
+        if fullname in STOOD_FOR:
+            return None
         self.replaced[fullname] = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return ModuleSpec(fullname, self, is_package=True)
 
@@ -636,6 +646,13 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
     return str(modules[-1].f_globals["__name__"]), Frame(importer.f_code.co_filename, line, "<module>")
 
 
+def _where(error: Exception) -> str:
+    """Return the line of the user's that a module of the user's fails at: nobody can install that module."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    path, number = next(place for place in reversed(lines) if is_users(place[0]))
+    return f"The module is the project's own: it ends at {path}:{number}, when it is imported."
+
+
 def _stands_in_for_extensions(error: Exception) -> bool:
     """Replace extensions that failed to compile at import by placeholders; False if no extension is to blame."""
     names = [frame.f_globals.get("__name__") for frame, _line in traceback.walk_tb(error.__traceback__)]
@@ -645,6 +662,29 @@ def _stands_in_for_extensions(error: Exception) -> bool:
     module: Any = sys.modules["torch.utils.cpp_extension"]
     module.load = module.load_inline = _extension
     return True
+
+
+def _stand_in_for_what_is_not_compiled(module: Any) -> None:
+    """Let a script load extensions that are not compiled: many have a way without them."""
+    for function in (module.load, module.load_inline):
+        setattr(module, function.__name__, _standing_in(function))
+
+
+def _standing_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def load(*arguments: Any, **named: Any) -> Any:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        try:
+            return function(*arguments, **named)
+        except OSError as error:
+            if not extensions.refused(error) or is_guarded(frame.f_code.co_filename, frame.f_lineno):
+                raise
+            _finder.uncompiled = f"{type(error).__name__}: {error}"
+        return _extension(named.get("name") or arguments[0])
+
+    return load
 
 
 def _extension(name: str, *_arguments: object, **_named: object) -> _Absent:

@@ -201,3 +201,15 @@ def test_a_shell_script_shifts_its_arguments(tmp_path):
     launch = launch_in(file, ("4", "data", "--lr", "1"))
     assert launch.arguments[-5:] == ("data", "--lr", "1", "--first", "data")
     assert launch.ranks == 4
+
+
+def test_a_shell_script_that_starts_others_gives_them_its_arguments_and_exports(tmp_path):
+    (tmp_path / "steps").mkdir()
+    outer, inner = tmp_path / "train.sh", tmp_path / "steps" / "pretrain.sh"
+    outer.write_text(
+        'DATA=words.json\nexport SEED=3\nbash ./train.sh\nbash steps/pretrain.sh "$DATA" $1\nbash absent.sh\n'
+    )
+    inner.write_text("torchrun --nproc_per_node 2 train.py --data $1 --lr $2\n")
+    launch = launch_in(outer, ("0.1",))
+    assert (launch.path, launch.arguments) == ("train.py", ("--data", "words.json", "--lr", "0.1"))
+    assert (launch.ranks, launch.variables) == (2, {"SEED": "3"})

@@ -24,6 +24,8 @@ def assumed(monkeypatch):
         ("Ant-v4", (27,), (8,)),
         ("Pendulum-v1", (3,), (1,)),
         ("BipedalWalkerHardcore-v3", (24,), (4,)),
+        ("hopper-medium-v2", (11,), (3,)),
+        ("halfcheetah-medium-expert-v2", (17,), (6,)),
     ],
 )
 def test_an_environment_has_the_spaces_of_its_page(name, observation, action, assumed):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import torch  # noqa: F401 -- without it, memlint.op does nothing
+import torch
 
 import memlint
 from memlint.base.errors import UsageError
 from memlint.config import Op
+from memlint.libraries import own_ops
+from memlint.libraries.library import UnknownFunctionError
 from memlint.libraries.own_ops import declare_configured
 from tests.script.isolated import run
 from tests.script.running import run_script, run_text
@@ -115,3 +119,14 @@ def test_a_table_of_the_configuration_says_the_same(tmp_path):
 def test_text_that_is_no_function_is_named(text):
     with pytest.raises(UsageError, match=r"tool\.memlint\.op mylib::fused: shapes is no function"):
         declare_configured(Op(name="mylib::fused", shapes=text))
+
+
+def test_an_op_of_a_library_that_is_not_there_may_be_named(monkeypatch):
+    monkeypatch.setattr(own_ops.OpNamespace, "__getattr__", own_ops._named)
+    monkeypatch.setitem(sys.modules, "absentlib", SimpleNamespace(library=None))
+    op = torch.ops.absentlib_flash.flash_fwd.default
+    assert op in {op}
+    with pytest.raises(UnknownFunctionError, match="absentlib_flash::flash_fwd is used, and memlint does not model it"):
+        op(torch.ones(2))
+    with pytest.raises(AttributeError):
+        _ = torch.ops.otherlib.flash_fwd

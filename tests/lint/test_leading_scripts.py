@@ -273,6 +273,9 @@ def test_a_shell_script_hands_on_the_arguments_that_a_document_gives_it(tmp_path
     (tmp_path / "scripts/train.sh").write_text('torchrun \\\n  --nnodes=$nnodes \\\n  train.py --amp "$@"\n')
     (tmp_path / "README.md").write_text("```\nbash scripts/train.sh --data /path/to/data --size 384\n```\n")
     assert leading(tmp_path)[0] == "train.py --amp --data /path/to/data --size 384"
+    (tmp_path / "scripts/train.sh").write_text("if [[ $1 == 'train' ]]; then\n    python train.py --amp ${@:2}\nfi\n")
+    (tmp_path / "README.md").write_text("```\nbash scripts/train.sh train --size 384\n```\n")
+    assert leading(tmp_path)[0] == "train.py --amp --size 384"
 
 
 @pytest.mark.parametrize("computed", ["`echo ${num} | awk '{print $1}'`", "$(nproc)"])
@@ -400,3 +403,23 @@ def test_a_package_that_is_run_lies_in_a_folder_of_sources_and_each_place_that_n
     assert leading(tmp_path, "src/boxes/model.py") == ["__main__.py out data"]
     (tmp_path / "README.md").write_text("    python -m boxes /path/to/out /path/to/data\n")
     assert commands_in(tmp_path) == [("boxes", "/path/to/out", "/path/to/data")]
+
+
+def test_a_template_of_a_config_has_the_name_of_the_one_that_the_document_speaks_of(tmp_path):
+    train = f"import os, yaml\nyaml.load(os.path.join('configs', args.config))\n{TRAIN}"
+    project(tmp_path, model=MODEL, train=train, **{f"configs/{name}.yml": "lr: 1\n" for name in ("bedroom", "cifar10")})
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "Trained on CIFAR10.\n```\npython train.py --config {DATASET}.yml --exp {PROJECT_PATH} --ni\n```\n"
+    )
+    assert leading(tmp_path) == ["train.py --config cifar10.yml --exp {PROJECT_PATH} --ni"]
+    assert concrete(["--exp", "{PROJECT}", "--ode", '{"nfe": 50}']) == ("--ode", '{"nfe": 50}')
+    readme.write_text("```\npython train.py --config configs/<dataset>.yml\n```\n")
+    assert leading(tmp_path) == ["train.py --config configs/bedroom.yml"]
+
+
+def test_an_option_that_a_script_requires_is_given_where_the_document_has_a_template(tmp_path):
+    project(tmp_path, model=MODEL, train=f"p.add_argument('--doc', type=str, required=True)\n{TRAIN}")
+    (tmp_path / "README.md").write_text("```\npython train.py --doc {MODEL_NAME} --ni\n```\n")
+    found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert [concrete(each.command.arguments) for each in found] == [("--ni", "--doc", "doc")]

@@ -219,3 +219,17 @@ def test_a_class_of_the_script_that_is_built_after_a_line_has_failed_is_in_its_f
     assert [each["name"] for each in model["inputs"]] == ["x"]
     assert len(model["fed"]["inputs"]) == 2
     assert model["called_at"][1] < model["fed"]["line"]
+
+
+def test_a_model_that_is_trained_on_the_cpu_has_the_inputs_that_it_got_there(tmp_path: Path) -> None:
+    text = """
+    net = Net(Config(width=8))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        net(torch.randn(6, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    record = built(tmp_path, MODEL + text)
+    (model,) = record["models"]
+    assert (record["happened"], model["is_called"], model["inputs"][0]["shape"]) == ("nothing", True, [6, 8])

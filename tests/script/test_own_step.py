@@ -470,6 +470,21 @@ def test_two_gpus_of_data_parallel_are_one(tmp_path: Path) -> None:
     assert note in [each.text for each in parallel.assumptions]
 
 
+def test_a_wrapper_that_divides_batches_among_several_gpus_is_left_out_of_the_step(tmp_path: Path) -> None:
+    text = """
+    class Balanced(nn.DataParallel):
+        def forward(self, *inputs):
+            return self.module(*inputs) if len(inputs[0]) // (len(self.device_ids) - 1) else None
+
+    model = Balanced(Net(512)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.zeros(24, 256, device="cuda"))
+    """
+    plain, parallel = (workload_of(run_text(tmp_path, BUILT + built)) for built in (MODEL + FAILS, text))
+    assert (parallel.error, parallel.batch) == (None, 24)
+    assert requested(parallel) - requested(plain) == 24 * 256 * 4  # the batch of the script's own call
+
+
 def test_a_missing_package_whose_error_a_script_catches_is_named(tmp_path: Path) -> None:
     text = """
     import absent_boxes
@@ -555,3 +570,26 @@ def test_the_data_set_says_the_size_of_its_images_and_a_setting_which_of_two_opt
     assert workload.script is not None
     assert workload.script.own == ["inputs", "loss"] or workload.script.own == ["inputs"]
     assert workload.optimizer == "SGD"
+
+
+def test_inputs_are_those_of_the_scripts_own_data(tmp_path: Path) -> None:
+    text = """
+    class Crops(torch.utils.data.Dataset):
+        def __len__(self): return 64
+        def __getitem__(self, i): return [torch.zeros(20, 256), torch.zeros(12, 256)]
+
+    class OfCrops(Net):
+        def forward(self, crops):
+            return sum(super(OfCrops, self).forward(each).mean() for each in crops)
+
+    loader = DataLoader(Crops(), batch_size=24, shuffle=True)
+    model = OfCrops(512).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for crops in prefetched(loader):
+        model([each.cuda() for each in crops]).backward()
+        optimizer.step()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    texts = [each.text for each in workload.assumptions]
+    assert "input crops.0 [batch, 20, 256] float32, as the script gives it" in texts
+    assert "input crops.1 [batch, 12, 256] float32, as the script gives it" in texts

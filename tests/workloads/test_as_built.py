@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def test_arguments_of_a_missing_package_cannot_be_repeated():
     assert dump_arguments((space,), {}) is None
     assert dump_arguments((64,), {"sizes": [space]}) is None
     assert dump_arguments((64,), {}) is not None
+
+
+def test_settings_are_repeated_without_what_else_a_script_keeps_in_them():
+    lock = threading.Lock()
+    settings = argparse.Namespace(width=4, data=argparse.Namespace(size=32, lock=lock), lock=lock)
+    data = dump_arguments((settings,), {})
+    assert data is not None
+    assert load_arguments(data)[0] == (argparse.Namespace(width=4, data=argparse.Namespace(size=32)),)
+    assert dump_arguments((threading.Lock(),), {}) is None
 
 
 def test_modules_among_the_arguments_have_their_classes_and_shapes_again_and_what_was_one_tensor_is_one():
@@ -160,6 +170,17 @@ def test_of_several_parts_the_large_one_that_comes_first_is_offered(write):
     model = BuiltModel("wrap", "Wrap", "/elsewhere/wrap.py", 99, is_called=True, has_optimizer=True, parts=tuple(parts))
     (workload,) = found(path, asked(model))
     assert (workload.name, workload.built_by) == ("Part", "part of Wrap, built by train.py --lr 1")
+
+
+def test_data_that_was_made_up_for_the_script_is_said(write):
+    path = write(NETS)
+    model = BuiltModel(**kind(path, "Part", 4), is_called=True, inputs=(BuiltInput("x", (6, 4), "float32"),))
+    (workload,) = found(path, asked(model, made_up="words.txt is not there: replaced by 64 lines"))
+    texts = [each.text for each in workload.found if not each.found]
+    told = (
+        "sizes that come from the script's data are those of made-up data: words.txt is not there: replaced by 64 lines"
+    )
+    assert told in texts
 
 
 def test_a_script_that_only_evaluates_says_so(write):

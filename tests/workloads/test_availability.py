@@ -143,3 +143,8 @@ def test_on_the_host_there_is_none(tmp_path: Path) -> None:
     workload = checked(tmp_path, head, "--gpu", "cpu")
     assert parameter_dtypes(workload) == {"float32"}
     assert lines_that_asked(workload) == []
+
+
+def test_a_file_that_asks_for_the_version_of_cuda_at_import_is_told_one(tmp_path: Path) -> None:
+    head = "DEVICE = 'cpu'\nDTYPE = torch.bfloat16 if int(torch.version.cuda.split('.')[0]) >= 11 else torch.float32"
+    assert parameter_dtypes(checked(tmp_path, head)) == {"bfloat16"}

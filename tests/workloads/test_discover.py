@@ -724,3 +724,15 @@ def test_a_folder_with_a_file_of_its_name_is_the_package_that_its_files_import_f
     finally:
         for name in sys.modules.keys() - before:
             del sys.modules[name]
+
+
+def test_a_name_that_a_package_has_in_another_module_is_found_there(tmp_path, monkeypatch):
+    package = tmp_path / "shelf_of_nets"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "deep.py").write_text("def deep_net():\n    ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (workload,) = find_workloads("shelf_of_nets::deep_net", tmp_path).workloads
+    with pytest.raises(TargetError) as caught:
+        build(workload)
+    assert caught.value.hint == "It is shelf_of_nets.deep::deep_net."

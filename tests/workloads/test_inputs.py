@@ -606,3 +606,12 @@ def test_a_model_that_makes_the_larger_images_of_a_data_set_takes_the_smaller_on
         Enlarging(factor), train=True, device="cpu", stated={"image_size": 88, "low_image_size": 22}
     )
     assert [each.described({}) for each in inferred.inputs] == [f"image [batch, 3, {side}, {side}] float32"]
+
+
+def test_a_picture_for_a_model_of_videos_becomes_several(write):
+    path = write(
+        module(
+            "self.conv = nn.Conv2d(4, 8, 3) | b, f, c, h, w = x.shape; return self.conv(x.reshape(b * f, c, h, w))",
+        )
+    )
+    assert inputs(path) == ["x [batch, 16, 4, 224, 224] float32"]

@@ -15,7 +15,7 @@ import torch
 
 from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
-from memlint.workloads.older_versions import applying
+from memlint.workloads.older_versions import applying, learning
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.names import place_of
 
@@ -43,6 +43,31 @@ _PACKAGE = {
                 self.lightning_module = model
                 _verify_loop_configurations(self)
                 return model.training_step()
+    """,
+    "settings.py": """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Settings:
+            report_to: str | None = "none"
+
+            def __post_init__(self):
+                if self.report_to is None:
+                    raise ValueError(f"{self.report_to} is not supported, only none, wandb are supported.")
+                self.loggers = [self.report_to]
+    """,
+    "model.py": """
+        class Base:
+            def begin(self):
+                return self.tied_weights
+
+        class HyperparametersMixin:
+            def _set_hparams(self, given):
+                self._hparams = dict(given)
+
+            @property
+            def hparams(self):
+                return self._hparams
     """,
     "training.py": """
         class TrainingArguments:
@@ -290,3 +315,56 @@ def test_options_of_an_older_trainer_are_taken_as_the_present_ones(monkeypatch):
     for option in words[::2]:
         words = applying._without_option(words, Amendment("option", option, "TrainingArguments"))
     assert words == ["--eval_strategy", "no", "--fsdp_config", '{"transformer_layer_cls_to_wrap": ["Block"]}']
+
+
+def test_a_package_under_the_name_that_a_distribution_gave_it_is_the_one_that_stands_for_it(run):
+    variables = run("import ruamel_yaml as yaml\nsizes = yaml.load('width: 3', Loader=yaml.Loader)\n")
+    assert variables["sizes"] == {"width": 3}
+    assert any(text.endswith("it is yaml.load") for text in texts())
+
+
+def test_a_trainer_that_is_told_no_logger_takes_what_it_takes_by_default(run, monkeypatch):
+    monkeypatch.setattr(learning, "NOT_NONE", ("boxes.settings", "Settings.report_to"))
+    assert run("from boxes.settings import Settings\nloggers = Settings(None).loggers\n")["loggers"] == ["none"]
+    assert texts() == ["boxes takes no report_to=None of Settings: it is none"]
+
+
+def test_a_model_is_given_its_settings_as_before_version_1(run):
+    text = """
+    from boxes.model import HyperparametersMixin
+    class Net(HyperparametersMixin):
+        def __init__(self, given):
+            self.hparams = given
+    width = Net({"width": 3}).hparams["width"]
+    """
+    assert run(text)["width"] == 3
+    assert texts() == ["Lightning lets a model be given its hparams, as before version 1.0"]
+
+
+def test_all_names_of_a_statement_that_are_gone_are_put_there_at_once(run, monkeypatch):
+    amended = []
+    monkeypatch.setattr(
+        applying, "amend", lambda amendment, amend=applying.amend: amended.append(amendment) or amend(amendment)
+    )
+    text = "from boxes.layers import to_pair, DropAway, helpers\npair = to_pair(DropAway)\n"
+    assert run(text)["pair"][0].__name__ == "DropAway"
+    assert amended == [Amendment("name", "boxes.layers", "to_pair DropAway")]
+
+
+def test_a_package_that_asks_a_class_of_the_users_for_what_is_new_is_of_another_version(run):
+    text = """
+    from boxes.model import Base
+    class Net(Base):
+        def __init__(self): ...
+    Net().begin()
+    """
+    with pytest.raises(AttributeError) as caught:
+        run(text)
+    assert learning.changed_package(caught.value) == "boxes"
+    with pytest.raises(AttributeError) as caught:
+        run(text.replace("begin()", "absent"))
+    assert learning.changed_package(caught.value) == ""
+
+
+def test_a_logger_that_a_package_no_longer_has_does_nothing(run):
+    assert run("from boxes.layers import WebLogger\nWebLogger('runs').log(3)\ndone = True\n")["done"]

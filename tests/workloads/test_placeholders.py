@@ -129,6 +129,16 @@ def test_a_module_that_fails_when_it_is_imported_is_no_obstacle_to_a_model_that_
     assert "replaces labels, which cannot be imported: FileNotFoundError" in text
 
 
+def test_a_module_of_the_project_that_fails_is_no_package_to_install(write):
+    failing = write("MAJOR = int(None.split('.')[0])\ndef act(x): return x\n", "acts.py")
+    path = write("from acts import act\n" + NET.format("x = act(x)\n        "))
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError, match=r"acts cannot be imported: AttributeError") as caught:
+        build_program(workload, path.parent)
+    line = failing.read_text().splitlines().index("MAJOR = int(None.split('.')[0])") + 1
+    assert caught.value.hint == f"The module is the project's own: it ends at {failing}:{line}, when it is imported."
+
+
 def test_an_error_of_the_file_itself_is_no_reason_for_a_stand_in(write):
     path = write("SIZE = int('x')\n" + NET.format(""))
     with pytest.raises(WorkloadError, match="cannot be imported: ValueError"):

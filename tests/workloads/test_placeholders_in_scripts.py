@@ -8,7 +8,10 @@ import sys
 import textwrap
 
 import pytest
+import torch
+import torch.utils.cpp_extension
 
+from memlint.libraries import extensions
 from memlint.source.required_packages import required_packages
 from memlint.workloads import placeholders
 from memlint.workloads.placeholders import AbsentError
@@ -364,3 +367,24 @@ def test_errors_of_others_say_that_they_have_met_a_placeholder(run):
     with pytest.raises(TypeError, match="PlaceholderOfMissingPackage"):
         run("import torch, absent_parts\ntorch.zeros(2, absent_parts.make('env').size)\n")
     assert placeholders.lacking().startswith("Install absent_parts where memlint runs")
+
+
+FUSED = "from torch.utils import cpp_extension\nfused = cpp_extension.load('fused', ['fused.cu'])\n"
+
+
+@pytest.fixture
+def not_compiled(monkeypatch):
+    for name in ("load", "load_inline"):  # to be put back
+        monkeypatch.setattr(torch.utils.cpp_extension, name, getattr(torch.utils.cpp_extension, name))
+    extensions.install()
+
+
+def test_an_extension_that_is_not_compiled_fails_only_where_it_is_used(run, not_compiled):
+    assert run(f"{FUSED}done = True\n")["done"]
+    with pytest.raises(AbsentError, match=r"fused\.act is used, but fused cannot be imported") as caught:
+        run(f"import torch\n{FUSED}fused.act(torch.ones(2))\n")
+    assert 'memlint.op("fused.act"' in caught.value.hint
+
+
+def test_a_script_that_catches_the_error_of_an_extension_goes_on_by_itself(run, not_compiled):
+    assert run(f"try:\n{textwrap.indent(FUSED, '    ')}except Exception:\n    fused = None\n")["fused"] is None

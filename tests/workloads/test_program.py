@@ -181,6 +181,8 @@ def test_the_mean_reaches_every_output_that_needs_a_gradient():
     assert second.grad is not None
     with pytest.raises(WorkloadError, match="no tensor that needs a gradient"):
         mean_of(torch.ones(2))
+    with pytest.raises(WorkloadError, match=r"needs a gradient \(.*linear\.py:\d+\)"):
+        mean_of(torch.ones(2), torch.nn.Linear(2, 2))
 
 
 def test_inputs_nest_as_their_names_say():

@@ -728,6 +728,8 @@ def test_arguments_are_what_python_would_pass(call, arguments):
     [
         ("torch.optim.SGD(weights, 0.1, momentum=elsewhere())", "optimizer", "sgd-momentum"),
         ("torch.optim.SGD(weights, 0.1, momentum=0.0)", "optimizer", "sgd"),
+        ("if 'Adam'.lower() == 'sgd':\n    torch.optim.SGD(w)\nelse:\n    torch.optim.Adam(w)", "optimizer", "adam"),
+        ("tgt_len = 70", "length", 70),
         ("torch.cuda.amp.autocast(False)", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=elsewhere())", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=device.type == 'cuda')", "dtype", "fp16-amp"),
@@ -735,6 +737,10 @@ def test_arguments_are_what_python_would_pass(call, arguments):
         ("torch.autocast('cuda', torch.bfloat16)", "dtype", "bf16-amp"),
         ("torch.cuda.amp.autocast()", "dtype", "fp16-amp"),
         ("torch.autocast(device_type=device.type, dtype=torch.float32)", "dtype", None),
+        ("fabric = L.Fabric(devices=4, precision='bf16-mixed')", "dtype", "bf16-amp"),
+        ("trainer = Trainer(precision='16-true')", "dtype", "float16"),
+        ("accelerator = Accelerator(mixed_precision='fp16')", "dtype", "fp16-amp"),
+        ("accelerator = Accelerator(mixed_precision='no')", "dtype", None),
         ("input_shape = [300, 300]", "image_size", 300),
         ("input_shape = (3, 96, 96)", "image_size", 96),
         ("input_shape = (3, 96, 64)", "image_size", None),
@@ -862,6 +868,11 @@ class Net(nn.Module):
         ("x = torch.randn(1, 40, 24, 3)\nwith torch.no_grad():\n    net(x)", ["data [batch, 40, 24, 3] float32"]),
         ("net(torch.rand((4, 40, 24, 3), device='cuda').half())", ["data [batch, 40, 24, 3] float32"]),
         ("B, H, W, C = 4, 40, 24, 3\nnet(torch.rand(B, H, W, C))", ["data [batch, 40, 24, 3] float32"]),
+        ("x = torch.rand(1, 40, 24, 3).to(device)\nnet(x.cuda())", ["data [batch, 40, 24, 3] float32"]),
+        (
+            "net(torch.rand(2, 2, 1, 3), torch.tensor([[[True], [False]], [[True], [True]]]).to(device))",
+            ["data [batch, 2, 1, 3] float32", "mask [batch, 2, 1] bool"],
+        ),
         ("H, W = size\nnet(torch.rand(4, H, W, 3))", None),
         (
             "x = torch.randn(2, 40, 24, 3)\nseen = torch.ones(2, 40, 24).bool()\nnet = net.cuda()\nnet(x, mask=seen)",
@@ -1146,3 +1157,15 @@ def test_a_list_that_is_filled_later_has_no_entries_that_anybody_sees(write):
     (path.parent / "train.py").write_text("from model import build\nnet = build(24)\nloss.backward()\n")
     workload = the_only(path)
     assert (workload.qualname, dict(workload.arguments)) == ("build", {"width": 24})
+
+
+def test_settings_are_those_of_the_script_that_builds_the_model_and_of_no_other_with_a_function_of_its_name(write):
+    path = write(AXES)
+    train = "import torch\nfrom torch import nn\nfrom model import Net\n\ndef main():\n    net = Net(3, axes=2)\n{}\n    net().backward()\n\nmain()\n"
+    (path.parent / "train.py").write_text(train.format("    torch.optim.SGD(net.parameters(), 0.1)"))
+    (path.parent / "pretrain.py").write_text(train.replace("2", "1").format("    nn.CrossEntropyLoss()"))
+    workload = the_only(path)
+    assert (workload.arguments["axes"], workload.optimizer, workload.loss) in (
+        (2, "sgd", None),
+        (1, "adamw", "CrossEntropyLoss"),
+    )

@@ -253,7 +253,7 @@ class Program:
         self.has_invented_loss = True
         other = f": it returns several, and {self.workload.loss} takes one" if isinstance(self.loss, NamedLoss) else ""
         self._assume(Assumption(f"the loss is the mean of the model's outputs{other}", None))
-        return mean_of(output)
+        return mean_of(output, self.model)
 
     def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
         dtype = _CASTS.get(self.workload.dtype) if tensor.is_floating_point() else None

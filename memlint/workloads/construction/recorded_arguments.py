@@ -9,10 +9,11 @@ import io
 import os
 import pickle
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -31,7 +32,27 @@ _MOST_NBYTES = 1 << 22
 
 
 def dump_arguments(positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes | None:
-    """Write arguments while their script runs; None if they cannot be pickled."""
+    """Write arguments while their script runs; None if they cannot be pickled.
+
+    Settings, which hold a script's logger as well as its sizes, are written without what cannot.
+    """
+    written = _written(positional, named)
+    if written is None:
+        written = _written(tuple(map(_picklable, positional)), {key: _picklable(each) for key, each in named.items()})
+    return written
+
+
+def _picklable(settings: Any) -> Any:
+    """Return a dictionary or namespace without the entries that cannot be pickled; any other value as it is."""
+    if not isinstance(settings, dict | Namespace | SimpleNamespace):
+        return settings
+    entries = settings if isinstance(settings, dict) else vars(settings)
+    inner = {key: each if _written((each,), {}) else _picklable(each) for key, each in entries.items()}
+    kept = {key: each for key, each in inner.items() if _written((each,), {})}
+    return kept if isinstance(settings, dict) else type(settings)(**kept)
+
+
+def _written(positional: tuple[Any, ...], named: Mapping[str, Any]) -> bytes | None:
     buffer = _Bounded()
     with suppress(Exception):  # whatever the code of the user's objects raises
         _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump((positional, dict(named)))

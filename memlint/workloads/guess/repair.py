@@ -22,6 +22,7 @@ from memlint.workloads.name_table import LABELS, NUM_BOXES
 Specs = tuple[InputSpec, ...]
 
 _NUM_POINTS = 1024
+_FRAMES = 16
 _COLOURS = 3
 _FIRST = 3
 """Number of a module's first layers that may get its input."""
@@ -299,6 +300,8 @@ def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec
         height, width = sizes.image_size or (32, 32)
         yield replace(spec, shape=(BATCH, 3, height, width))
         yield replace(spec, shape=(BATCH, height, width, last if last != BATCH else 3))
+    if rank == 5 and len(spec.shape) == 4:
+        yield replace(spec, shape=(BATCH, _FRAMES, *spec.shape[1:]))
     if rank == 5:
         yield replace(spec, shape=(BATCH, 3, 16, 112, 112))
 

@@ -21,8 +21,14 @@ from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
+from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
-from memlint.workloads.older_versions.lightning_arguments import RESTORED, with_strategy, without_hook
+from memlint.workloads.older_versions.lightning_arguments import (
+    RESTORED,
+    with_settable_hparams,
+    with_strategy,
+    without_hook,
+)
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY, Argument
 
@@ -116,6 +122,11 @@ def _as_package(module: Any) -> None:
         module.__path__ = []
 
 
+def _put_names(names: str, module: ModuleType) -> None:
+    for name in names.split():
+        _put_name(name, module)
+
+
 def _put_name(name: str, module: ModuleType) -> None:
     if name in RESTORED:
         holder, _, method = name.partition(".")
@@ -135,7 +146,7 @@ def _value(module: str, name: str, message: str) -> Any:
     place: Place | None = place_of(module, name, message)
     has_none = f"{installed_version(module.partition('.')[0])} has no {module}.{name}"
     if place is None:
-        is_quiet = "loggers" in module.split(".") or "metric" in name.lower()
+        is_quiet = "loggers" in module.split(".") or name.endswith("Logger") or "metric" in name.lower()
         does = "does nothing" if is_quiet else "fails when it is used"
         _texts[f"{has_none}: a placeholder that {does} stands for it"] = None
         return placeholders.stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_quiet)
@@ -205,6 +216,23 @@ def _with_default(path: str, module: ModuleType) -> None:
         return function(*arguments, **{keyword: before, **named})
 
     setattr(owner, name, call)
+
+
+def _with_value(path: str, module: ModuleType) -> None:
+    """Let a setting of a dataclass that is None have its default."""
+    kind, _, name = path.partition(".")
+    owner = getattr(module, kind)
+    prepare = owner.__post_init__
+
+    @functools.wraps(prepare)
+    def prepared(settings: Any) -> None:
+        if getattr(settings, name) is None:
+            setattr(settings, name, getattr(owner, name))
+            package = installed_version(module.__name__.partition(".")[0])
+            _texts[f"{package} takes no {name}=None of {kind}: it is {getattr(owner, name)}"] = None
+        prepare(settings)
+
+    owner.__post_init__ = prepared
 
 
 def _without_keyword_of_users(path: str) -> None:
@@ -278,10 +306,13 @@ def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
 
 
 _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
-    "name": _put_name,
+    "name": _put_names,
     "attribute": _put_attribute,
     "keyword": _without_keyword,
     "default": _with_default,
+    "none": _with_value,
+    "config": with_paths_of_configs,
+    "hparams": with_settable_hparams,
     "hook": without_hook,
     "accelerator": with_strategy,
 }
@@ -290,6 +321,8 @@ _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
+    "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
+    "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

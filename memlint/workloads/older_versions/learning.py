@@ -6,6 +6,7 @@ import argparse
 import ast
 import builtins
 import functools
+import importlib.util
 import inspect
 import linecache
 import pickle
@@ -18,12 +19,13 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from memlint.base.frames import text_of
+from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY
+from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, NAMES, NOT_NONE, TOUCHES_MEMORY
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -33,8 +35,11 @@ _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+_NO_SETTER = re.compile(r"property 'hparams' of '\w+' object has no setter")
 _NO_METHOD = re.compile(r"type object '\w+' has no attribute '\w+'")
 _NO_WORDS = re.compile("^$")
+_NO_CONFIG_PATH = re.compile("Using config_path to specify the config name is not supported")
+_NO_NONE = re.compile("^None is not supported, only ")
 _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
 _CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
@@ -63,8 +68,17 @@ def changed_package(error: BaseException) -> str:
     elif isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)) and match[1]:
         owner = match[1]
     elif isinstance(error, AttributeError) and error.name:
-        owner = (error.obj if isinstance(error.obj, type) else type(error.obj)).__module__
+        kind = error.obj if isinstance(error.obj, type) else type(error.obj)
+        owner = _asking_base(error, kind) or kind.__module__
     return owner.partition(".")[0] if is_installed_package(owner) else ""
+
+
+def _asking_base(error: AttributeError, kind: type) -> str:
+    """Return the package that asks for what a class of the user's lacks, if that derives from one of its own."""
+    names = [str(frame.f_globals.get("__name__")) for frame, _line in traceback.walk_tb(error.__traceback__)]
+    asking = next((each.partition(".")[0] for each in reversed(names) if not each.startswith("torch.")), "")
+    derives = any(each.__module__.partition(".")[0] == asking for each in kind.__mro__[1:])
+    return asking if derives and is_installed_package(asking) else ""
 
 
 def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
@@ -84,6 +98,8 @@ def _module_raising(error: BaseException) -> str:
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     name = str(error.name or "")
+    if "." not in name and name in NAMES:
+        return Amendment("module", name)
     is_of_python = name.partition(".")[0] in sys.stdlib_module_names
     if "." not in name or is_of_python or not is_installed_package(name) or not _is_asked_by_another(error, name):
         return None
@@ -95,8 +111,25 @@ def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     is_there = module in sys.modules and is_installed_package(module) and _is_asked_by_another(error, module)
     if not is_there or "partially initialized" in text_of(error):
         return None
-    is_enough = isinstance(error, ImportError) or "loggers" in module.split(".")
-    return Amendment("name", module, name) if is_enough or place_of(module, name, text_of(error)) is not None else None
+    if isinstance(error, ImportError):
+        return Amendment("name", module, " ".join(_missing_together(error, module, name)))
+    is_known = "loggers" in module.split(".") or place_of(module, name, text_of(error)) is not None
+    return Amendment("name", module, name) if is_known else None
+
+
+def _missing_together(error: ImportError, module: str, name: str) -> Iterator[str]:
+    """Yield the name that an import wants, and the others of its statement that the module lacks, too."""
+    yield name
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    for node in statements_at(frame.f_code.co_filename, line):
+        if isinstance(node, ast.ImportFrom) and node.module == module:
+            names = (each.name for each in node.names)
+            yield from (each for each in names if each != name and _lacks(sys.modules[module], each))
+
+
+def _lacks(module: Any, name: str) -> bool:
+    is_package = hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{name}") is not None
+    return not hasattr(module, name) and not is_package
 
 
 def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
@@ -106,6 +139,13 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
         if f"{kind.__name__}.{name}" in ATTRIBUTES and is_installed_package(kind.__module__):
             return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
     return None
+
+
+def _of_hparams(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    kinds = type(frame.f_locals.get("self")).__mro__
+    owner = next((each.__module__ for each in kinds if each.__name__ == "HyperparametersMixin"), "")
+    return Amendment("hparams", owner) if is_installed_package(owner) else None
 
 
 def _of_default(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
@@ -233,6 +273,7 @@ _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
     (AttributeError, _NO_METHOD, _of_method),
+    (AttributeError, _NO_SETTER, _of_hparams),
     (AttributeError, _NO_FIELD, lambda error, match: _of_attribute(error, match[1])),
     (
         AttributeError,
@@ -243,6 +284,8 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
+    (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
     (

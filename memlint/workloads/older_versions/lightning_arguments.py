@@ -12,6 +12,9 @@ from typing import Any
 
 from memlint.workloads.older_versions.renames import ARGUMENTS
 
+_SET = "_set_hparams"
+"""The method of a model that keeps its settings."""
+
 
 def add_argparse_args(cls: Any, /, parent_parser: argparse.ArgumentParser, **_options: Any) -> argparse.ArgumentParser:
     """Return the parser with an option for each argument of the Trainer, those of version 1 included."""
@@ -63,6 +66,12 @@ def without_hook(hook: str, module: Any) -> None:
     for each in filter(None, (module, sys.modules.get(f"{package}.trainer"))):
         if hasattr(each, verify.__name__):
             setattr(each, verify.__name__, verify_without)
+
+
+def with_settable_hparams(_name: str, module: Any) -> None:
+    """Let models be given their `hparams`, as before version 1.0."""
+    mixin = module.HyperparametersMixin
+    mixin.hparams = mixin.hparams.setter(lambda model, given: getattr(model, _SET)(given))
 
 
 def with_strategy(accelerator: str, module: Any) -> None:

@@ -7,6 +7,8 @@ guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, and "
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from memlint.workloads.known_packages import STOOD_FOR
+
 NAMES: Mapping[str, str] = {
     "collections.Callable": "collections.abc.Callable",
     "fractions.gcd": "math.gcd",
@@ -19,6 +21,7 @@ NAMES: Mapping[str, str] = {
     "numpy.typeDict": "numpy.sctypeDict",
     "peft.prepare_model_for_int8_training": "peft.prepare_model_for_kbit_training",
     "pytorch_lightning.metrics": "torchmetrics",
+    **STOOD_FOR,
     "scipy.integrate.cumtrapz": "scipy.integrate.cumulative_trapezoid",
     "scipy.integrate.simps": "scipy.integrate.simpson",
     "sklearn.externals.joblib": "joblib",
@@ -123,6 +126,8 @@ DEFAULTS: Mapping[str, tuple[str, str, bool]] = {
 """By the class of a result that was another one before: the argument of which that follows, in a method of a class of a
 module, and what it was where none is given.
 """
+NOT_NONE = ("transformers.training_args", "TrainingArguments.report_to")
+"""A module, and the setting of a class in it that had a meaning without a value before: all loggers that there are."""
 TOUCHES_MEMORY = frozenset(
     (
         *("batch", "accumulate", "max", "num", "size", "length", "dim", "width", "depth", "hidden", "layers", "heads"),
