@@ -13,7 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -46,6 +47,27 @@ class NotExtendableError(Exception):
     """The rounds of a generation are not alike; the message says in what."""
 
 
+@dataclass(frozen=True)
+class Later:
+    """A trace of the last rounds that is made once it is asked for."""
+
+    result: Callable[[], Rounds]
+
+    def stop(self) -> None:
+        """Nobody will ask for it; it has not begun."""
+
+
+class Begun(Protocol):
+    """A trace of the last rounds, made later or meanwhile."""
+
+    @property
+    def result(self) -> Callable[[], Rounds]:
+        """Wait for it."""
+
+    def stop(self) -> None:
+        """Nobody will ask for the result."""
+
+
 @dataclass
 class Extension:
     """The generation of one Workload, of which `program` builds the program at any of its sizes."""
@@ -53,6 +75,8 @@ class Extension:
     workload: Workload
     program: Callable[[Workload], Any]
     settings: AllocatorSettings
+    begin: Callable[[Callable[[], Rounds]], Begun] = Later
+    """Begins with a trace of the last rounds while the first ones are traced."""
     is_of_decoder: bool = False
     """True of an encoder's decoder, which begins without a prompt."""
 
@@ -63,8 +87,7 @@ class Extension:
         """
         try:
             with uncollected():
-                pieces = self._pieces()
-                last = self._last(pieces.period + 4)
+                pieces, last = self._traces()
                 with virtual_device(self.workload.device):
                     self._hold_against(pieces, last)
                     whole = _assembled(pieces, last, self._num_rounds)
@@ -76,22 +99,44 @@ class Extension:
     def _num_rounds(self) -> int:
         return self.workload.dimensions["new_tokens"]
 
-    def _pieces(self) -> Pieces:
-        """Trace as many of the first rounds as show after how many they are alike."""
+    def _traces(self) -> tuple[Pieces, Rounds]:
+        """Trace as many of the first rounds as show after how many they are alike, and as many of the last."""
         for periods in (_PERIODS[:1], _PERIODS[1:]):
             needed = BEGIN + NUM_SIZES * periods[-1] + 1  # the last one is cut short
             if needed > self._num_rounds:
                 break
-            first = self._traced(self.workload, needed)
-            if len(first) != needed:
-                raise NotExtendableError(f"it ends after {len(first)} tokens")
-            for period in periods:
-                with suppress(NotScalableError), virtual_device(self.workload.device):
-                    return Pieces.learned(first, period)
+            begun = self.begin(partial(self._last, periods[-1] + BEGIN + 1))
+            try:
+                pieces = self._pieces(needed, periods)
+            except BaseException:
+                begun.stop()
+                raise
+            if pieces is not None:
+                return pieces, begun.result()
+            begun.stop()
         raise NotExtendableError("the first tokens are not decoded alike")
 
+    def _pieces(self, needed: int, periods: Sequence[int]) -> Pieces | None:
+        """Learn from the first `needed` rounds; None if they are alike after none of these periods."""
+        first = self._traced(self.workload, needed)
+        if len(first) != needed:
+            raise NotExtendableError(f"it ends after {len(first)} tokens")
+        for period in periods:
+            with suppress(NotScalableError), virtual_device(self.workload.device):
+                return Pieces.learned(first, period)
+        return None
+
     def _last(self, count: int) -> Rounds:
-        """Trace the last `count` rounds, which begin with a longer prompt."""
+        """Trace the last `count` rounds, which begin with a longer prompt, or with what a decoder has written."""
+        was_of_decoder = self.is_of_decoder
+        last = self._traced(self._of_last(count), None)
+        if self.is_of_decoder != was_of_decoder:  # nothing was traced before
+            last = self._traced(self._of_last(count), None)
+        if len(last) != count:
+            raise NotExtendableError(f"{len(last)} tokens are generated where {count} were asked for")
+        return replace(last, calls=())  # nothing is learned from them
+
+    def _of_last(self, count: int) -> Workload:
         workload, sizes = self.workload, self.workload.dimensions
         left_out = sizes["new_tokens"] - count
         longer = {**sizes, "new_tokens": count}
@@ -100,10 +145,7 @@ class Extension:
             workload = replace(workload, inputs=(*(workload.inputs or ()), written))
         else:
             longer["prompt"] += left_out
-        last = self._traced(replace(workload, dimensions=longer), None)
-        if len(last) != count:
-            raise NotExtendableError(f"{len(last)} tokens are generated where {count} were asked for")
-        return last
+        return replace(workload, dimensions=longer)
 
     def _traced(self, workload: Workload, most_rounds: int | None) -> Rounds:
         program: Program = self.program(workload)

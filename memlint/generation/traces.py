@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memlint.generation.extension import MOST_ROUNDS, Extension, NotExtendableError
+from memlint.generation.extension import MOST_ROUNDS, Begun, Extension, Later, NotExtendableError
 from memlint.memory.records import ONE_STREAM, Assumption, Trace
 from memlint.scaling.scaled import Lives, lives_of_trace
 from memlint.tracing.workload_errors import trace_of_workload
 
 if TYPE_CHECKING:
+    from memlint.generation.rounds import Rounds
     from memlint.memory.allocator.settings import AllocatorSettings
     from memlint.targets.workload import Workload
 
@@ -36,15 +37,21 @@ def lives_of_generation(workload: Workload, program: Callable[[Workload], Any], 
     return Lives(sizes, events, list(trace.whole.doubts), ONE_STREAM)
 
 
-def trace_of(workload: Workload, program: Callable[[Workload], Any], settings: AllocatorSettings) -> Trace:
+def trace_of(
+    workload: Workload,
+    program: Callable[[Workload], Any],
+    settings: AllocatorSettings,
+    begin: Callable[[Callable[[], Rounds]], Begun] = Later,
+) -> Trace:
     """Trace a completed Workload, of which `program` builds the program at any of its sizes.
 
-    Raises WorkloadError and TraceError as the program does.
+    With `begin` the last rounds of a long generation may be traced while the first ones are. Raises WorkloadError and
+    TraceError as the program does.
     """
     if not is_long(workload):
         return trace_of_workload(program(workload), workload.device, settings)
     try:
-        trace = Extension(workload, program, settings).trace()
+        trace = Extension(workload, program, settings, begin).trace()
         text = _EXTENDED.format(new_tokens=workload.dimensions["new_tokens"])
     except NotExtendableError as reason:
         trace = trace_of_workload(program(workload), workload.device, settings)

@@ -116,6 +116,7 @@ def _begin_tables(target: Target, number: int) -> None:
     """Begin with the tables of another dtype once all sizes are known, if a copy of this process can make them."""
 
     def begin(completed: Workload) -> None:
+        from memlint.generation.traces import is_long  # noqa: PLC0415
         from memlint.session.ahead import Ahead, may_work_ahead  # noqa: PLC0415
 
         def tables() -> tuple[str, list[Sweep]]:
@@ -123,7 +124,8 @@ def _begin_tables(target: Target, number: int) -> None:
 
             return ahead(completed, target.root)
 
-        if completed.device.is_cuda and completed.compile != "on" and may_work_ahead():
+        is_in_table = completed.device.is_cuda and not is_long(completed)
+        if is_in_table and completed.compile != "on" and may_work_ahead():
             with suppress(OSError):
                 target.begun[number] = Ahead(tables)
 

@@ -19,6 +19,7 @@ from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_fields
 from memlint.compile.fallback import not_compiled
 from memlint.cuda.versions import torch_version
+from memlint.generation.extension import Later
 from memlint.generation.traces import trace_of
 from memlint.lint.rule import MANY_NODES
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -26,6 +27,7 @@ from memlint.memory.context import VARIABLE, loads_everything
 from memlint.memory.records import Assumption, Frame, Phase, Trace
 from memlint.report.model import Place
 from memlint.scaling.recorded_calls import Calls, recorded
+from memlint.session.ahead import Ahead, may_work_ahead
 from memlint.session.holders import find_holders
 from memlint.session.long_run import run_longer
 from memlint.session.process_setup import ProcessSetup
@@ -45,9 +47,10 @@ from memlint.workloads.older_versions import applying
 from memlint.workloads.user_errors import command_with
 
 if TYPE_CHECKING:
+    from memlint.generation.extension import Begun
+    from memlint.generation.rounds import Rounds
     from memlint.memory.devices import Device
     from memlint.report.model import Sweep
-    from memlint.session.ahead import Ahead
     from memlint.worker.protocol import Request
     from memlint.workloads.construction.program import Program
 
@@ -134,7 +137,10 @@ class Traced:
         program = self.rebuilt()
         try:
             trace = trace_of(
-                self.workload, lambda each: ChangedProgram(self._rebuilt_at(each, program), *changes), self.settings
+                self.workload,
+                lambda each: ChangedProgram(self._rebuilt_at(each, program), *changes),
+                self.settings,
+                _begun,
             )
         except (NotApplicableError, MemlintError):
             return None
@@ -341,7 +347,7 @@ def _traced(
 
     try:
         with recorded(MOST_CALLS, is_needed=False) as calls:
-            trace = trace_of(completed, at, settings)
+            trace = trace_of(completed, at, settings, _begun)
     except MemlintError as error:
         if not lazy_imports.Compilation.is_simulated(completed.compile):
             raise
@@ -355,6 +361,14 @@ def _traced(
     trace = trace_of_workload(program, device, settings)
     program.assumptions.append(reason)
     return eager, program, trace, Calls()
+
+
+def _begun(work: Callable[[], Rounds]) -> Begun:
+    """Begin with a trace in a copy of this process; if there can be none, it is made here, later."""
+    if may_work_ahead():
+        with suppress(OSError):
+            return Ahead(work)
+    return Later(work)
 
 
 def _smaller(workload: Workload) -> str:

@@ -7,6 +7,8 @@ import pytest
 from memlint_rules.m0_budget.mem010_over_budget import OverBudget
 from memlint_rules.m1_activations.mem101_missing_activation_checkpointing import MissingActivationCheckpointing
 from memlint_rules.m1_activations.mem107_dead_at_peak_reference import DeadAtPeakReference
+from memlint_rules.m1_activations.mem119_flash_attention_unused import FlashAttentionUnused
+from memlint_rules.m1_activations.mem121_outputs_of_every_layer import OutputsOfEveryLayer
 from memlint_rules.m2_parameters.mem204_optimizer_step_temporaries import OptimizerStepTemporaries
 from memlint_rules.m3_dtype_layout.mem306_dense_should_be_sparse import DenseShouldBeSparse
 from memlint_rules.m3_dtype_layout.mem310_nchw_conv_on_tensor_cores import NchwConvOnTensorCores
@@ -15,7 +17,14 @@ import memlint
 from memlint.lint.rule import Confidence, Severity, place_of
 from memlint.memory.records import Category, Frame, Phase
 from memlint.memory.retention import Holder
-from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
+from memlint.whatif.changes import (
+    AttentionImplementation,
+    ChannelsLast,
+    CheckpointModules,
+    OnlyTheOutput,
+    OptimizerImplementation,
+)
+from memlint.whatif.changes.attention_implementation import most_saved_by_flash
 from tests.rules.records import MIB, FakeContext, Script, at, channels_last
 
 
@@ -255,6 +264,79 @@ def test_scalars_and_counters_are_not_worth_a_word():
     script.kernel("aten.mm.default")
     script.make(8 * MIB)
     assert dead(script.trace(), holders={loss: Holder("loss", at(40), ("loss",))}) == []
+
+
+def test_what_generate_of_a_library_made_is_not_searched_for_in_the_project():
+    library = "/venv/lib/python3.11/site-packages/transformers/models/llama/modeling_llama.py"
+    searched = []
+    for caller, mode in ((None, "generate"), (at(7), "generate"), (None, "inference")):
+        script = Script()
+        script.step()
+        script.kernel("aten.mm.default")
+        made = script.make(8 * MIB, frame=at(312, path=library)._replace(caller=caller))
+        script.kernel("aten.mm.default")
+        script.make(8 * MIB)
+        held = {made: Holder("hidden", at(40), ("hidden",))}
+        searched.append(bool(dead(script.trace(), mode=mode, holders=held)))
+    assert searched == [False, True, True]
+
+
+# MEM119
+
+
+def half_attention(beside, of_attention):
+    """A layer in bfloat16 at whose peak so many MiB of its attention are alive, and as many of the rest of it."""
+    script = Script()
+    script.step()
+    query = script.make(MIB, dtype="bfloat16", module="model.layers.0.attn", frame=at(3))
+    script.kernel(
+        "aten._scaled_dot_product_efficient_attention.default", reads=[query], module="model.layers.0.attn", frame=at(4)
+    )
+    script.free(query)
+    script.make(of_attention * MIB // 2, dtype="bfloat16", module="model.layers.0.attn", frame=at(4))
+    script.kernel("aten.mm.default", module="model.layers.0.mlp", frame=at(9))
+    script.make(beside * MIB // 2, dtype="bfloat16", module="model.layers.0.mlp", frame=at(9))
+    return script.trace()
+
+
+@pytest.mark.parametrize(("beside", "of_attention", "is_tried"), [(2000, 8, False), (200, 100, True)])
+def test_flash_attention_is_tried_where_attention_takes_memory_at_the_peak(beside, of_attention, is_tried):
+    context = FakeContext(half_attention(beside, of_attention), changes={AttentionImplementation: -50 * MIB})
+    assert bool(list(FlashAttentionUnused().check(context))) is is_tried
+    assert bool(context.asked) is is_tried
+
+
+def test_masks_that_are_made_outside_of_the_layers_may_go_with_flash_attention():
+    script = Script()
+    script.step()
+    script.kernel("aten.where.self", module="model", frame=at(2))
+    mask = script.make(64 * MIB // 2, dtype="bfloat16", module="model", frame=at(2))
+    embedded = script.make(64 * MIB // 2, dtype="bfloat16", module="model.embed", frame=at(1))
+    own = script.make(MIB // 2, dtype="bfloat16", module="model.embed", frame=at(1))
+    script.kernel(
+        "aten._scaled_dot_product_efficient_attention.default", reads=[own], module="model.layers.0.attn", frame=at(4)
+    )
+    trace = script.trace()
+    at_peak = [trace.buffers[each] for each in (mask, embedded, own)]
+    assert most_saved_by_flash(trace, at_peak) == 65 * MIB
+
+
+# MEM121
+
+
+@pytest.mark.parametrize(("lines", "is_tried"), [((306, 306, 306), True), ((306, 312, 66), False)])
+def test_outputs_of_every_layer_are_switched_off_where_a_line_has_made_several_dead_tensors(lines, is_tried):
+    path = "/home/user/transformers/models/llama/modeling_llama.py"
+    script = Script()
+    script.step()
+    script.kernel("aten.mm.default", frame=at(1, path=path))
+    for line in lines:
+        script.make(64 * MIB, frame=at(line, path=path))
+    script.kernel("aten.mm.default", frame=at(2, path=path))
+    script.make(MIB)
+    context = FakeContext(script.trace(), changes={OnlyTheOutput: -100 * MIB})
+    assert bool(list(OutputsOfEveryLayer().check(context))) is is_tried
+    assert bool(context.asked) is is_tried
 
 
 # MEM204

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,3 +169,54 @@ class Here:
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.done = work()
+
+
+@pytest.fixture
+def long_generation() -> Workload:
+    """A Workload of which some tokens are computed from others, with all sizes."""
+    pytest.importorskip("transformers")
+    from memlint.accelerator import lazy_imports
+    from memlint.libraries import installation
+    from memlint.targets.workload import Workload
+    from memlint.workloads.construction.construct import complete
+
+    installation.install()
+    lazy_imports.run_eagerly()
+    file = Path(__file__).parents[2] / "fixtures" / "models" / "generating.py"
+    sizes = {"prompt": 8, "new_tokens": 40, "num_beams": 1}
+    own = Workload("llama", f"{file}::llama", str(file), "llama", mode="generate", dimensions=sizes)
+    return complete(replace(own, batch=1, gpu="a100-80gb"))[0]
+
+
+def test_the_last_tokens_of_a_generation_are_traced_by_a_copy_and_no_tables_begun_that_it_has_not(
+    long_generation: Workload, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memlint.config import Settings
+    from memlint.session import main as session
+    from memlint.session import target
+    from memlint.worker.jobs import Begin, EstimateAround
+    from memlint.worker.protocol import Request
+    from memlint.workloads.discover import Discovery
+
+    begun: list[str] = []
+
+    class Copy(Ahead[object]):
+        def __init__(self, work: Callable[[], object]) -> None:
+            begun.append("copy")
+            super().__init__(work)
+
+    monkeypatch.setattr(target, "Ahead", Copy)
+    monkeypatch.setattr(ahead, "Ahead", Copy)
+    traces = []
+    for may in (True, False):
+        for module in (target, ahead):
+            monkeypatch.setattr(module, "may_work_ahead", lambda may=may: may)
+        request = Request(target="generating.py", path=long_generation.path, root="/", settings=Settings())
+        own = target.Target(request, Discovery([long_generation], []))
+        session._answer(own, Begin(EstimateAround(0)))
+        traces.append(own.trace(0).trace)
+        assert own.begun == {}
+    assert begun == ["copy"]
+    with_copy, alone = traces
+    assert with_copy.whole is not None
+    assert (with_copy.whole, with_copy.nodes, with_copy.events) == (alone.whole, alone.nodes, alone.events)

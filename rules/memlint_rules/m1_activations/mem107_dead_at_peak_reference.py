@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from memlint.base.ownership import is_memlint
+from memlint.base.ownership import is_installed, is_memlint
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.records import Buffer
@@ -129,7 +129,7 @@ class Model(nn.Module):
 
     def check(self, context: Context) -> Findings:
         """Yield one finding per variable and line, largest first: the items of a list are one variable."""
-        dead = dead_at_peak(context)
+        dead = [each for each in dead_at_peak(context) if not _is_of_library_alone(context, each)]
         peak = max(live(context.timeline), default=0)
         if len(context.trace.nodes) > MANY_NODES and not is_notable(-nbytes_of(dead), peak):
             return  # finding the holders takes another run
@@ -158,6 +158,12 @@ class Model(nn.Module):
                 if own_loop
                 else _fix(own),
             )
+
+
+def _is_of_library_alone(context: Context, buffer: Buffer) -> bool:
+    """Return True if no function of the project can hold it: `generate` of a library made it and calls none."""
+    is_made_by_library = buffer.frame is not None and is_installed(buffer.frame.of_project.path)
+    return context.workload.mode == "generate" and is_made_by_library
 
 
 def _whole(holder: Holder) -> str:

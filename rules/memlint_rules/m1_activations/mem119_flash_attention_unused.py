@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.whatif.changes import AttentionImplementation
-from memlint.whatif.changes.attention_implementation import is_for_flash
+from memlint.whatif.changes.attention_implementation import is_for_flash, most_saved_by_flash
 
 
 class FlashAttentionUnused(TraceRule):
@@ -17,7 +17,8 @@ class FlashAttentionUnused(TraceRule):
 
     ## How the saving is computed
 
-    The step is traced again with `attn_implementation="flash_attention_2"`.
+    The step is traced again with `attn_implementation="flash_attention_2"`, if at the peak the attentions, and masks
+    made outside of them, take memory.
 
     ## Known limits
 
@@ -60,9 +61,11 @@ def memlint_workload():
     )
 
     def check(self, context: Context) -> Findings:
-        if not is_for_flash(context.trace):
+        peak = context.estimate.requested.estimate
+        most = most_saved_by_flash(context.trace, context.estimate.at_peak)
+        if not is_for_flash(context.trace) or not is_notable(-most, peak):
             return
-        after, peak = context.retrace(AttentionImplementation("flash_attention_2")), context.estimate.requested.estimate
+        after = context.retrace(AttentionImplementation("flash_attention_2"))
         if after is None or not is_notable(after.requested.estimate - peak, peak):
             return
         change = after.requested.estimate - peak

@@ -1,5 +1,8 @@
+from collections import Counter
+
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.memory.records import Buffer
 from memlint.whatif.changes import OnlyTheOutput
 from memlint_rules.support.dead_references import biggest_of, dead_at_peak, nbytes_of
 
@@ -7,8 +10,9 @@ from memlint_rules.support.dead_references import biggest_of, dead_at_peak, nbyt
 class OutputsOfEveryLayer(TraceRule):
     """A model of transformers returns the hidden states or attention weights of every layer.
 
-    Looks for tensors that are alive at the peak although nothing reads them again, and runs the program again with
-    `output_hidden_states`, `output_attentions`, `output_scores` and `output_logits` of its configs off.
+    Looks for several tensors of one line that are alive at the peak although nothing reads them again, and runs the
+    program again with `output_hidden_states`, `output_attentions`, `output_scores` and `output_logits` of its configs
+    off.
 
     ## Why it costs memory
 
@@ -48,7 +52,7 @@ def encoder():
 
     def check(self, context: Context) -> Findings:
         peak, dead = context.estimate.requested.estimate, dead_at_peak(context)
-        if not is_notable(-nbytes_of(dead), peak) or not _is_of_transformers(context):
+        if not is_notable(-nbytes_of(_made_alike(dead)), peak) or not _is_of_transformers(context):
             return
         after = context.what_if(OnlyTheOutput())
         if after is None or not is_notable(after.peak_change, peak):
@@ -64,6 +68,12 @@ def encoder():
             fix="Set `output_hidden_states`, `output_attentions`, `output_scores` and `output_logits` of the config "
             "and the generation config to False, and ask for them in those calls alone that read them.",
         )
+
+
+def _made_alike(buffers: list[Buffer]) -> list[Buffer]:
+    """Return those of which a line has made several, as one in each layer."""
+    count = Counter(buffer.frame for buffer in buffers)
+    return [buffer for buffer in buffers if count[buffer.frame] > 1]
 
 
 def _is_of_transformers(context: Context) -> bool:
