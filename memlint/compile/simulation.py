@@ -67,7 +67,7 @@ _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 
 skip_package("memlint")
 for _module in (flash_attn, flash_attn_3):  # their functions are as traceable as those of the libraries
-    follow_file(_module.__file__)
+    follow_file(str(_module.__file__))
 
 
 class Compilation:
