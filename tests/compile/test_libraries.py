@@ -80,6 +80,13 @@ def test_attention_of_a_library_is_part_of_the_graph(library: ModuleType, size: 
     assert any(node.op.startswith("inductor.") for node in compiled.trace.nodes)
 
 
+def test_kernels_of_a_library_in_generated_code_are_said_not_to_run_with_the_line_of_the_program() -> None:
+    recorded = traced(flash_attn, 16, compiles_model=True)
+    [frame] = [each.frame for each in recorded.trace.assumptions if "kernels of flash-attn are not run" in each.text]
+    assert frame is not None
+    assert (frame.path, frame.function) == (__file__, "forward")
+
+
 def test_attention_of_a_library_is_compiled_for_sizes_that_may_change() -> None:
     recorded = traced(flash_attn, 16, compiles_model=True, dynamic=True)
     assert [phase for _, phase in kernels_of(recorded)] == ["forward", "backward"] * 2
