@@ -103,6 +103,8 @@ class Row:
     """The peak of an Estimate that was measured."""
     beside: int = 0
     """Bytes that the measured program held beside what is predicted."""
+    num_sms: int = 0
+    """Multiprocessors of the GPU, if it is another one of the same compute capability."""
 
 
 def _images(model: str, batch: int, size: int, dtype: torch.dtype, **options: Any) -> Step:
@@ -185,7 +187,7 @@ def _sentences() -> dict[str, Any]:
 
 def _budgeted(budget: float, measured: float) -> Row:
     return Row(f"llama, budget {budget}", "t4", lambda: Budgeted(budget), 1.6429, measured, None,
-               "GTX 1650, PyTorch 2.14", _ISSUES + "197838")  # fmt: skip
+               "GTX 1650, PyTorch 2.14", _ISSUES + "197838", num_sms=14)  # fmt: skip
 
 
 _CORPUS = 1_164_000_000
@@ -255,6 +257,7 @@ def predicted(row: Row, *, compiles: bool) -> int:
     program = row.program()
     program.compiles_model = compiles
     gpu = device_named(row.gpu)
+    gpu = replace(gpu, num_sms=row.num_sms or gpu.num_sms)
     trace = trace_program(program, gpu).trace
     peak: int = getattr(estimate(Timeline.of(trace), gpu, trace.nodes), row.peak).estimate
     return peak + row.beside

@@ -18,8 +18,8 @@ from tests.oracles.compiled_issues import TwoTraversals
 
 GPU = device_named("a100-80gb")
 MEASURED = [row for row in ROWS if row.compiled is not None]
-EXACT = (-0.0002, 0.0002)
-"""The figures are of a harness that says everything, in bytes, here with four digits."""
+EXACT = (-0.001, 0.001)
+"""The figures are of a harness that says everything; its own runs differ by 0.5 MiB."""
 BOUNDS = {
     "llama 3b packed": (0, 0.06),
     "llama 3b, loss in chunks": (0, 0.07),
