@@ -6,8 +6,7 @@ that nobody reads. Large floating tensors hold no values, and what leads to them
 """
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +14,8 @@ from torch import fx
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, entry_of, is_virtual
-from memlint.accelerator.ledger import Ledger
 from memlint.accelerator.private import OpOverload
+from memlint.accelerator.unseen import unseen
 from memlint.accelerator.values import MAX_SHADOW, content, covers_storage, remember
 
 _NAMESPACES = ("aten", "prims")
@@ -35,7 +34,7 @@ def followed(graph: fx.GraphModule) -> Callable[[Callable[..., Any]], Callable[.
     def with_values(code: Callable[..., Any]) -> Callable[..., Any]:
         def call(inputs: list[Any]) -> Any:
             try:
-                with _unseen():
+                with unseen():
                     known = part.forward(*inputs)
             except Exception as error:  # the program goes on without these values, as it would have before
                 state.current.assume(f"numbers that compiled code computes are not known: {type(error).__name__}")
@@ -95,19 +94,6 @@ def _is_unknown(node: fx.Node) -> bool:
         return False
     is_large = tensor.dtype.is_floating_point and tensor.numel() * tensor.element_size() > MAX_SHADOW
     return is_large or (node.op == "call_function" and not _runs(node))
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Run kernels inside the block that take no memory of the simulation, and that nobody listens to."""
-    now = state.current
-    before = now.ledger, now.observers, now.assume, now.calls
-    now.ledger, now.observers, now.assume, now.calls = Ledger(), [], lambda _text: None, None
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        now.ledger, now.observers, now.assume, now.calls = before
 
 
 def _pass_on(known: Any, result: Any) -> None:

@@ -28,6 +28,7 @@ from memlint.accelerator.private.compilation import (
     compilation,
     convert_frame,
     dynamo_config,
+    follow_file,
     forget_fakes,
     functorch_config,
     hints,
@@ -49,6 +50,7 @@ from memlint.compile.facade import Facade
 from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
 from memlint.cuda.simulated import Simulated, simulated
+from memlint.libraries import flash_attn, flash_attn_3
 from memlint.memory.records import Assumption
 
 _SETTINGS: dict[str, Any] = {
@@ -64,6 +66,8 @@ _SETTINGS: dict[str, Any] = {
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 
 skip_package("memlint")
+for _module in (flash_attn, flash_attn_3):  # their functions are as traceable as those of the libraries
+    follow_file(str(_module.__file__))
 
 
 class Compilation:

@@ -42,6 +42,7 @@ def _forward(
     plain: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """`mha_fwd`, flash_api.cpp:350, and `mha_varlen_fwd`, 514. `plain`: neither window nor bias of positions."""
+    _check(q, k, v)
     copies = [like(t) for t in (q, k, v) if t.stride(-1) != 1]  # `maybe_contiguous`
     if cu_seqlens is not None and grouped_query(q, k, max_q, dropout, plain):  # swapped groups, and their output
         copies += [like(q), like(q)]
@@ -91,7 +92,6 @@ class _Attention(torch.autograd.Function):
         head = operands[0].shape[-1]
         if head % 8:
             operands = tuple(F.pad(t, (0, -head % 8)) for t in operands)
-        _check(*operands)
         lengths = call.lengths[0] if call.lengths else None
         probs = call.probs and call.dropout > 0
         out, lse, p, seed = _forward(*operands, lengths, call.max_q, call.max_k, call.dropout, probs, call.plain)

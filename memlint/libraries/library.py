@@ -22,6 +22,7 @@ from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
 from memlint.accelerator.state import assume_once
 from memlint.base.errors import TraceError
+from memlint.libraries.fake_kernels import fake_of
 from memlint.libraries.op_template import OP_TEMPLATE
 
 __all__ = ["Library", "UnknownFunctionError", "assume_once", "contiguous", "launch", "like", "temporary"]
@@ -117,6 +118,7 @@ class Library:
                 return function(*args, **kwargs)
 
             enter_hand_written(f"memlint_{self.name}.{name}.default", carry_out)
+            torch.library.register_fake(f"memlint_{self.name}::{name}", fake_of(function), lib=self._ops)
             op: Callable[..., Any] = getattr(getattr(torch.ops, f"memlint_{self.name}"), name).default
             return op
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Protocol
 
 import torch
@@ -159,7 +160,8 @@ class Recorder:
         if is_inside("torch.nn.init"):
             return
         _, (code, line, caller, _module) = self.attribution.place()
-        self.assumptions.setdefault(Assumption(text, frame_of(code, line, caller)))
+        origin = _origin_of(code, line)
+        self.assumptions.setdefault(Assumption(text, frame_of(code, line, caller) if origin is None else origin.frame))
 
     def begin_step(self) -> None:
         """Note the start of a step."""
@@ -246,7 +248,7 @@ class Recorder:
         nodes: list[Node] = []
         for index, (kernel, phase, (*lines, module), step, event, inputs, outputs) in enumerate(self.calls):
             path = "" if module is None else paths.get(module, module[1])
-            origin = origins.origin_at(lines[0].co_filename, lines[1]) if lines[0] is not None else None
+            origin = _origin_of(*lines[:2])
             if origin is not None and kernel.name.startswith(_ALLOCATES) and origin.op:
                 self.compiled[index] = origin.op
             frame = frame_of(*lines) if origin is None else origin.frame
@@ -354,6 +356,11 @@ def _geometry(tensor: Tensor) -> Geometry:
 @functools.cache
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def _origin_of(code: CodeType | None, line: int) -> origins.Origin | None:
+    """Return the origin of what a line of generated code does; None for any other code."""
+    return None if code is None else origins.origin_at(code.co_filename, line)
 
 
 def _identity(module: torch.nn.Module) -> tuple[int, str]:

@@ -61,6 +61,8 @@ reset: Callable[[], None] = forget
 """Forgets all that was compiled."""
 skip_package: Callable[[str], None] = trace_rules.add
 """Lets Dynamo never look into a package."""
+follow_file: Callable[[str], None] = trace_rules.get_legacy_mod_inlinelist().add
+"""Lets Dynamo look into a file of a package that it never looks into."""
 is_left_out: Callable[[Any], bool] = trace_rules.check
 """Tells whether Dynamo leaves a function's frame to Python."""
 in_frame_of_its_own: Callable[[Any], Any] = external_utils.wrap_inline
