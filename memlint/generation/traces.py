@@ -28,14 +28,8 @@ def is_long(workload: Workload) -> bool:
     return workload.mode == "generate" and workload.dimensions.get("new_tokens", 0) > MOST_ROUNDS
 
 
-def lives_of_generation(
-    workload: Workload,
-    program: Callable[[Workload], Any],
-    settings: AllocatorSettings,
-    begin: Callable[[Callable[[], Rounds]], Begun] = Later,
-) -> Lives:
-    """Return all storages of a long generation, for tables of sizes; as `trace_of`."""
-    trace = trace_of(workload, program, settings, begin)
+def lives_of_generation(trace: Trace) -> Lives:
+    """Return all storages of a generation, also of the rounds that were not traced."""
     if trace.whole is None:
         return lives_of_trace(trace)
     sizes, events = (np.array(each, np.int64) for each in (trace.whole.sizes, trace.whole.events))

@@ -109,7 +109,7 @@ class Fit(OnGpu):
     note: str | None = None
     """Why the batch is not cut into parts."""
     longest_prompt: LongestPrompt | None = None
-    """Of a generation, without any change."""
+    """It is there for a generation, and is without any change."""
 
 
 class Fits(Document):

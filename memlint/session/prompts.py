@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import WorkloadError
 from memlint.base.units import LARGEST_SIZE
-from memlint.generation.traces import is_long, lives_of_generation
+from memlint.generation.traces import is_long, lives_of_generation, trace_of
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.estimate import Peaks, peaks
 from memlint.report.model import Interval
@@ -82,7 +82,7 @@ class _Prompts:
             return built[-1]
 
         if is_long(here):
-            lives = lives_of_generation(here, program, settings, meanwhile)
+            lives = lives_of_generation(trace_of(here, program, settings, meanwhile))
         else:
             lives = lives_of(storages_of_workload(program(here), self.device, settings))
         config = getattr(getattr(built[0], "model", None), "config", None)

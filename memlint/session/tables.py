@@ -13,7 +13,7 @@ from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
 from memlint.compile.fallback import not_compiled_text
-from memlint.generation.traces import is_long, lives_of_generation
+from memlint.generation.traces import is_long, lives_of_generation, trace_of
 from memlint.lint.rule import MANY_NODES
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.communicators import beside
@@ -295,7 +295,9 @@ def _sizes(
 def long_run(workload: Workload, program: Callable[[Workload], Any]) -> Callable[[Workload], Lives] | None:
     """Return what gives the storages of a long generation at any size; None for any other Workload."""
     settings = AllocatorSettings.parse(workload.allocator)
-    return (lambda each: lives_of_generation(each, program, settings, meanwhile)) if is_long(workload) else None
+    return (
+        (lambda each: lives_of_generation(trace_of(each, program, settings, meanwhile))) if is_long(workload) else None
+    )
 
 
 def _axis(sizes: Sequence[int]) -> range:

@@ -126,7 +126,7 @@ class Built:
     happened: Happened = "nothing"
     """The point that the script itself reached."""
     made_up: str = ""
-    """What stands for the first data that was not there: a vocabulary may come from it; empty if all was there."""
+    """The stand-in for the first data that was not there: a vocabulary may come from it; empty if all was there."""
     lacks: str = ""
     """Advice on the packages that are not installed and that tensors may pass through; empty without any."""
 

@@ -162,7 +162,7 @@ class Absent(dict[Any, Any]):
 
 
 class _Weight(Absent):
-    """What a missing checkpoint has under a name: its shape is that of the model's own of that name."""
+    """The weight of a missing checkpoint under a name: its shape is that of the model's own of that name."""
 
     def __init__(self, checkpoint: Absent, name: str) -> None:
         dict.__init__(self)

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from memlint.accelerator import lazy_imports
 from memlint.capture.capture import Capture
 from memlint.capture.codec import decode, encode
 from memlint.capture.looks import estimate_of
 from memlint.generation.extension import Extension, NotExtendableError, extended
 from memlint.generation.traces import trace_of
-from memlint.libraries import installation
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.decoding import kept_tokens
 from memlint.memory.estimate import peaks
@@ -23,11 +21,7 @@ from memlint.workloads.construction.construct import complete, completed_program
 FILE = Path(__file__).parents[2] / "fixtures" / "models" / "generating.py"
 SETTINGS = AllocatorSettings()
 
-
-@pytest.fixture(autouse=True)
-def armed():
-    installation.install()
-    lazy_imports.run_eagerly()
+pytestmark = pytest.mark.usefixtures("armed")
 
 
 def workload(model, new_tokens, prompt=40, num_beams=1, dtype="float32", gpu="a100-80gb"):

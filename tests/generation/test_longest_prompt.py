@@ -7,9 +7,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from memlint.accelerator import lazy_imports
 from memlint.commands.sweep.tables_text import render_fits
-from memlint.libraries import installation
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.estimate import peaks
 from memlint.report.tables import Fit, Fits, LongestPrompt
@@ -23,11 +21,7 @@ from memlint.workloads.construction.construct import complete, completed_program
 FILE = Path(__file__).parents[2] / "fixtures" / "models" / "generating.py"
 SETTINGS = AllocatorSettings()
 
-
-@pytest.fixture(autouse=True)
-def armed():
-    installation.install()
-    lazy_imports.run_eagerly()
+pytestmark = pytest.mark.usefixtures("armed")
 
 
 def generation(model, prompt, new_tokens=3):

@@ -25,8 +25,7 @@ EXACT = (-0.001, 0.001)
 BOUNDS = {
     "llama 3b packed": (0, 0.06),
     "llama 3b, loss in chunks": (0, 0.07),
-    "llama 3b, checkpointed": (0, 0.03),
-    "llama 3b, LoRA": (0, 0.05),
+    "llama 3b, LoRA": (0, 0.04),
     "llama 1b pretrained, checkpointed": (-0.03, 0),
     "flux 2, LoRA": (-0.03, 0),
     **{row.name: EXACT for row in ROWS if row.name.startswith("llama, budget")},
