@@ -27,6 +27,8 @@ _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
 _TRACERS = ("trace_program", "run_script")
 """Functions that start a trace. Their callers are not part of the program: a rule may be the user's own file."""
 
+_MODULE_CALL = "module_call"
+"""The function that runs in the place of a module's call while a trace is made."""
 _getframe = sys._getframe
 
 Line = tuple[CodeType, int]
@@ -35,6 +37,8 @@ Place = tuple[CodeType | None, int, Line | None, tuple[int, str] | None]
 """Place of a kernel, not yet resolved: code object and line, the project's line if that is another, and id and type of
 the module that ran (None at the root)."""
 NOWHERE: Place = (None, 0, None, None)
+_Found = tuple[CodeType | None, int, Line | None]
+"""The first three of a Place."""
 
 
 class Attribution:
@@ -49,6 +53,8 @@ class Attribution:
         self._last: tuple[int, Place] = 0, NOWHERE
         """Sequence number and place that were noted last."""
         self._kinds: dict[CodeType, int] = {}
+        self._outside: dict[int, tuple[tuple[int, str], _Found]] = {}
+        """By depth the module call that was there last, and the line around it."""
         self._internal = _modules_to_pass()
 
     @property
@@ -63,13 +69,13 @@ class Attribution:
     def place(self, *, writes: bool = False) -> tuple[Phase, Place]:
         """Return phase and place of the running kernel, which `writes` its arguments or not."""
         in_backward = graph_task() != -1
-        code, line, caller = self._line(_getframe(3))
+        modules = self.modules
+        code, line, caller = self._line(_getframe(3), len(modules))
         if in_backward and caller is None:
             if code is None:
                 return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), self._place_of_forward()
             if self._kinds[code] == _PACKAGE:
                 caller = self._place_of_forward()[2]
-        modules = self.modules
         place = (code, line, caller, modules[-1] if modules else None)
         if self.optimizing and not in_backward:
             return Phase.OPTIMIZER, place
@@ -95,8 +101,11 @@ class Attribution:
         node = autograd_node()
         return NOWHERE if node is None else self._places.get(sequence_number(node), NOWHERE)
 
-    def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int, Line | None]:
-        """Return the innermost line of a project or a package; for a package also that of the project around it."""
+    def _line(self, frame: FrameType | None, depth: int) -> _Found:
+        """Return the innermost line of a project or a package; for a package also that of the project around it.
+
+        `depth` module calls are around the frame.
+        """
         innermost: Line | None = None
         kinds, internal = self._kinds, self._internal
         while frame is not None:
@@ -114,6 +123,11 @@ class Attribution:
             if kind == _PROJECT:
                 line = code, frame.f_lineno
                 return (*line, None) if innermost is None else (*innermost, line)
+            if kind == _CALL:
+                outer, at, caller = self._around(frame, depth)
+                if innermost is None or outer is None:
+                    return (outer, at, caller) if innermost is None else (*innermost, None)
+                return (*innermost, (outer, at) if kinds[outer] == _PROJECT else caller)
             if kind == _END:
                 break
             if kind == _PACKAGE and innermost is None:
@@ -121,8 +135,18 @@ class Attribution:
             frame = frame.f_back
         return (None, 0, None) if innermost is None else (*innermost, None)
 
+    def _around(self, call: FrameType, depth: int) -> _Found:
+        """Return the line around a module call, the innermost of `depth`: it is the same as long as the call lasts."""
+        modules = self.modules
+        if not 0 < depth <= len(modules):
+            return self._line(call.f_back, depth - 1)
+        module, known = modules[depth - 1], self._outside.get(depth)
+        if known is None or known[0] is not module:
+            known = self._outside[depth] = module, self._line(call.f_back, depth - 1)
+        return known[1]
 
-_INTERNAL, _PACKAGE, _PROJECT, _END = 0, 1, 2, 3
+
+_INTERNAL, _PACKAGE, _PROJECT, _END, _CALL = 0, 1, 2, 3, 4
 
 
 def _modules_to_pass() -> frozenset[str]:
@@ -148,8 +172,8 @@ def _kind(code: CodeType) -> int:
     if code.co_filename.startswith("<"):
         return _INTERNAL
     path = _resolved(code.co_filename)
-    if code.co_name in _TRACERS and is_memlint(path):
-        return _END
+    if code.co_name in (*_TRACERS, _MODULE_CALL) and is_memlint(path):
+        return _CALL if code.co_name == _MODULE_CALL else _END
     if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path):
         return _INTERNAL
     return _PACKAGE if is_installed(path) else _PROJECT

@@ -232,6 +232,41 @@ def test_lines_of_installed_packages_know_the_line_of_the_project_that_led_to_th
     assert [frame.caller for frame in own if frame] == [None]
 
 
+def test_the_line_of_the_project_is_that_around_each_call_of_a_packages_module() -> None:
+    package = installed(
+        "from torch import nn\n"
+        "class Inner(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.exp().log()\n"
+        "class Outer(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.inner = Inner()\n"
+        "    def forward(self, x, after=None):\n"
+        "        x = self.inner(x)\n"
+        "        return x if after is None else after(x.neg())\n"
+    )
+    outer = package["Outer"]()
+
+    def after(x: torch.Tensor) -> torch.Tensor:
+        return outer.inner(x).sqrt()  # at called back
+
+    def step(program: Any) -> None:
+        outer(program.x)  # at first of a module
+        outer(program.x, after)  # at second of a module
+
+    found = trace(step, num_steps=1)
+
+    def callers(op: str) -> list[int | None]:
+        frames = [node.frame for node in found.nodes if node.op == f"aten.{op}.default"]
+        return [frame.caller.line if frame.caller else None for frame in frames if frame]
+
+    first, second, back = (line_of(each) for each in ("first of a module", "second of a module", "called back"))
+    assert callers("exp") == callers("log") == [first, second, back]
+    assert callers("neg") == [second]
+    assert callers("sqrt") == [None]
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_what_a_package_recomputes_belongs_to_the_line_of_the_project_that_called_it(reentrant: bool) -> None:
     package = installed("def block(x):\n    return x.sigmoid().tanh()\n")
