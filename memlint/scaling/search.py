@@ -35,8 +35,8 @@ def largest_within(
 
     `value` is None for an impossible number. If values do not always grow, the result is still within the limit and the
     next number is not. The `neighbours` numbers below the result, but at most an eighth of it, are within the limit as
-    well; otherwise the result is one below the first that is not. If a value `is_costly`, the next number is not looked
-    at once another, by a sixty-fourth larger, is known not to be within the limit.
+    well; otherwise the result is one below the first that is not. If a value `is_costly`, numbers are looked at in steps
+    of a sixty-fourth: an allocator that frees what it has cached stays at its limit over many of them.
     """
     known: dict[int, int] = {}
 
@@ -52,8 +52,12 @@ def largest_within(
         within(high)  # points for the guesses
     looks = 0
     width = None if high is None else high - low
-    while low < most and (high is None or high - low > max(1, low // _COARSE if is_costly else 1)):
-        guess = _guess(limit, known, low, high)
+
+    def step() -> int:
+        return max(1, low // _COARSE) if is_costly else 1
+
+    while low < most and (high is None or high - low > step()):
+        guess = max(_guess(limit, known, low, high), low + step())
         if high is None:
             guess = min(guess, most)
         elif looks >= _PATIENCE:

@@ -200,7 +200,8 @@ class Sizes:
         at_most, neighbours = (low, 0) if self.scaled is None else (LARGEST_SIZE, _NEIGHBOURS)
         if self.run is not None or (self._is_compiled and low > 0 and self._grows((low, *rest))):
             at_most = LARGEST_SIZE
-        return largest_within(limit, most, low, high, at_most, neighbours=neighbours, is_costly=self._is_compiled)
+        is_costly = self._is_compiled or self.run is not None
+        return largest_within(limit, most, low, high, at_most, neighbours=neighbours, is_costly=is_costly)
 
     def _grows(self, point: Point) -> bool:
         """Return True if a trace of twice the batch differs: with inputs of a fixed size none does."""

@@ -12,18 +12,18 @@ from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.capture.looks import settings_of
 from memlint.compile.fallback import not_compiled_text
-from memlint.generation.traces import is_long, trace_of
+from memlint.generation.traces import is_long, lives_of_generation, trace_of
 from memlint.memory.allocator.reference import AllocatorSettings
 from memlint.memory.communicators import beside
 from memlint.memory.estimate import Peaks, peaks
 from memlint.memory.records import Trace
 from memlint.report.model import Interval
-from memlint.report.tables import BatchParts, Fit, FitOrder, Way, row_of, subject
+from memlint.report.tables import BatchParts, Fit, FitOrder, LongestPrompt, Way, row_of, subject
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
 from memlint.session.prompts import longest_prompt
 from memlint.session.tables import gathered, long_run
-from memlint.session.target import Target, Traced
+from memlint.session.target import Target, Traced, meanwhile
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import storages_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
@@ -87,7 +87,7 @@ def _fits(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator
     note = search.why_whole()
     ways = [search.way((), Effect.EXACT)]
     yield _described(completed, ways=ways, note=note, is_partial=True)
-    prompt = longest_prompt(completed, lambda each: completed_program(each, root), search.device)
+    prompt = search.longest_prompt()
     if prompt is not None:
         yield _described(completed, ways=ways, note=note, longest_prompt=prompt, is_partial=True)
     for chosen in search.plans(ways[0].largest.batch if ways[0].largest else 0):
@@ -122,7 +122,15 @@ class _Search:
         self._before = before
         self._root = root
         self._settings = AllocatorSettings.parse(workload.allocator)
-        self._trace: Trace = trace_of(workload, lambda each: completed_program(each, root), self._settings)
+        built: list[Any] = []
+
+        def program(each: Workload) -> Any:
+            built.append(completed_program(each, root))
+            return built[-1]
+
+        self._trace: Trace = trace_of(workload, program, self._settings, meanwhile)
+        self.config: object = getattr(getattr(built[-1], "model", None), "config", None)
+        """The config of its model, if that has one."""
         self.device = beside(self.device, self._trace.collectives)
 
     def why_whole(self) -> str | None:
@@ -170,6 +178,8 @@ class _Search:
         """The largest batch with these Changes, and the parts in which the batch asked for fits."""
         changed = self._changed(changes)
         sizes = Sizes(self.workload, changed, self.device, run=long_run(self.workload, changed))
+        if sizes.run is not None and not changes:
+            sizes.lives[(self.workload.batch,)] = lives_of_generation(self._trace)
         batches = [self.workload.batch]
         learned = self._before.learned.get(changes) if self._before is not None else None
         if learned is None or not sizes.follow(learned, batches):
@@ -184,6 +194,14 @@ class _Search:
             largest=None if largest is None else row_of(largest, self.device),
             is_limit=is_limit,
             parts=self._parts(changes, sizes, largest.batch) if largest and self.why_whole() is None else None,
+        )
+
+    def longest_prompt(self) -> LongestPrompt | None:
+        """The longest prompt with which a generation fits at the batch asked for; None for what has no prompt."""
+        if self.workload.mode != "generate":
+            return None
+        return longest_prompt(
+            self.workload, self._changed(()), self.device, lives_of_generation(self._trace), self.config
         )
 
     def _changed(self, changes: tuple[Change, ...]) -> Callable[[Workload], Any]:

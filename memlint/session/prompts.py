@@ -8,39 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import WorkloadError
 from memlint.base.units import LARGEST_SIZE
-from memlint.generation.traces import is_long, lives_of_generation, trace_of
+from memlint.generation.traces import lives_of_generation, trace_of
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.estimate import Peaks, peaks
 from memlint.report.model import Interval
 from memlint.report.tables import LongestPrompt
-from memlint.scaling.scaled import lives_of
 from memlint.scaling.search import largest_within
 from memlint.session.target import meanwhile
-from memlint.tracing.workload_errors import storages_of_workload
 from memlint.workloads.huggingface.texts import positions_of
 
 if TYPE_CHECKING:
     from memlint.memory.devices import Device
+    from memlint.scaling.scaled import Lives
     from memlint.targets.workload import Workload
 
 _PROMPT, _NEW = "prompt", "new_tokens"
 
 
-def longest_prompt(workload: Workload, program: Callable[[Workload], Any], device: Device) -> LongestPrompt | None:
-    """Search it, at the batch of a completed Workload of which `program` builds the program at any of its sizes.
+def longest_prompt(
+    workload: Workload, program: Callable[[Workload], Any], device: Device, own: Lives, config: object
+) -> LongestPrompt | None:
+    """Search it, at the batch of a completed generation of which `program` builds the program at any of its sizes.
 
-    Each prompt that is looked at is traced. None for what has no prompt that could be longer. The Workload itself has
-    to run.
+    `own` are the storages of the Workload itself, and `config` the config of its model, which may say for how many
+    tokens it has positions. Each other prompt that is looked at is traced. None for what has no prompt that could be
+    longer.
     """
-    own = workload.dimensions.get(_PROMPT) if workload.mode == "generate" else None
-    if own is None:
+    asked = workload.dimensions.get(_PROMPT)
+    if asked is None:
         return None
     prompts = _Prompts(workload, program, device)
-    limit = device.total_nbytes
-    first = prompts.most_device(own)
-    most = prompts.most
-    fits = first is not None and first <= limit and own <= most
-    low, high = (own, None) if fits else (1, min(own, most + 1))
+    most, limit = _most(workload, config), device.total_nbytes
+    prompts.known[asked] = prompts.peaks(own)
+    fits = prompts.known[asked].device.high <= limit and asked <= most
+    low, high = (asked, None) if fits else (1, min(asked, most + 1))
     found = largest_within(limit, prompts.most_device, low, high, most, is_costly=True)
     at_most = prompts.known.get(found.number)
     return LongestPrompt(
@@ -52,6 +53,15 @@ def longest_prompt(workload: Workload, program: Callable[[Workload], Any], devic
     )
 
 
+def _most(workload: Workload, config: object) -> int:
+    """The tokens for which the model has positions beside the new ones; any number for one that does not say."""
+    positions = None if config is None else positions_of(config)
+    if positions is None:
+        return LARGEST_SIZE
+    of_decoder = getattr(config, "is_encoder_decoder", False)
+    return max(1, positions - (0 if of_decoder else workload.dimensions.get(_NEW, 0)))
+
+
 @dataclass
 class _Prompts:
     """The same generation after other prompts."""
@@ -60,34 +70,22 @@ class _Prompts:
     program: Callable[[Workload], Any]
     device: Device
     known: dict[int, Peaks] = field(default_factory=dict)
-    most: int = LARGEST_SIZE
-    """The tokens for which the model has positions beside the new ones, once one was traced; else any number."""
 
     def most_device(self, prompt: int) -> int | None:
         """The most bytes on the device after this prompt; None if the model rejects it."""
         if prompt not in self.known:
+            here = replace(self.workload, dimensions={**self.workload.dimensions, _PROMPT: prompt})
             try:
-                self.known[prompt] = self._peaks(prompt)
+                lives = lives_of_generation(trace_of(here, self.program, self._settings, meanwhile))
             except WorkloadError:
                 return None
+            self.known[prompt] = self.peaks(lives)
         return self.known[prompt].device.high
 
-    def _peaks(self, prompt: int) -> Peaks:
-        settings = AllocatorSettings.parse(self.workload.allocator)
-        here = replace(self.workload, dimensions={**self.workload.dimensions, _PROMPT: prompt})
-        built: list[Any] = []
+    def peaks(self, lives: Lives) -> Peaks:
+        """The peaks of these storages on its device."""
+        return peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings, lives.streams)
 
-        def program(workload: Workload) -> Any:
-            built.append(self.program(workload))
-            return built[-1]
-
-        if is_long(here):
-            lives = lives_of_generation(trace_of(here, program, settings, meanwhile))
-        else:
-            lives = lives_of(storages_of_workload(program(here), self.device, settings))
-        config = getattr(getattr(built[0], "model", None), "config", None)
-        positions = positions_of(config) if config is not None else None
-        if positions is not None:
-            of_decoder = getattr(config, "is_encoder_decoder", False)
-            self.most = max(1, positions - (0 if of_decoder else self.workload.dimensions.get(_NEW, 0)))
-        return peaks(lives.sizes, lives.events, lives.doubts, self.device, settings, lives.streams)
+    @property
+    def _settings(self) -> AllocatorSettings:
+        return AllocatorSettings.parse(self.workload.allocator)

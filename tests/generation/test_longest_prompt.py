@@ -30,9 +30,19 @@ def generation(model, prompt, new_tokens=3):
     return complete(replace(own, gpu="a100-80gb"))[0]
 
 
-def most_device(own, prompt, device):
+def lives_after(own, prompt, device):
     here = replace(own, dimensions={**own.dimensions, "prompt": prompt})
-    lives = lives_of(storages_of_workload(completed_program(here), device, SETTINGS))
+    return lives_of(storages_of_workload(completed_program(here), device, SETTINGS))
+
+
+def searched(own, device):
+    lives = lives_after(own, own.dimensions["prompt"], own.device)
+    config = completed_program(own).construct(own).model.config
+    return longest_prompt(own, completed_program, device, lives, config)
+
+
+def most_device(own, prompt, device):
+    lives = lives_after(own, prompt, device)
     return peaks(lives.sizes, lives.events, lives.doubts, device, SETTINGS, lives.streams).device.high
 
 
@@ -40,7 +50,7 @@ def most_device(own, prompt, device):
 def test_the_longest_prompt_fits_and_a_slightly_longer_one_does_not(asked):
     own = generation("llama", asked)
     full = replace(own.device, total_nbytes=most_device(own, 700, own.device))
-    found = longest_prompt(own, completed_program, full)
+    found = searched(own, full)
     assert 700 <= found.prompt <= 800  # the allocator asks for 20 MiB at once
     assert most_device(own, found.prompt, full) == found.device.high <= full.total_nbytes
     assert most_device(own, found.prompt + found.prompt // 4, full) > full.total_nbytes
@@ -48,7 +58,7 @@ def test_the_longest_prompt_fits_and_a_slightly_longer_one_does_not(asked):
 
 def test_the_positions_of_the_model_are_its_longest_prompt_and_new_tokens():
     own = generation("llama", 16)
-    found = longest_prompt(own, completed_program, own.device)
+    found = searched(own, own.device)
     assert found.prompt == found.of_model
     assert found.is_limit
     model = completed_program(own).construct(own).model
@@ -57,13 +67,8 @@ def test_the_positions_of_the_model_are_its_longest_prompt_and_new_tokens():
 
 def test_where_not_even_one_token_fits_the_longest_prompt_is_none():
     own = generation("llama", 16)
-    found = longest_prompt(own, completed_program, replace(own.device, total_nbytes=1024))
+    found = searched(own, replace(own.device, total_nbytes=1024))
     assert (found.prompt, found.device) == (0, None)
-
-
-def test_what_does_not_generate_has_no_longest_prompt():
-    own = replace(generation("llama", 16), mode="inference")
-    assert longest_prompt(own, completed_program, own.device) is None
 
 
 @pytest.mark.parametrize(
