@@ -108,6 +108,8 @@ def _partly_read(flow: Flow, product: Node) -> _Logits | None:
         node = waiting.pop()
         for reader in flow.readers(node.outputs[0].buffer, node.index):
             taken = next(g for g in reader.inputs if g.buffer == node.outputs[0].buffer)
+            if _mixes(reader, size):  # as a layer adds to what goes around it
+                return None
             if numel(taken) == size and reader.op in POINTWISE and numel(reader.outputs[0]) == size:
                 buffers |= made(reader)
                 waiting.append(reader)
@@ -116,3 +118,8 @@ def _partly_read(flow: Flow, product: Node) -> _Logits | None:
             else:
                 return None
     return _Logits(product, frozenset(buffers), read) if read else None
+
+
+def _mixes(node: Node, size: int) -> bool:
+    """Return True if it reads more than one tensor of so many elements."""
+    return len({each.buffer for each in node.inputs if numel(each) == size}) > 1

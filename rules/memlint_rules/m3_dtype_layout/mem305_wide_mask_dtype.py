@@ -9,6 +9,7 @@ from memlint_rules.support.flow import Flow, grouped, made, most_alive, peak_cha
 MIN_NUMEL = 2**20
 _WIDE = frozenset({"float32", "float64", "int32", "int64"})
 
+_PHASES = frozenset({*FORWARDS, Phase.OTHER})
 _CONSTANTS = frozenset({"fill_.Scalar", "zero_.default"})
 _COMPARISONS = frozenset(f"{op}.{kind}" for op in ("eq", "ge", "gt", "le", "lt", "ne") for kind in ("Scalar", "Tensor"))
 _TRIANGLES = frozenset({"tril.default", "tril_.default", "triu.default", "triu_.default"})
@@ -141,7 +142,7 @@ def _masks(trace: Trace) -> set[int]:
     constants: set[int] = set()
     computed: set[int] = set()
     for node in trace.nodes:
-        if node.phase not in {*FORWARDS, Phase.OTHER}:
+        if node.phase not in _PHASES:
             continue
         op = node.op.removeprefix("aten.")
         written = made(node)
