@@ -30,13 +30,15 @@ _CONTEXTS = range(32 << 20, 8 << 30)
 
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
-Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp", "int8", "nf4", "fp4"]
 Mode: TypeAlias = Literal["train", "inference", "generate"]
 Cache: TypeAlias = Literal["", "dynamic", "static", "quantized", "offloaded", "offloaded_static", "none"]
 """Kinds of caches of keys and values; the empty one is the model's own choice, `none` is to compute them anew."""
 Compile: TypeAlias = Literal["off", "auto", "on"]
 
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
+QUANTIZED: Final = DTYPES[5:]
+"""Those that store the weights of linear layers in 8 or 4 bits, and compute in bfloat16: not for training."""
 _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     dict(
         zip(
@@ -47,6 +49,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     )
 )
 """Further names of dtypes: PyTorch's own second names, and those that people and papers write."""
+_IN_BITS: Final = MappingProxyType({"8bit": "int8", "4bit": "nf4"})
 _LEAST_WITHOUT_UNIT: Final = 2**20
 """Smallest size that may be written without a unit. Such a size is in bytes, and nobody means fewer bytes than this."""
 
@@ -100,6 +103,7 @@ def dtype_named(name: object) -> Dtype:
     Raises UsageError for an unknown name.
     """
     key = tensor_dtype_name(name)
+    key = _IN_BITS.get(key, key)
     for dtype in DTYPES:
         if dtype == key:
             return dtype

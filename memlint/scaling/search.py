@@ -35,8 +35,8 @@ def largest_within(
 
     `value` is None for an impossible number. If values do not always grow, the result is still within the limit and the
     next number is not. The `neighbours` numbers below the result, but at most an eighth of it, are within the limit as
-    well; otherwise the result is one below the first that is not. If a value `is_costly`, numbers are looked at in steps
-    of a sixty-fourth: an allocator that frees what it has cached stays at its limit over many of them.
+    well; otherwise the result is one below the first that is not. If a value `is_costly`, one is looked at every
+    sixty-fourth: an allocator that frees what it has cached stays at its limit over many numbers.
     """
     known: dict[int, int] = {}
 
@@ -52,12 +52,8 @@ def largest_within(
         within(high)  # points for the guesses
     looks = 0
     width = None if high is None else high - low
-
-    def step() -> int:
-        return max(1, low // _COARSE) if is_costly else 1
-
-    while low < most and (high is None or high - low > step()):
-        guess = max(_guess(limit, known, low, high), low + step())
+    while low < most and (high is None or high - low > _step(low, is_costly)):
+        guess = max(_guess(limit, known, low, high), low + _step(low, is_costly))
         if high is None:
             guess = min(guess, most)
         elif looks >= _PATIENCE:
@@ -71,6 +67,11 @@ def largest_within(
             looks, width = 0, high - low
     lower = _below_exceptions(within, low, neighbours)
     return Largest(lower, is_limit=(high is not None and high - low == 1) or lower < low)
+
+
+def _step(low: int, is_costly: bool) -> int:
+    """Return how far above `low` the next number to look at is at least."""
+    return max(1, low // _COARSE) if is_costly else 1
 
 
 def _below_exceptions(within: Callable[[int], bool], low: int, neighbours: int) -> int:

@@ -46,8 +46,11 @@ _OTHER = {
     "bfloat16": "bf16-amp",
     "fp16-amp": "bf16-amp",
     "float16": "bfloat16",
+    "int8": "nf4",
+    "nf4": "int8",
+    "fp4": "int8",
 }
-"""The other precision that people train with, by precision."""
+"""The other precision that people try, by precision."""
 
 
 def sweep(target: Target, order: Order) -> Sweeps:

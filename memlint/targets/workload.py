@@ -8,7 +8,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Cache, Compile, Dtype, Mode, dtype_named, tensor_dtype_name
+from memlint.base.units import (
+    LARGEST_SIZE,
+    QUANTIZED,
+    Cache,
+    Compile,
+    Dtype,
+    Mode,
+    dtype_named,
+    tensor_dtype_name,
+)
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import Device, device_named
 from memlint.memory.records import Assumption
@@ -249,6 +258,11 @@ class Workload:
                 object.__setattr__(self, "dtype", dtype_named(self.dtype))
             except UsageError as error:
                 raise UsageError(f"workload {self.name}: {error.message}", error.hint) from None
+        if self.dtype in QUANTIZED and self.mode == "train":
+            raise UsageError(
+                f"workload {self.name}: weights in {self.dtype} are not trained",
+                'Choose --mode inference or generate; for QLoRA declare adapter = { quantize = "nf4" }.',
+            )
         AllocatorSettings.parse(self.allocator)
         if self.torch and not (TORCH.fullmatch(self.torch) and _version(self.torch) >= OLDEST_TORCH):
             oldest = ".".join(map(str, OLDEST_TORCH))

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import nn
 
-from memlint.base.units import Dtype
+from memlint.base.units import DTYPES, QUANTIZED
 from memlint.memory.records import Assumption
 from memlint.source.fed_calls import FedCall
 from memlint.source.shown_inputs import ShownCall, ShownTensor
@@ -23,6 +23,8 @@ from memlint.workloads.tensors import make_inputs, placed, positional_and_named
 
 _ITEM = re.compile(r"(\w+)\.(\d+)(\..+)?")
 """An entry of a list, or a part of one."""
+_SEEN = frozenset(DTYPES).difference(QUANTIZED)
+"""The dtypes of autocast and of parameters: those in 8 bits may be anybody's."""
 _LONGEST = 100
 """Maximum number of characters of a command in the headline."""
 _MOST_OTHERS = 3
@@ -62,7 +64,7 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         assumptions.append(Assumption(text, built.batch.frame, found=True))
     # A script that ends before its first step may not have come to its autocast.
     is_sure = called is not None or (built.dtype is not None and built.dtype.value != "float32")
-    if built.dtype is not None and is_sure and "dtype" in workload.assumed and built.dtype.value in get_args(Dtype):
+    if built.dtype is not None and is_sure and "dtype" in workload.assumed and built.dtype.value in _SEEN:
         changed["dtype"] = built.dtype.value
         text = f"dtype {built.dtype.value}: {built.dtype.source}"
         assumptions.append(Assumption(text, built.dtype.frame, found=True))

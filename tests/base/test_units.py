@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.base.units import dtype_named, parse_nbytes, tensor_dtype_name
+from memlint.base.units import DTYPES, dtype_named, parse_nbytes, tensor_dtype_name
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from memlint.base.units import dtype_named, parse_nbytes, tensor_dtype_name
     [
         *(("bf16", "bfloat16"), ("fp16", "float16"), ("fp32", "float32"), ("float", "float32"), ("half", "float16")),
         *(("torch.bfloat16", "bfloat16"), ("torch.half", "float16"), ("torch.float", "float32"), ("BF16", "bfloat16")),
-        *(("bf16-amp", "bf16-amp"), ("float32", "float32")),
+        *(("bf16-amp", "bf16-amp"), ("float32", "float32"), ("8bit", "int8"), ("4bit", "nf4"), ("NF4", "nf4")),
     ],
 )
 def test_a_dtype_has_the_names_that_pytorch_and_people_give_it(name, dtype):
@@ -23,7 +23,7 @@ def test_a_dtype_has_the_names_that_pytorch_and_people_give_it(name, dtype):
 def test_a_dtype_of_no_step_is_refused_with_those_that_there_are():
     with pytest.raises(UsageError, match="dtype 'bf17' is unknown") as caught:
         dtype_named("bf17")
-    assert caught.value.hint == "Did you mean bf16? Write one of float32, bfloat16, float16, bf16-amp, fp16-amp."
+    assert caught.value.hint == "Did you mean bf16? Write one of " + ", ".join(DTYPES) + "."
     with pytest.raises(UsageError, match="dtype 'int' is unknown"):
         dtype_named("int")
 

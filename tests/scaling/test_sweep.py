@@ -100,6 +100,11 @@ def checked(folder: Path, name: str, batch: int, **options: object):
     return workload
 
 
+def test_all_dtypes_are_those_that_train():
+    assert order_of("1", "all", None, []).dtypes == ("float32", "bfloat16", "float16", "bf16-amp", "fp16-amp")
+    assert order_of("1", "bf16,4bit", None, []).dtypes == ("bfloat16", "nf4")
+
+
 def test_every_row_says_what_check_says(folder: Path) -> None:
     (sweep,) = swept(folder, "Plain", 1, 2, 6, 1000)
     assert [row.evidence for row in sweep.rows] == ["traced", "traced", "computed", "computed"]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
 from memlint.base.errors import UsageError, WorkloadError
+from memlint.memory.records import Category
 from memlint.targets.workload import InputSpec
 from memlint.workloads import user_errors
 from memlint.workloads.construction.construct import simulated_device
@@ -11,6 +14,7 @@ from memlint.workloads.construction.optimizers import OPTIMIZERS
 from memlint.workloads.discover import build_program, find_workloads
 from memlint.workloads.loss import mean_of, own_loss
 from memlint.workloads.tensors import make_inputs, placed
+from tests.in_process import analysed
 
 NET = """
 class Net(nn.Module):
@@ -346,3 +350,38 @@ def test_a_scalar_beside_outputs_that_come_from_other_parameters_is_no_more_than
     assert own_loss((loss, logits)) is loss
     assert own_loss((logits, loss, logits.detach(), 0.5)) is loss
     assert own_loss((balance, torch.zeros(2))) is balance
+
+
+NUM, WIDTH = 128, 512
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nbytes"),
+    [
+        ("int8", WIDTH * NUM + 4 * NUM),  # a byte each, and a float32 for each row
+        # half a byte, a byte for each 64, a float32 for each 256 of these; two tables and an offset
+        ("nf4", WIDTH * NUM // 2 + WIDTH * NUM // 64 + 4 * (WIDTH * NUM // 64 // 256) + 4 * 16 + 4 * 256 * 2 + 4),
+    ],
+)
+def test_weights_in_8_and_4_bits_are_those_of_bitsandbytes(dtype, nbytes, write, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    net = NET.replace("nn.Linear(4, 2)", f"nn.Linear({WIDTH}, {NUM}, bias=False)")
+    (workload,) = find_workloads(
+        f"{write(net)}::Net", tmp_path, overrides={"dtype": dtype, "mode": "inference"}
+    ).workloads
+    analysis = analysed(workload, tmp_path)
+    assert abs(analysis.estimate.categories[Category.PARAMETER] - nbytes) <= 2048
+    assert any(note.text.startswith(f"{dtype}: linear layers are") for note in analysis.assumptions)
+
+
+def test_weights_in_4_bits_name_the_package_that_they_need(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.nn", None)
+    with pytest.raises(WorkloadError, match="quantized weights need bitsandbytes") as caught:
+        program(write(NET), dtype="nf4", mode="inference")
+    assert caught.value.hint == "Type: pip install bitsandbytes"
+
+
+def test_weights_in_4_bits_are_not_trained(write):
+    with pytest.raises(UsageError, match="weights in nf4 are not trained"):
+        program(write(NET), dtype="4bit")

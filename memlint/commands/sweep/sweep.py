@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from memlint.base.errors import UsageError
-from memlint.base.units import DTYPES, LARGEST_SIZE, dtype_named
+from memlint.base.units import DTYPES, LARGEST_SIZE, QUANTIZED, dtype_named
 from memlint.commands.sweep.gather import Executor, Gathered, asked, gather
 from memlint.memory.devices import device_named
 from memlint.report.model import Sweep
@@ -112,7 +112,7 @@ def _dtypes_of(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
     if text.strip() == "all":
-        return DTYPES
+        return tuple(dtype for dtype in DTYPES if dtype not in QUANTIZED)
     try:
         return tuple(dict.fromkeys(dtype_named(part) for part in text.split(",")))
     except UsageError as error:

@@ -14,16 +14,18 @@ import torch.distributed as dist
 
 from memlint.accelerator.private import tree_map_only
 from memlint.base.errors import WorkloadError
+from memlint.base.units import QUANTIZED
 from memlint.memory.records import Assumption
 from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
 from memlint.workloads.construction.generating import generate
 from memlint.workloads.construction.optimizers import OptimizerFactory
 from memlint.workloads.loss import NamedLoss, kept_loss, mean_of, own_loss
+from memlint.workloads.quantized import QUANTIZED_TEXT, quantized
 from memlint.workloads.tensors import placed, positional_and_named
 from memlint.workloads.user_errors import reported
 
-_CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16, **dict.fromkeys(QUANTIZED, torch.bfloat16)}
 _WRAPPING = "memlint.distributed.wrapping"
 """Imported only for several ranks: the import of all strategies takes PyTorch a second."""
 AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
@@ -126,8 +128,7 @@ class Program:
         built = self.construct(workload)
         self._assume(*built.assumptions)
         with reported(f"{self.name}: the model cannot be moved to the device"):
-            dtype = _CASTS.get(self.workload.dtype)
-            model = built.model if dtype is None else built.model.to(dtype)
+            model = self._in_dtype(built.model)
             strategy = Strategy.parse(workload.strategy, workload.world_size) if workload.strategy else None
             if strategy is not None and not dist.is_initialized():
                 dist.init_process_group()
@@ -154,6 +155,14 @@ class Program:
                 self.optimizer = self._made_optimizer(self.model, built.optimizer)
             if self.workload.dtype == "fp16-amp" and self.own_step is None:
                 self.scaler = torch.amp.GradScaler(self.device)
+
+    def _in_dtype(self, model: torch.nn.Module) -> torch.nn.Module:
+        dtype = self.workload.dtype
+        model = model.to(_CASTS[dtype]) if dtype in _CASTS else model
+        if dtype not in QUANTIZED:
+            return model
+        self._assume(Assumption(QUANTIZED_TEXT.format(dtype=dtype), None))
+        return quantized(model, dtype)
 
     def _made_optimizer(self, model: torch.nn.Module, make: OptimizerFactory) -> torch.optim.Optimizer:
         if next(model.parameters(), None) is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from torch import nn
 
 from memlint.base.errors import WorkloadError
+from memlint.workloads.quantized import quantized
 from memlint.workloads.user_errors import reported
 
 QUANTIZE = "quantize"
@@ -32,26 +32,3 @@ def with_adapter(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
     with reported("peft does not take the workload's adapter"):
         adapted: nn.Module = peft.get_peft_model(model, peft.get_peft_config(fields))
     return adapted
-
-
-def quantized(model: nn.Module, kind: str, *, double: bool = True) -> nn.Module:
-    """Return `model` with the linear layers of its blocks in 4 bits; the output head stays unchanged.
-
-    Each 64 weights share a float32 scale; `double` quantizes the scales as well, as QLoRA does. Raises WorkloadError if
-    bitsandbytes is missing.
-    """
-    with reported("quantized weights need bitsandbytes", "Type: pip install bitsandbytes"):
-        layers = import_module("bitsandbytes.nn")
-    whole: Any = model
-    head = whole.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if type(layer) is nn.Linear and layer is not head:
-                options = {"quant_type": kind, "compress_statistics": double}
-                small = layers.Linear4bit(
-                    layer.in_features, layer.out_features, layer.bias is not None, device="meta", **options
-                )
-                small.weight = layers.Params4bit(layer.weight.data, requires_grad=False, module=small, **options)
-                small.bias = layer.bias
-                setattr(parent, name, small)
-    return model

@@ -14,9 +14,9 @@ from torch import nn
 from memlint.base.errors import WorkloadError
 from memlint.base.signatures import annotations_of, signature_of
 from memlint.workloads.huggingface import features
-from memlint.workloads.huggingface.adapters import quantized
 from memlint.workloads.huggingface.configs import with_arguments
 from memlint.workloads.huggingface.texts import vocabulary
+from memlint.workloads.quantized import quantized
 from memlint.workloads.user_errors import reported
 
 _HEADS = (

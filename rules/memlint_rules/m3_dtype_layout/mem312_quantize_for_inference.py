@@ -75,7 +75,8 @@ class QuantizeForInference(TraceRule):
             nbytes=nbytes,
             peak_change=peak_change(timeline, resize(timeline, sizes)),
             fix="If the results stay good enough, quantise the weights to 8 bits (the figure given here) or 4, such as "
-            "with `torchao.quantization.quantize_(model, Int8WeightOnlyConfig())` or bitsandbytes.",
+            "with `torchao.quantization.quantize_(model, Int8WeightOnlyConfig())` or bitsandbytes, whose bytes "
+            "`--dtype int8` and `nf4` give.",
         )
 
 
