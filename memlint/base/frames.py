@@ -80,9 +80,8 @@ def innermost_user_line(stack: str) -> str | None:
 
 
 def is_in_function(stack: str) -> bool:
-    """Return True if all of the user's lines in faulthandler's stack are in functions: no file is being imported."""
-    functions = [place["function"] for place in _places(stack)]
-    return bool(functions) and "<module>" not in functions
+    """Return True if no file of the user's is being imported in faulthandler's stack, which may have none of them."""
+    return _STACK_LINE.search(stack) is not None and all(place["function"] != "<module>" for place in _places(stack))
 
 
 def _places(stack: str) -> Iterator[re.Match[str]]:

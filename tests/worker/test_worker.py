@@ -186,6 +186,15 @@ def test_code_that_hangs_is_ended_and_its_line_named(project, code):
     assert "--timeout" in answer.error.hint
 
 
+def test_a_model_of_a_package_that_takes_long_has_no_script_part_to_guard(tmp_path):
+    stack = f'  File "{pytest.__file__}", line 7 in forward\n'
+    with Exchange(tmp_path, FILES, new=True) as exchange:
+        exchange.say(STACK, f"Current thread 0x1 (most recent call first):\n{stack}".encode())
+        hint = stopped("seconds", exchange, Limits()).hint
+    assert "__main__" not in hint
+    assert "allow more with --timeout" in hint
+
+
 @pytest.mark.parametrize(("function", "hint"), [("scan", "--batch 1"), ("<module>", "__main__")])
 def test_a_loop_in_a_step_is_told_from_one_at_import(tmp_path, function, hint):
     stack = f'  File "{tmp_path}/m.py", line 7 in scan\n  File "{tmp_path}/m.py", line 3 in {function}\n'
