@@ -16,12 +16,13 @@ from memlint.accelerator import state
 from memlint.accelerator.device import NAME
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.private import RAW_STREAM, compiled
-from memlint.base.after_import import after_import
+from memlint.base.after_import import after_import, before_import
 from memlint.libraries.library import assume_once, launch
 
 
 def install() -> None:
     """Let bitsandbytes, where it is imported from now on, run what it would on CUDA."""
+    before_import("bitsandbytes", _know_a_stream)
     after_import("bitsandbytes.cuda_specs", _load_for_the_host)
     after_import("bitsandbytes.cextension", _launch_nothing)
     after_import("bitsandbytes._ops", _register_here)
@@ -84,9 +85,12 @@ def _page_on_the_host(module: Any) -> None:
     module.get_paged = get_paged
 
 
-def _load_for_cuda(_module: Any) -> None:
+def _know_a_stream() -> None:
     if not hasattr(compiled, RAW_STREAM):
         setattr(compiled, RAW_STREAM, lambda device: 0)
+
+
+def _load_for_cuda(_module: Any) -> None:
     with contextlib.suppress(ModuleNotFoundError):  # versions before 0.46 have no backends
         import_module("bitsandbytes.backends.cuda.ops")
 

@@ -108,3 +108,10 @@ def test_what_is_quantized_has_the_shapes_of_a_real_run_on_the_host():
 
 def test_layers_and_optimizers_take_what_the_code_for_cuda_says():
     run(MEMORY)
+
+
+def test_a_file_that_imports_it_finds_what_it_asks_of_a_build_with_cuda():
+    code = "import torch\ntorch.cuda.is_available = lambda: True\n"
+    code += "from memlint.libraries import installation\ninstallation.install()\nimport bitsandbytes\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -299,3 +299,42 @@ def test_a_models_own_switch_for_checkpoints_is_named(tmp_path: Path, of_model: 
     )
     (finding,) = run(tmp_path, model, "MEM101")
     assert text in finding.fix
+
+
+DECODING = """
+import torch
+from torch import nn
+from diffusers.models.autoencoders.kl import Autoencoder
+
+vae = Autoencoder().cuda()
+with torch.no_grad():
+    for _ in range(2):
+        images = vae.decode(torch.randn(8, 4, 256, 256, device="cuda"))
+"""
+AUTOENCODER = """
+import torch
+from torch import nn
+
+class Autoencoder(nn.Module):
+    use_slicing = False
+
+    def __init__(self):
+        super().__init__()
+        self.decoder = nn.Sequential(nn.Linear(256, 256), nn.Conv2d(4, 64, 1), nn.Conv2d(64, 3, 1))
+
+    def decode(self, z):
+        return torch.cat([self.decoder(each) for each in z.split(1)]) if self.use_slicing else self.decoder(z)
+"""
+
+
+def test_images_that_a_script_decodes_at_once_are_named_and_their_saving_is_near_that_of_slicing(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "diffusers" / "models" / "autoencoders"
+    folder.mkdir(parents=True)
+    (folder / "kl.py").write_text(AUTOENCODER)
+    (found,) = run(tmp_path, DECODING, "MEM123")
+    assert found.confidence == "modelled"
+    sliced = DECODING.replace("with torch", "vae.use_slicing = True\nwith torch")
+    assert run(tmp_path, sliced, "MEM123") == []
+    assert -found.peak_change == pytest.approx(peak(tmp_path, DECODING) - peak(tmp_path, sliced), rel=0.2)

@@ -54,7 +54,7 @@ def test_no_kind_of_change_is_without_words() -> None:
         c.AutocastTraining: ("bfloat16",), c.AttentionImplementation: ("sdpa",), c.ZeroGradPlacement: (True,),
         c.InPlaceFlag: (("blocks.0",), True), c.FrozenBatchNorm: (("blocks.0",),), c.NoGrad: (("blocks.0",),),
         c.FreezeParameters: (("weight",),), c.CheckpointModules: (("blocks.0",),), c.DropReference: ((ORIGIN,),),
-        c.WithoutDropout: (("blocks.0",),), c.ActivationBudget: (0.5,),
+        c.WithoutDropout: (("blocks.0",),), c.ActivationBudget: (0.5,), c.DecodeInParts: ("slicing",),
         c.CheckpointInstead: (("blocks.0",),), c.CheckpointSelectively: (("blocks.0",), KEPT[:1]),
     }  # fmt: skip
     for kind in c.CHANGES:

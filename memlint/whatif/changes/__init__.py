@@ -7,6 +7,7 @@ from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
 from memlint.whatif.changes.checkpoint import CheckpointInstead, CheckpointModules
 from memlint.whatif.changes.chunked_cross_entropy import ChunkedCrossEntropy
 from memlint.whatif.changes.compilation import CompileModel, WithoutBreaks, WithoutCompilation
+from memlint.whatif.changes.decode_in_parts import DecodeInParts
 from memlint.whatif.changes.double_quantization import DoubleQuantization
 from memlint.whatif.changes.drop_reference import DropReference
 from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLast, ParameterDtype
@@ -61,6 +62,7 @@ CHANGES: tuple[type[Change], ...] = (
     WithoutGraph,
     OnlyTheOutput,
     WithoutDropout,
+    DecodeInParts,
     ResetGradientsWithGraph,
     DropReference,
     GradientsAsBucketViews,
