@@ -56,7 +56,8 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     file = getattr(known, "__file__", None)
     if known is not None and file is not None and Path(file).resolve() == path:
         return known
-    with reported(f"{path} cannot be imported"):
+    script = f"If it is a script, type memlint run {path}: data and weights that are not there are made up."
+    with reported(f"{path} cannot be imported", otherwise=script):
         if known is None and "." in name:
             return _loaded(lambda: importlib.import_module(name), path)
         is_own = known is None and not is_shadow

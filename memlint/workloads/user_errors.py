@@ -60,8 +60,11 @@ def command_with(options: str) -> str:
 
 
 @contextmanager
-def reported(action: str, hint: str = "") -> Iterator[None]:
-    """Run user code; any exception, `SystemExit` included, becomes a WorkloadError that begins with `action`."""
+def reported(action: str, hint: str = "", *, otherwise: str = "") -> Iterator[None]:
+    """Run user code; any exception, `SystemExit` included, becomes a WorkloadError that begins with `action`.
+
+    Its hint is `hint`, or what the exception itself shows, or `otherwise`.
+    """
     try:
         yield
     except MemlintError:
@@ -70,7 +73,7 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
         unknown = unknown_attribute(error)
         if unknown is not None:
             raise unknown from error
-        raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error)) from error
+        raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error) or otherwise) from error
 
 
 def of_environment(error: BaseException) -> str:

@@ -121,6 +121,13 @@ def test_an_error_of_the_environment_is_never_an_advice_to_declare_inputs(write,
     assert caught.value.hint.startswith(hint)
 
 
+def test_a_file_that_works_when_it_is_imported_may_be_a_script(write):
+    path = write("raise OSError('cannot load model org/name')\nclass Net(nn.Module): pass\n")
+    with pytest.raises(WorkloadError, match="cannot be imported: OSError") as caught:
+        find_workloads(str(path), path.parent)
+    assert caught.value.hint.startswith(f"If it is a script, type memlint run {path}")
+
+
 OPTIONAL = "try:\n    import absent_kernels\nexcept ImportError:\n    pass\n"
 USES = OPTIONAL + "@absent_kernels.jit\ndef fast(x): return x\n"
 
