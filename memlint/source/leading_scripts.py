@@ -445,24 +445,17 @@ def _evaluates(command: TypedCommand) -> bool:
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    return [
-        *places,
-        command.module,
-        command.arguments,
-        command.line,
-        command.joins_group,
-        found.is_certain,
-        found.trains,
-    ]
+    launch = [command.line, command.joins_group, command.precision]
+    return [*places, command.module, command.arguments, launch, found.is_certain, found.trains]
 
 
 def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
     return tuple(
         LeadingScript(
-            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), line, joins),
+            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), *launch),
             *known,
         )
-        for script, folder, document, module, words, line, joins, *known in entry["commands"]
+        for script, folder, document, module, words, launch, *known in entry["commands"]
     )
 
 
@@ -478,7 +471,8 @@ def typed_as(command: TypedCommand) -> str:
     script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
     data = ("--fake-data",) if any(is_placeholder(each) for each in command.arguments) else ()
     ranks = ("--ranks", "1") if command.joins_group else ()
-    line = shlex.join(("memlint", "run", *ranks, *data, *script, *concrete(command.arguments)))
+    launcher = ("accelerate", "launch", "--mixed_precision", command.precision) if command.precision else ()
+    line = shlex.join(("memlint", "run", *ranks, *data, *launcher, *script, *concrete(command.arguments)))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 
