@@ -75,15 +75,8 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
                 hint = "load it once before, or add --fake-data to let it be made up"
                 note(error, f"wants the data set {path!r}, which is not on this machine", hint)
                 raise
-        forms.begin()
-        columns = _columns(str(path), name)
-        rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
+        rows = _made_up(str(path), name, seq)
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
-        shown = ", ".join(rows.column_names)
-        kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
-        lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
-        texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
-        note_fake_data(f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown}{texts}")
         if kwargs.get("streaming"):
             splits = {split: rows.to_iterable_dataset().repeat(_TIMES_STREAMED) for split, rows in splits.items()}
         split = kwargs.get("split")
@@ -97,11 +90,46 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
         try:
             return load_saved(path, *args, **kwargs)
         except OSError as error:
-            note(error, f"wants the data set that was saved in {path}, which is not there", "put it there")
-            raise
+            if not fake:
+                note(error, f"wants the data set that was saved in {path}, which is not there", "put it there")
+                raise
+        rows = _made_up(str(path), None, seq)
+        if set(_SPLITS).isdisjoint(keys_of_script()):
+            return rows
+        of_splits = {split: rows.with_format(None) for split in _SPLITS}
+        return importlib.import_module("datasets").DatasetDict(of_splits)
 
     replacing.put(module, "load_dataset", load_dataset)
     replacing.put(module, "load_from_disk", load_from_disk)
+
+
+def replace_from_file(module: ModuleType, replacing: Replacing, *, fake: bool, seq: int | None = None) -> None:
+    """Let `Dataset.from_file` say which table it misses, or with `fake` make it up."""
+    read = module.Dataset.from_file
+
+    def from_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(filename, *args, **kwargs)
+        except OSError as error:
+            if not fake:
+                note(error, f"wants the data set {filename}, which is not there", "put it there")
+                raise
+        return _made_up(str(filename), None, seq)
+
+    replacing.put(module.Dataset, "from_file", staticmethod(from_file))
+
+
+def _made_up(path: str, name: str | None, seq: int | None) -> Any:
+    """Return the rows that stand for each split of a data set."""
+    forms.begin()
+    columns = _columns(path, name)
+    rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
+    kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
+    lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
+    texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
+    shown = ", ".join(rows.column_names)
+    note_fake_data(f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown}{texts}")
+    return rows
 
 
 def _with_asked(rows: Any, place: str, seq: int | None) -> Any:

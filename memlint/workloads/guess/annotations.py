@@ -1,4 +1,7 @@
-"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and in docstrings, `(B, L, C)`."""
+"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and in docstrings, `(B, L, C)`.
+
+Many projects have classes of their own that leave the tensor out: `float["b n d"]`.
+"""
 
 import re
 from dataclasses import replace
@@ -9,12 +12,13 @@ from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
 
 _ANNOTATION = re.compile(
-    r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped)\d*\[.*?,\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
+    r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped|bool|int|float)\d*"
+    r"\[(?:.*?,)?\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
 )
 _BETWEEN = r"(?:\s*[,*]\s*|\s+x\s+)"
 _DOCUMENTED = rf"\b%s\b[^\n()\[\]]{{0,60}}(?:\n\s*)?[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:{_BETWEEN}\w+)+)\s*[)\]]"
 """The name of an input, at most a few words, and its sizes, of which the first is the batch."""
-_INTEGERS = ("Int", "UInt", "Integer")
+_INTEGERS = ("Int", "Uint", "Integer")
 _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
 _SIDES = frozenset({"h", "w", "height", "width"})
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
@@ -41,12 +45,12 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
         spec = replace(spec, shape=shape)
-    kind = match["kind"]
+    kind = match["kind"].capitalize()
     if kind in _INTEGERS and spec.dtype != "int64":
         return replace(spec, dtype="int64", low=None, high=2)
     if kind == "Bool":
         return replace(spec, dtype="bool", low=None, high=2)
-    if kind in ("Float", "BFloat") and spec.dtype != "float32":
+    if kind in ("Float", "Bfloat") and spec.dtype != "float32":
         return replace(spec, dtype="float32", low=None, high=None)
     return spec
 
