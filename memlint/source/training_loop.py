@@ -200,7 +200,7 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
     path, values = project.files.config(path_text) or (Path(), {})
     for mapping in _for_training(values):
         for name, value in mapping.items():
-            key = _kind(str(name), value)
+            key = _kind("segment_size" if name == "num_samples" and _is_of_sound(mapping) else str(name), value)
             parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet: of a batch, one after another
             if key and isinstance(value, int) and isinstance(parts, int):
                 place, line = project.files.place_of(path, str(name))
@@ -213,6 +213,11 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
                 found = LoopSetting("optimizer", f"{OPTIMIZERS[kind]}{momentum}", text, str(place), line)
                 settings.setdefault("optimizer", found)
     return settings
+
+
+def _is_of_sound(mapping: Mapping[str, Any]) -> bool:
+    """Return True for settings with a rate of samples: a number of samples beside it is a length."""
+    return not {"sampling_rate", "sample_rate"}.isdisjoint(mapping)
 
 
 def _optimizer_in(mapping: Mapping[str, Any]) -> str:

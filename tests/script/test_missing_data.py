@@ -489,3 +489,10 @@ def test_a_recording_is_read_without_torchcodec(tmp_path):
     ran = run(tmp_path / "p", "\n".join(lines), fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.split() == ["torch.Size([1,", "4000])", "24000"]
+
+
+def test_a_folder_of_checkpoints_has_none_before_the_first_training(tmp_path):
+    (tmp_path / "p/checkpoints").mkdir(parents=True)
+    ran = run(tmp_path / "p", "import os\nprint(os.listdir('checkpoints'), os.listdir('runs'))", fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.strip() == "[] []"

@@ -16,10 +16,14 @@ _ANNOTATION = re.compile(
     r"\[(?:.*?,)?\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
 )
 _BETWEEN = r"(?:\s*[,*]\s*|\s+x\s+)"
-_DOCUMENTED = rf"\b%s\b[^\n()\[\]]{{0,60}}(?:\n\s*)?[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:{_BETWEEN}\w+)+)\s*[)\]]"
-"""The name of an input, at most a few words, and its sizes, of which the first is the batch."""
+_WORDS = r"(?:[^\n()\[\]]{0,60}(?:\n\s*)?|(?:\s*\([^()\n]*\))?:[^\n]*\n\s*shape:?\s*)"
+_DOCUMENTED = rf"\b%s\b{_WORDS}[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:(?:{_BETWEEN}\w+)+|,))\s*[)\]]"
+"""The name of an input, at most a few words or a line, and its sizes, of which the first is the batch."""
 _INTEGERS = ("Int", "Uint", "Integer")
+_RANK_OF_WORDS = 2
+"""Dimensions of words and classes: what has more than its name says, and than these, is no number of either."""
 _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
+_BANDS = frozenset({"mel", "mels", "feats"})
 _SIDES = frozenset({"h", "w", "height", "width"})
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
@@ -31,7 +35,7 @@ def documented(model: nn.Module, name: str) -> str:
     """
     for text in (type(model).forward.__doc__, type(model).__doc__):
         if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
-            sizes = " ".join(re.split(_BETWEEN, match[1]))
+            sizes = " ".join(re.split(_BETWEEN, match[1].rstrip(",")))
             return f"Shaped[Tensor, '{sizes}']"
     return ""
 
@@ -42,10 +46,12 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     if match is None:
         return spec
     names = [name.rpartition("=")[2].lstrip("#?_") for name in match["sizes"].split()]
+    kind = match["kind"].capitalize()
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
+        if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
+            kind = "Float"
         spec = replace(spec, shape=shape)
-    kind = match["kind"].capitalize()
     if kind in _INTEGERS and spec.dtype != "int64":
         return replace(spec, dtype="int64", low=None, high=2)
     if kind == "Bool":
@@ -65,6 +71,8 @@ def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) 
     if place == rank - 1 and spec.dtype == "float32" and isinstance(spec.shape[-1], int):
         return spec.shape[-1]  # what the first layer takes
     words = {name.lower(), *(word for word in name.lower().split("_") if len(word) > 1)}
+    if _LENGTHS.isdisjoint(words) and not _BANDS.isdisjoint(words) and sizes.mels is not None:
+        return sizes.mels
     if not _CHANNELS.isdisjoint(words):
         return sizes.channels or 3
     if name.lower() in _SIDES:
