@@ -56,6 +56,8 @@ _OF_FILES = {
     "audiofolder": ("audio audio 16000", "label class 2"),
 }
 """Columns of data sets made of files that the script names. Those of `json`, `csv` and `parquet` have any columns."""
+_READERS_OF_FILES = ("from_file", "from_parquet", "from_json", "from_csv", "from_text")
+"""Methods of a data set's class that read one file or several."""
 _TOKENIZES = re.compile(r"tokeniz|\.encode\(|stoi|word2i|vocab\w*\[", re.IGNORECASE)
 _FIELD = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
 """A field of a template."""
@@ -103,20 +105,24 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
     replacing.put(module, "load_from_disk", load_from_disk)
 
 
-def replace_from_file(module: ModuleType, replacing: Replacing, *, fake: bool, seq: int | None = None) -> None:
-    """Let `Dataset.from_file` say which table it misses, or with `fake` make it up."""
-    read = module.Dataset.from_file
+def replace_readers_of_files(module: ModuleType, replacing: Replacing, *, fake: bool, seq: int | None = None) -> None:
+    """Let `Dataset.from_parquet` and the like say which file they miss, or with `fake` make it up."""
+    for method in _READERS_OF_FILES:
+        read = getattr(module.Dataset, method)
+        replacing.put(module.Dataset, method, staticmethod(_reading(read, fake=fake, seq=seq)))
 
-    def from_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
+
+def _reading(read: Callable[..., Any], *, fake: bool, seq: int | None) -> Callable[..., Any]:
+    def reading(place: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return read(filename, *args, **kwargs)
+            return read(place, *args, **kwargs)
         except OSError as error:
             if not fake:
-                note(error, f"wants the data set {filename}, which is not there", "put it there")
+                note(error, f"wants the data set {place}, which is not there", "put it there")
                 raise
-        return _made_up(str(filename), None, seq)
+        return _made_up(str(place), None, seq)
 
-    replacing.put(module.Dataset, "from_file", staticmethod(from_file))
+    return reading
 
 
 def _made_up(path: str, name: str | None, seq: int | None) -> Any:
