@@ -343,13 +343,20 @@ class Construction:
     def finished_roots(self) -> list[nn.Module]:
         """Return the same without those whose constructor was running when the script ended, and without their parts.
 
-        What was built inside of a constructor that is not over, and has no optimizer yet, is such a part.
+        What was built inside of a constructor that is not over, and has no optimizer yet, is such a part. A model that
+        a module of Lightning already has is none: that makes its data and losses, too.
         """
-        modules = self._modules()
-        if not any(id(each) in self._unfinished for each in modules):
-            return self.roots()
+        modules, roots = self._modules(), self.roots()
+        unfinished = [each for each in modules if id(each) in self._unfinished]
+        if not unfinished:
+            return roots
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
-        return [each for each in self.roots() if id(each) not in self._unfinished and _has_any(each, trained)]
+        finished = [each for each in roots if each not in unfinished and _has_any(each, trained)]
+        trainers = (each for each in roots if each in unfinished and hasattr(type(each), "training_step"))
+        models = (each for trainer in trainers for each in _children(trainer) if each not in unfinished)
+        return finished or [
+            each for each in models if _num_parameters(each) and is_users(self._file(type(each)) or "<")
+        ]
 
     def criteria(self) -> tuple[str, ...]:
         """Return the classes of those losses of torch.nn that were made outside of models."""
