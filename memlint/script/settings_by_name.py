@@ -54,7 +54,7 @@ _LONGEST_TRAINED = 8192
 _MOST_DEPTH = 5
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
-_MOST = 1 << 16
+_MOST = 1 << 15
 """A larger batch is one of tokens."""
 
 

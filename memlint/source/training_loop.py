@@ -71,8 +71,8 @@ _LENGTH = re.compile(
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
 _OPTIONS = (
-    ("batch", _BATCH, range(1, 2**20)),
-    ("global_batch", _GLOBAL_BATCH, range(1, 8193)),  # larger ones count tokens
+    ("batch", _BATCH, range(1, 2**15 + 1)),  # larger ones count tokens or frames
+    ("global_batch", _GLOBAL_BATCH, range(1, 8193)),
     ("image_size", _IMAGE, _SIZES),
     ("image_height", re.compile(r"(img|image|input)_?(h|height)", re.IGNORECASE), _SIZES),
     ("image_width", re.compile(r"(img|image|input)_?(w|width)", re.IGNORECASE), _SIZES),

@@ -57,6 +57,7 @@ class Trainer:
         ({"batch_size": 1 << 20}, None),
         ({"args": Namespace(batch_size=True)}, None),
         ({}, None),
+        ({"batch_size_per_gpu": 38400}, None),  # of frames
     ],
 )
 def test_the_batch_size_is_that_of_training(variables: dict[str, Any], batch: int | None) -> None:
