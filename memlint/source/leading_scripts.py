@@ -41,7 +41,6 @@ _EVALUATES = re.compile(
 )
 """Arguments with which a training script does not train."""
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
-_WITHOUT_GRADIENTS = re.compile(r"\bno_grad\b|\binference_mode\b|\bset_grad_enabled\(False\)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
@@ -232,11 +231,11 @@ class LeadingScripts:
     def _evaluates(self, command: TypedCommand) -> bool:
         """Return True if a script's name or arguments say that it trains nothing, or all that it does with a model."""
         text = self._files.text(command.script)
-        shows = ".eval()" in text and _WITHOUT_GRADIENTS.search(text) is not None
         verb = next(iter(command.arguments), "")
         if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
             return True
-        return _evaluates(command) or (shows and not _may_train(text) and _OF_TRAINING.search(text) is None)
+        only_shows = ".eval()" in text and not _may_train(text) and _OF_TRAINING.search(text) is None
+        return _evaluates(command) or only_shows
 
     def _num_unknown(self, command: TypedCommand) -> int:
         """Return the number of options that the script does not have (any more)."""

@@ -445,3 +445,17 @@ def test_a_shell_script_is_read_with_the_arguments_and_along_the_branches_that_a
     assert found.arguments == ("--config", "b.yaml", "--length=1024", "--steps=10")
     assert found.precision == "bf16"
     assert "accelerate launch --mixed_precision bf16 train.py" in likeliest_command(tmp_path / "model.py", tmp_path)
+
+
+def test_a_script_that_puts_a_model_into_evaluation_and_speaks_of_no_training_does_not_train(tmp_path):
+    shows = f"from model import Net\n\ndef main():\n    print(Net().eval().infer(args.image))\n{MAIN}"
+    delegates = f"from model import Net\nfrom engine import train\n\ndef main():\n    train(Net())\n{MAIN}"
+    project(
+        tmp_path,
+        model=MODEL,
+        run=shows,
+        tools=delegates,
+        **{"README.md": "```\npython run.py --net Net\npython tools.py\n```\n"},
+    )
+    found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert [(each.command.script.name, each.trains) for each in found] == [("tools.py", True), ("run.py", False)]
