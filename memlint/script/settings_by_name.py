@@ -45,6 +45,8 @@ _SWITCHES = {
 }
 """Names of settings that switch autocast on."""
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
+_KINDS = ("type", "name", "kind", "class_path")
+"""Names of the class in a config of one thing."""
 _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
 """Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
@@ -94,6 +96,12 @@ def values_in(frames: Iterable[FrameType], others: Iterable[Mapping[str, Any]] =
     return found
 
 
+def typed_values(arguments: Sequence[str]) -> list[Value]:
+    """Return the whole numbers of a command line by their options, as in `--batch_size 8` and `data.batch_size=8`."""
+    pairs = re.findall(r"(?:^|\s)-{0,2}([A-Za-z][\w.-]*)[= ](\d+)(?=\s|$)", " ".join(arguments))
+    return [Value((name.rpartition(".")[2],), int(number)) for name, number in pairs]
+
+
 def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | None:
     """Return the number from 1 that one of `names` stands for; values for evaluation are the last choice."""
     numbers = [each for each in values if type(each.value) is int and each.name in names and 1 <= each.value <= _MOST]
@@ -140,8 +148,10 @@ def named_optimizer(values: Iterable[Value]) -> Setting | None:
     known = list(values)
     has_none = any(each.name == "momentum" and not each.value for each in known)
     for each in known:
-        if isinstance(each.value, str) and _OPTIMIZER.fullmatch(each.name) and each.value.lower() in by_name:
-            name = by_name[each.value.lower()]
+        words = each.path[-2:] if each.name in _KINDS else each.path[-1:]
+        kind = each.value.rpartition(".")[2].lower() if isinstance(each.value, str) else ""
+        if kind in by_name and _OPTIMIZER.fullmatch(words[0].lower().replace("-", "_")):
+            name = by_name[kind]
             name = "sgd-momentum" if name == "sgd" and not has_none else name
             return Setting(name, f"{'.'.join(each.path)} = {each.value}", is_sure=False)
     return None
