@@ -497,6 +497,16 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, x, y",
             ["x [batch, 512] int64 below 30", "y [batch, 80, 512] float32"],
         ),
+        # Features that come together with others, each of two inputs with its own.
+        (
+            (
+                "self.time, self.words, self.together = nn.Linear(256, 8), nn.Embedding(30, 12), nn.Linear(32, 8) | "
+                "text = self.words(text)[:, :1].expand(-1, x.shape[1], -1); "
+                "return self.together(torch.cat([x, cond, text], -1)).mean()"
+            ),
+            "self, x: \"float['b n d']\", cond: \"float['b n d']\", text: \"int['b nt']\"",
+            ["x [batch, 512, 10] float32", "cond [batch, 512, 10] float32", "text [batch, 512] int64 below 30"],
+        ),
         # A pyramid of feature maps, one for each of the layers.
         (
             (

@@ -199,14 +199,24 @@ def _share_of_channels(trial: Trial) -> Iterator[Specs]:
 
 
 def _corrected_channels(trial: Trial) -> Iterator[Specs]:
-    """Change the number of channels if a convolution got them together with channels that the model adds."""
-    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
-        excess = trial.received[1] - trial.layer.in_channels
-        for index, spec in enumerate(trial.specs):
-            channels = spec.shape[1] if len(spec.shape) > 2 and spec.dtype == "float32" else 0
-            if excess and isinstance(channels, int) and channels > max(excess, 0):
-                shape = (spec.shape[0], channels - excess, *spec.shape[2:])
-                yield _with(trial.specs, index, replace(spec, shape=shape))
+    """Change the channels, or features, that a layer got together with others that the model adds.
+
+    Inputs of one shape may both be among them.
+    """
+    layer = trial.layer
+    place, wanted = (1, layer.in_channels) if isinstance(layer, Convolution) else (-1, getattr(layer, "in_features", 0))
+    if not wanted or len(trial.received) < 2:
+        return
+    excess = trial.received[place] - wanted
+    images = [spec for spec in trial.specs if len(spec.shape) > 2 and spec.dtype == "float32"]
+    if place == -1:  # what is flat has features of another number
+        images = [spec for spec in images if len(spec.shape) == len(trial.received)]
+    alike = [[spec for spec in images if spec.shape == shape] for shape in dict.fromkeys(s.shape for s in images)]
+    for group in [*(each for each in alike if len(each) > 1), *([spec] for spec in images)]:
+        shape, size, (share, rest) = list(group[0].shape), group[0].shape[place], divmod(excess, len(group))
+        if excess and not rest and isinstance(size, int) and size > max(share, 0):
+            shape[place] = size - share
+            yield tuple(replace(spec, shape=tuple(shape)) if spec in group else spec for spec in trial.specs)
 
 
 def _transposed(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
