@@ -497,6 +497,12 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, x, y",
             ["x [batch, 512] int64 below 30", "y [batch, 80, 512] float32"],
         ),
+        # A model that adds one to words: nought stands for none.
+        (
+            "self.words = nn.Embedding(30, 4) | return self.words(tokens + 1)",
+            "self, tokens",
+            ["tokens [batch, seq=512] int64 below 29"],
+        ),
         # Features that come together with others, each of two inputs with its own.
         (
             (

@@ -40,6 +40,11 @@ def documented(model: nn.Module, name: str) -> str:
     return ""
 
 
+def says_shape(annotation: object) -> bool:
+    """Return True if an annotation says the shape of a tensor."""
+    return _ANNOTATION.search(str(annotation)) is not None
+
+
 def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSpec:
     """Return `spec` with the rank, numbers and kind of values of the annotation; without one, `spec` itself."""
     match = _ANNOTATION.search(str(annotation))

@@ -353,13 +353,15 @@ def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
 
 
 def _of_lower_values(trial: Trial, message: str) -> Iterator[Specs]:
-    """Lower the ids to make room for the offsets that the model adds per column, as for fields that share one table."""
+    """Lower the ids to make room for what the model adds: one for padding, offsets of fields that share one table."""
     if _OUT_OF_BOUNDS.search(message):
         for index, spec in enumerate(trial.specs):
             columns = spec.shape[-1] if spec.shape else 0
             high = 0 if spec.high is None else int(spec.high)
-            if spec.dtype == "int64" and isinstance(columns, int) and high >= columns > 1:
-                yield _with(trial.specs, index, replace(spec, high=high // columns))
+            if spec.dtype == "int64" and isinstance(columns, int) and columns > 1 and high > 1:
+                if high >= columns:
+                    yield _with(trial.specs, index, replace(spec, high=high // columns))
+                yield _with(trial.specs, index, replace(spec, high=high - 1))
 
 
 def _as_image(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
