@@ -513,6 +513,14 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, x: \"float['b n d']\", cond: \"float['b n d']\", text: \"int['b nt']\"",
             ["x [batch, 512, 10] float32", "cond [batch, 512, 10] float32", "text [batch, 512] int64 below 30"],
         ),
+        (
+            (
+                "self.time, self.together = nn.Linear(256, 8), nn.Linear(32, 8) | "
+                "return self.together(torch.cat([x, torch.zeros_like(x), x.new_zeros(*x.shape[:2], 12)], -1)).mean()"
+            ),
+            "self, x: \"float['b n d']\"",
+            ["x [batch, 512, 10] float32"],
+        ),
         # A pyramid of feature maps, one for each of the layers.
         (
             (

@@ -201,7 +201,7 @@ def _share_of_channels(trial: Trial) -> Iterator[Specs]:
 def _corrected_channels(trial: Trial) -> Iterator[Specs]:
     """Change the channels, or features, that a layer got together with others that the model adds.
 
-    Inputs of one shape may both be among them.
+    Inputs of one shape may both be among them, and one of them twice: as it is and masked.
     """
     layer = trial.layer
     place, wanted = (1, layer.in_channels) if isinstance(layer, Convolution) else (-1, getattr(layer, "in_features", 0))
@@ -212,8 +212,9 @@ def _corrected_channels(trial: Trial) -> Iterator[Specs]:
     if place == -1:  # what is flat has features of another number
         images = [spec for spec in images if len(spec.shape) == len(trial.received)]
     alike = [[spec for spec in images if spec.shape == shape] for shape in dict.fromkeys(s.shape for s in images)]
-    for group in [*(each for each in alike if len(each) > 1), *([spec] for spec in images)]:
-        shape, size, (share, rest) = list(group[0].shape), group[0].shape[place], divmod(excess, len(group))
+    groups = [*((each, len(each)) for each in alike), *(([spec], times) for times in (1, 2) for spec in images)]
+    for group, times in groups:
+        shape, size, (share, rest) = list(group[0].shape), group[0].shape[place], divmod(excess, times)
         if excess and not rest and isinstance(size, int) and size > max(share, 0):
             shape[place] = size - share
             yield tuple(replace(spec, shape=tuple(shape)) if spec in group else spec for spec in trial.specs)
