@@ -40,6 +40,7 @@ from memlint.script.settings_by_name import (
     GLOBAL_BATCH,
     LENGTH,
     Value,
+    batch_of_frames,
     lengths_in,
     named_autocast,
     named_optimizer,
@@ -408,7 +409,8 @@ class Construction:
         training = [each for each in self._loaders if each.is_for_training]
         loader = next(iter(training or self._loaders), None)
         if loader is None:
-            return named_setting(self.values, BATCH) or self._share_of_global_batch()
+            of_frames = batch_of_frames(self.values)
+            return of_frames or named_setting(self.values, BATCH) or self._share_of_global_batch()
         is_sure = len({each.batch for each in training or self._loaders}) == 1
         return Setting(loader.batch, loader.text, loader.frame, is_sure)
 

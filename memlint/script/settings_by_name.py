@@ -17,7 +17,7 @@ from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
 from memlint.targets.built import Setting
-from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES, sides_of
+from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SIZES, sides_of
 
 BATCH = (
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
@@ -45,6 +45,7 @@ _SWITCHES = {
 }
 """Names of settings that switch autocast on."""
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
+_FRAMES = re.compile(r"frames?|tokens?", re.IGNORECASE)
 _KINDS = ("type", "name", "kind", "class_path")
 """Names of the class in a config of one thing."""
 _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
@@ -110,6 +111,21 @@ def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | 
         return None
     assert isinstance(best.value, int), "only whole numbers were chosen"
     return Setting(best.value, f"{'.'.join(best.path)} = {best.value}", is_sure=False)
+
+
+def batch_of_frames(values: Collection[Value]) -> Setting | None:
+    """Return the number of items in a batch that counts frames or tokens, as another setting says; else None."""
+    says = any(
+        isinstance(each.value, str) and "batch" in each.name and _FRAMES.fullmatch(each.value) for each in values
+    )
+    named = (each for each in values if type(each.value) is int and each.name in BATCH and not each.is_for_evaluation)
+    whole = next(named, None) if says else None
+    if whole is None:
+        return None
+    length = named_setting(lengths_in(values), LENGTH)
+    size = DEFAULT_LENGTH if length is None else int(length.value)
+    text = f"{'.'.join(whole.path)} = {whole.value}, which counts frames or tokens, in items of {size}"
+    return Setting(max(int(whole.value) // size, 1), text, is_sure=False)
 
 
 def lengths_in(values: Collection[Value]) -> list[Value]:

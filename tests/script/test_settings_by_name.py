@@ -16,6 +16,7 @@ from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
     LENGTH,
+    batch_of_frames,
     lengths_in,
     named_autocast,
     named_optimizer,
@@ -70,6 +71,13 @@ def test_a_setting_that_is_typed_comes_before_those_that_the_script_has() -> Non
     typed = typed_values(["task=train", "task.data.batch_size=8", "--accum_iter", "4", "--lr", "1e-3", "model=v9-c"])
     values = [*typed, *values_in((), [{"batch_size": 32, "args": Namespace(accum_iter=1)}])]
     assert [named_setting(values, names).value for names in (BATCH, ACCUMULATION)] == [8, 4]  # type: ignore[union-attr]
+
+
+def test_a_batch_of_frames_is_divided_into_items() -> None:
+    counted = {"cfg": {"batch_size_per_gpu": 38400, "batch_size_type": "frame"}}
+    by_length = [batch_of_frames(values_in((), [{**counted, **length}])) for length in ({}, {"seq_len": 1024})]
+    assert [each and each.value for each in by_length] == [75, 37]
+    assert batch_of_frames(values_in((), [{"batch_size": 8, "batch_size_type": "sample"}])) is None
 
 
 def test_a_setting_says_where_it_is() -> None:
