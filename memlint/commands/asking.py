@@ -160,6 +160,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
         arguments=concrete(command.arguments),
         folder=str(command.folder),
         ranks=1 if command.joins_group else None,
+        variables=(("ACCELERATE_MIXED_PRECISION", command.precision),) if command.precision else (),
         fake_data=True,
         steps=1 if builds_only else 2,
         builds_only=builds_only,

@@ -40,11 +40,13 @@ from memlint.script.settings_by_name import (
     GLOBAL_BATCH,
     LENGTH,
     Value,
+    batch_of_frames,
     lengths_in,
     named_autocast,
     named_optimizer,
     named_setting,
     sizes_of,
+    typed_values,
     values_in,
 )
 from memlint.source.training_loop import OPTIMIZERS
@@ -299,7 +301,7 @@ class Construction:
         self._unfinished |= {id(_first_argument(each)) for each in constructors if each not in continued}
         own = [each for each in frames if is_users(each.f_code.co_filename)]
         self.frames, self.namespaces = frames if error is not None else own, list(namespaces)
-        self.values = values_in(own, self.namespaces)
+        self.values = [*typed_values(self._script.arguments), *values_in(own, self.namespaces)]
         if self._held is not None or error is not None:
             self._held = [*(self._held or ()), *self._modules()]
 
@@ -343,13 +345,20 @@ class Construction:
     def finished_roots(self) -> list[nn.Module]:
         """Return the same without those whose constructor was running when the script ended, and without their parts.
 
-        What was built inside of a constructor that is not over, and has no optimizer yet, is such a part.
+        What was built inside of a constructor that is not over, and has no optimizer yet, is such a part. A model that
+        a module of Lightning already has is none: that makes its data and losses, too.
         """
-        modules = self._modules()
-        if not any(id(each) in self._unfinished for each in modules):
-            return self.roots()
+        modules, roots = self._modules(), self.roots()
+        unfinished = [each for each in modules if id(each) in self._unfinished]
+        if not unfinished:
+            return roots
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
-        return [each for each in self.roots() if id(each) not in self._unfinished and _has_any(each, trained)]
+        finished = [each for each in roots if each not in unfinished and _has_any(each, trained)]
+        trainers = (each for each in roots if each in unfinished and hasattr(type(each), "training_step"))
+        models = (each for trainer in trainers for each in _children(trainer) if each not in unfinished)
+        return finished or [
+            each for each in models if _num_parameters(each) and is_users(self._file(type(each)) or "<")
+        ]
 
     def criteria(self) -> tuple[str, ...]:
         """Return the classes of those losses of torch.nn that were made outside of models."""
@@ -400,7 +409,8 @@ class Construction:
         training = [each for each in self._loaders if each.is_for_training]
         loader = next(iter(training or self._loaders), None)
         if loader is None:
-            return named_setting(self.values, BATCH) or self._share_of_global_batch()
+            of_frames = batch_of_frames(self.values)
+            return of_frames or named_setting(self.values, BATCH) or self._share_of_global_batch()
         is_sure = len({each.batch for each in training or self._loaders}) == 1
         return Setting(loader.batch, loader.text, loader.frame, is_sure)
 

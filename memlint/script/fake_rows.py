@@ -56,6 +56,8 @@ _OF_FILES = {
     "audiofolder": ("audio audio 16000", "label class 2"),
 }
 """Columns of data sets made of files that the script names. Those of `json`, `csv` and `parquet` have any columns."""
+_READERS_OF_FILES = ("from_file", "from_parquet", "from_json", "from_csv", "from_text")
+"""Methods of a data set's class that read one file or several."""
 _TOKENIZES = re.compile(r"tokeniz|\.encode\(|stoi|word2i|vocab\w*\[", re.IGNORECASE)
 _FIELD = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
 """A field of a template."""
@@ -75,15 +77,8 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
                 hint = "load it once before, or add --fake-data to let it be made up"
                 note(error, f"wants the data set {path!r}, which is not on this machine", hint)
                 raise
-        forms.begin()
-        columns = _columns(str(path), name)
-        rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
+        rows = _made_up(str(path), name, seq)
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
-        shown = ", ".join(rows.column_names)
-        kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
-        lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
-        texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
-        note_fake_data(f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown}{texts}")
         if kwargs.get("streaming"):
             splits = {split: rows.to_iterable_dataset().repeat(_TIMES_STREAMED) for split, rows in splits.items()}
         split = kwargs.get("split")
@@ -97,11 +92,50 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
         try:
             return load_saved(path, *args, **kwargs)
         except OSError as error:
-            note(error, f"wants the data set that was saved in {path}, which is not there", "put it there")
-            raise
+            if not fake:
+                note(error, f"wants the data set that was saved in {path}, which is not there", "put it there")
+                raise
+        rows = _made_up(str(path), None, seq)
+        if set(_SPLITS).isdisjoint(keys_of_script()):
+            return rows
+        of_splits = {split: rows.with_format(None) for split in _SPLITS}
+        return importlib.import_module("datasets").DatasetDict(of_splits)
 
     replacing.put(module, "load_dataset", load_dataset)
     replacing.put(module, "load_from_disk", load_from_disk)
+
+
+def replace_readers_of_files(module: ModuleType, replacing: Replacing, *, fake: bool, seq: int | None = None) -> None:
+    """Let `Dataset.from_parquet` and the like say which file they miss, or with `fake` make it up."""
+    for method in _READERS_OF_FILES:
+        read = getattr(module.Dataset, method)
+        replacing.put(module.Dataset, method, staticmethod(_reading(read, fake=fake, seq=seq)))
+
+
+def _reading(read: Callable[..., Any], *, fake: bool, seq: int | None) -> Callable[..., Any]:
+    def reading(place: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(place, *args, **kwargs)
+        except OSError as error:
+            if not fake:
+                note(error, f"wants the data set {place}, which is not there", "put it there")
+                raise
+        return _made_up(str(place), None, seq)
+
+    return reading
+
+
+def _made_up(path: str, name: str | None, seq: int | None) -> Any:
+    """Return the rows that stand for each split of a data set."""
+    forms.begin()
+    columns = _columns(path, name)
+    rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
+    kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
+    lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
+    texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
+    shown = ", ".join(rows.column_names)
+    note_fake_data(f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown}{texts}")
+    return rows
 
 
 def _with_asked(rows: Any, place: str, seq: int | None) -> Any:

@@ -20,9 +20,10 @@ from memlint.script.fake_downloads import replace_downloads
 from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
 from memlint.script.fake_processors import replace_processors
 from memlint.script.fake_records import replace_record_readers
-from memlint.script.fake_rows import replace_load_dataset
+from memlint.script.fake_rows import replace_load_dataset, replace_readers_of_files
 from memlint.script.fake_text import replace_encodings, replace_tokenizers
 from memlint.script.missing_files import MissingFiles, replace_globs
+from memlint.script.recordings import replace_load_of_torchaudio
 from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
 from memlint.script.script_line import note, note_fake_data
@@ -57,6 +58,7 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
         after_import("timm.data.dataset", lambda module: replace_readers_of_timm(module, replacing, fake=fake))
         after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake, seq=seq))
+        after_import("datasets.arrow_dataset", lambda m: replace_readers_of_files(m, replacing, fake=fake, seq=seq))
         for module, name in (
             ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
             ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
@@ -142,6 +144,7 @@ def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int
     replacing.put(files, "missing", missing)
     replace_globs(missing, replacing, files.within)
     replace_record_readers(replacing)
+    after_import("torchaudio", lambda module: replace_load_of_torchaudio(module, replacing))
     for module, name in _COMPILED:
         owner, _, method = name.rpartition(".")
 

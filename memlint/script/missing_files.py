@@ -89,6 +89,8 @@ _LOOKS = ("isdir", "is_dir")
 _MOST_LOOKED_FOR = 3
 _SAVED = frozenset((".pt", ".pth"))
 """Ends of names of what a training saves itself, and looks for to go on."""
+_OF_RESULTS = re.compile(r"check_?points?|ckpts?|snapshots?|runs?|logs?|outputs?|results?|experiments?", re.IGNORECASE)
+"""Names of folders of what a training leaves, in which there is nothing before the first."""
 _HINT = "put it there, or add --fake-data to make it up"
 _NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/var", "/run", "/root/.")
 
@@ -220,6 +222,8 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
+        if _OF_RESULTS.fullmatch(PurePath(place).name):
+            return error is not None and self.prepare(os.path.join(place, "results"), None)  # noqa: PTH118
         forms.begin()
         forms.has_folders = True
         shown, state = _shown(place), "is empty" if error is None else "is not there"

@@ -17,7 +17,7 @@ from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
 from memlint.targets.built import Setting
-from memlint.workloads.model_sizes import CONFIG_NAMES, IMAGE_SIZES, sides_of
+from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SIZES, sides_of
 
 BATCH = (
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
@@ -45,6 +45,9 @@ _SWITCHES = {
 }
 """Names of settings that switch autocast on."""
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
+_FRAMES = re.compile(r"frames?|tokens?", re.IGNORECASE)
+_KINDS = ("type", "name", "kind", "class_path")
+"""Names of the class in a config of one thing."""
 _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
 """Names of settings whose text says an optimizer, or a data set."""
 _EVALUATION = ("val", "eval", "test", "infer", "sample", "predict")
@@ -54,7 +57,7 @@ _LONGEST_TRAINED = 8192
 _MOST_DEPTH = 5
 _MOST_VALUES = 4096
 _MOST_NUMBER = 1 << 31
-_MOST = 1 << 16
+_MOST = 1 << 15
 """A larger batch is one of tokens."""
 
 
@@ -94,6 +97,12 @@ def values_in(frames: Iterable[FrameType], others: Iterable[Mapping[str, Any]] =
     return found
 
 
+def typed_values(arguments: Sequence[str]) -> list[Value]:
+    """Return the whole numbers of a command line by their options, as in `--batch_size 8` and `data.batch_size=8`."""
+    pairs = re.findall(r"(?:^|\s)-{0,2}([A-Za-z][\w.-]*)[= ](\d+)(?=\s|$)", " ".join(arguments))
+    return [Value((name.rpartition(".")[2],), int(number)) for name, number in pairs]
+
+
 def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | None:
     """Return the number from 1 that one of `names` stands for; values for evaluation are the last choice."""
     numbers = [each for each in values if type(each.value) is int and each.name in names and 1 <= each.value <= _MOST]
@@ -102,6 +111,21 @@ def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | 
         return None
     assert isinstance(best.value, int), "only whole numbers were chosen"
     return Setting(best.value, f"{'.'.join(best.path)} = {best.value}", is_sure=False)
+
+
+def batch_of_frames(values: Collection[Value]) -> Setting | None:
+    """Return the number of items in a batch that counts frames or tokens, as another setting says; else None."""
+    says = any(
+        isinstance(each.value, str) and "batch" in each.name and _FRAMES.fullmatch(each.value) for each in values
+    )
+    named = (each for each in values if type(each.value) is int and each.name in BATCH and not each.is_for_evaluation)
+    whole = next(named, None) if says else None
+    if whole is None:
+        return None
+    length = named_setting(lengths_in(values), LENGTH)
+    size = DEFAULT_LENGTH if length is None else int(length.value)
+    text = f"{'.'.join(whole.path)} = {whole.value}, which counts frames or tokens, in items of {size}"
+    return Setting(max(int(whole.value) // size, 1), text, is_sure=False)
 
 
 def lengths_in(values: Collection[Value]) -> list[Value]:
@@ -140,8 +164,10 @@ def named_optimizer(values: Iterable[Value]) -> Setting | None:
     known = list(values)
     has_none = any(each.name == "momentum" and not each.value for each in known)
     for each in known:
-        if isinstance(each.value, str) and _OPTIMIZER.fullmatch(each.name) and each.value.lower() in by_name:
-            name = by_name[each.value.lower()]
+        words = each.path[-2:] if each.name in _KINDS else each.path[-1:]
+        kind = each.value.rpartition(".")[2].lower() if isinstance(each.value, str) else ""
+        if kind in by_name and _OPTIMIZER.fullmatch(words[0].lower().replace("-", "_")):
+            name = by_name[kind]
             name = "sgd-momentum" if name == "sgd" and not has_none else name
             return Setting(name, f"{'.'.join(each.path)} = {each.value}", is_sure=False)
     return None

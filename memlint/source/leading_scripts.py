@@ -41,7 +41,6 @@ _EVALUATES = re.compile(
 )
 """Arguments with which a training script does not train."""
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
-_WITHOUT_GRADIENTS = re.compile(r"\bno_grad\b|\binference_mode\b|\bset_grad_enabled\(False\)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
@@ -232,11 +231,11 @@ class LeadingScripts:
     def _evaluates(self, command: TypedCommand) -> bool:
         """Return True if a script's name or arguments say that it trains nothing, or all that it does with a model."""
         text = self._files.text(command.script)
-        shows = ".eval()" in text and _WITHOUT_GRADIENTS.search(text) is not None
         verb = next(iter(command.arguments), "")
         if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
             return True
-        return _evaluates(command) or (shows and not _may_train(text) and _OF_TRAINING.search(text) is None)
+        only_shows = ".eval()" in text and not _may_train(text) and _OF_TRAINING.search(text) is None
+        return _evaluates(command) or only_shows
 
     def _num_unknown(self, command: TypedCommand) -> int:
         """Return the number of options that the script does not have (any more)."""
@@ -445,24 +444,17 @@ def _evaluates(command: TypedCommand) -> bool:
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    return [
-        *places,
-        command.module,
-        command.arguments,
-        command.line,
-        command.joins_group,
-        found.is_certain,
-        found.trains,
-    ]
+    launch = [command.line, command.joins_group, command.precision]
+    return [*places, command.module, command.arguments, launch, found.is_certain, found.trains]
 
 
 def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
     return tuple(
         LeadingScript(
-            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), line, joins),
+            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), *launch),
             *known,
         )
-        for script, folder, document, module, words, line, joins, *known in entry["commands"]
+        for script, folder, document, module, words, launch, *known in entry["commands"]
     )
 
 
@@ -478,7 +470,8 @@ def typed_as(command: TypedCommand) -> str:
     script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
     data = ("--fake-data",) if any(is_placeholder(each) for each in command.arguments) else ()
     ranks = ("--ranks", "1") if command.joins_group else ()
-    line = shlex.join(("memlint", "run", *ranks, *data, *script, *concrete(command.arguments)))
+    launcher = ("accelerate", "launch", "--mixed_precision", command.precision) if command.precision else ()
+    line = shlex.join(("memlint", "run", *ranks, *data, *launcher, *script, *concrete(command.arguments)))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 

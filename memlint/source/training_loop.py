@@ -71,8 +71,8 @@ _LENGTH = re.compile(
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
 _OPTIONS = (
-    ("batch", _BATCH, range(1, 2**20)),
-    ("global_batch", _GLOBAL_BATCH, range(1, 8193)),  # larger ones count tokens
+    ("batch", _BATCH, range(1, 2**15 + 1)),  # larger ones count tokens or frames
+    ("global_batch", _GLOBAL_BATCH, range(1, 8193)),
     ("image_size", _IMAGE, _SIZES),
     ("image_height", re.compile(r"(img|image|input)_?(h|height)", re.IGNORECASE), _SIZES),
     ("image_width", re.compile(r"(img|image|input)_?(w|width)", re.IGNORECASE), _SIZES),
@@ -200,7 +200,7 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
     path, values = project.files.config(path_text) or (Path(), {})
     for mapping in _for_training(values):
         for name, value in mapping.items():
-            key = _kind(str(name), value)
+            key = _kind("segment_size" if name == "num_samples" and _is_of_sound(mapping) else str(name), value)
             parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet: of a batch, one after another
             if key and isinstance(value, int) and isinstance(parts, int):
                 place, line = project.files.place_of(path, str(name))
@@ -213,6 +213,11 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
                 found = LoopSetting("optimizer", f"{OPTIMIZERS[kind]}{momentum}", text, str(place), line)
                 settings.setdefault("optimizer", found)
     return settings
+
+
+def _is_of_sound(mapping: Mapping[str, Any]) -> bool:
+    """Return True for settings with a rate of samples: a number of samples beside it is a length."""
+    return not {"sampling_rate", "sample_rate"}.isdisjoint(mapping)
 
 
 def _optimizer_in(mapping: Mapping[str, Any]) -> str:

@@ -3,10 +3,12 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from memlint.source.project_files import ProjectFiles
+from memlint.source.shell_branches import Branches, commands_of
 
 _DOCUMENTS = (".md", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
@@ -31,6 +33,7 @@ _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
 _COMPUTED = re.compile(r"\$|`")
 """Pattern of text that a shell replaces: a variable that is not known, or the output of a command."""
+_OF_BRANCHES = re.compile(r"\s*(?:if|elif|then|else|fi)\b")
 _LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
 _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
@@ -39,6 +42,8 @@ _ARGUMENT = re.compile(r"^-|[=./<\[]")
 """Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@(?::(\d+))?[^}]*\}\"?")
 """All arguments of a shell script, or those from a number on."""
+_PRECISION = re.compile(r"(?:^|[\s/])accelerate\s+launch\s.*--mixed_precision[ =](\w+)")
+"""The precision that accelerate is told before the script."""
 _PLACEHOLDER = re.compile(
     r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$",
     re.IGNORECASE,
@@ -75,6 +80,8 @@ class TypedCommand(NamedTuple):
     line: int = 0
     joins_group: bool = False
     """True if torchrun starts it: it may join a process group."""
+    precision: str = ""
+    """The precision of the step that accelerate is told when it starts the script; empty without one."""
 
     @property
     def num_placeholders(self) -> int:
@@ -140,27 +147,64 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
     text = files.text(path)
     if not _MAY_RUN.search(text):
         return
-    variables: dict[str, str] = {}
+    variables = _numbered(rest)
     loops: dict[str, list[str]] = {}
-    folder = path.parent
+    folder, branches = path.parent, Branches()
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
-            _assign(line, variables, loops)
-            rest = rest[line.split() == ["shift"] :]
-        for step in _steps(line):
-            if rest and not _REST.search(step) and not step.startswith("cd "):
+            if not _runs(line, branches, variables):
                 continue
+            _assign(line, variables, loops)
+            rest = _shifted(rest, line, variables)
+        for step in _steps(line):
             for words in _words_of_loop(step, variables, loops, rest):
-                run = _script_in(words)
-                found = _found(run[1], folder, path, files) if run is not None else None
-                if run is not None and found is not None and _OF_HELP.isdisjoint(run[2]):
-                    joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
-                    yield TypedCommand(found[0], run[0], run[2], found[1], path, number, joins)
+                command = _command(words, step, folder, path, number, files)
+                if command is not None and (not rest or _has_one_of(rest, command.arguments)):
+                    yield command
             words = _words(step, variables)
             if path.suffix != ".sh":
                 yield from _of_shell_script(words, folder, path, number, files)
             if words[:1] == ["cd"] and len(words) == 2:
                 folder = next((each for each in (folder / words[1], folder) if each.is_dir()), folder).resolve()
+
+
+def _command(
+    words: list[str], step: str, folder: Path, document: Path, line: int, files: ProjectFiles
+) -> TypedCommand | None:
+    """Return the run of a script that the words of a step are; None for another command, or one that asks for help."""
+    run = _script_in(words)
+    found = _found(run[1], folder, document, files) if run is not None else None
+    if run is None or found is None or not _OF_HELP.isdisjoint(run[2]):
+        return None
+    joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
+    told = _PRECISION.search(" ".join(words))
+    return TypedCommand(found[0], run[0], run[2], found[1], document, line, joins, told[1] if told else "")
+
+
+def _runs(line: str, branches: Branches, variables: dict[str, str]) -> bool:
+    """Return True if a line of a shell script runs, by the `if` around it."""
+    always = branches.run
+    for command in commands_of(line) if _OF_BRANCHES.match(line) else ():
+        with suppress(ValueError):  # quotes that do not match
+            branches.read(shlex.split(_with_values(command, variables)))
+        always = always and branches.run
+    return always and branches.run
+
+
+def _has_one_of(given: Sequence[str], arguments: Sequence[str]) -> bool:
+    return any(each in word for each in given for word in arguments)
+
+
+def _shifted(rest: Sequence[str], line: str, variables: dict[str, str]) -> Sequence[str]:
+    """Return the arguments that a shell script still has after a line; the variables get their new numbers."""
+    if line.split() != ["shift"]:
+        return rest
+    variables |= _numbered(rest[1:])
+    return rest[1:]
+
+
+def _numbered(arguments: Sequence[str]) -> dict[str, str]:
+    return {str(number): text for number, text in enumerate(arguments, 1)}
 
 
 def _steps(line: str) -> Iterator[str]:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.source.shell_branches import UNQUOTED, Branches, commands_of
 from memlint.targets.launchers import Launch, is_launch, launch_of
-from memlint.targets.shell_branches import Branches
 
 _SHELLS = ("bash", "sh", "zsh", "source", ".")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\((.*)\)", re.DOTALL)
@@ -35,9 +35,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mod: lambda left, right: left - right * int(left / right),
 }
 _UNKNOWN = re.compile(r"\$[({\w@*#]|`")
-_UNQUOTED = r"(?=(?:[^'\"]|'[^']*'|\"[^\"]*\")*$)"
-_SEPARATORS = re.compile(rf"\s*(?:&&|\|\||;|\||(?<![>&\d])&(?![>&\d]))\s*{_UNQUOTED}")
-_REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){_UNQUOTED}")
+_REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){UNQUOTED}")
 
 
 def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Launch:
@@ -159,8 +157,7 @@ def _lines(text: str) -> Iterator[str]:
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     joined = re.sub(r"=\(([^()]*)\)", lambda array: f"=({' '.join(_without_comments(array[1]))})", joined)
     for line in joined.splitlines():
-        for command in _SEPARATORS.split(line.strip()):
-            yield from filter(None, re.split(r"^(do|then|else)\s+", command.strip()))
+        yield from commands_of(line)
 
 
 def _without_comments(text: str) -> Iterator[str]:

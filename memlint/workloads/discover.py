@@ -243,7 +243,8 @@ def _of_script(
         for model, kind in found:
             if kind is not model and candidates:
                 break  # one part is enough
-            workload = recipes.with_loop_of(kind.qualname, defaults) if is_open else defaults
+            builder = "" if kind.frame is None else kind.frame.path
+            workload = recipes.with_loop_of(kind.qualname, defaults, builder) if is_open else defaults
             workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:
                 function = attrgetter(kind.qualname)(module)

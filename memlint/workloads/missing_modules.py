@@ -48,8 +48,11 @@ _OF_PROJECTS = frozenset(
 """Names that projects give their own modules; what is published under them is something else."""
 
 
-def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
-    """Return advice on how to provide the dotted `module`, which the file `importer` imports, and `others` with it."""
+def remedy(module: str, importer: str, others: Iterable[str] = (), *, distribution: str = "") -> str:
+    """Return advice on how to provide the dotted `module`, which the file `importer` imports, and `others` with it.
+
+    `distribution` is what to install for the module, if that is known.
+    """
     elsewhere = "or run memlint in the project's environment."
     source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
@@ -66,7 +69,10 @@ def remedy(module: str, importer: str, others: Iterable[str] = ()) -> str:
         return f"The project lacks its module {module}: complete it, or name the folder that has it: PYTHONPATH=FOLDER."
     packages = list(dict.fromkeys(each.partition(".")[0] for each in (module, *others)))
     names = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
-    wanted = (requirement_for(each, Path(importer)) or distribution_of(each) for each in (module, *others))
+    known = {module: distribution} if distribution else {}
+    wanted = (
+        known.get(each) or requirement_for(each, Path(importer)) or distribution_of(each) for each in (module, *others)
+    )
     distributions = " ".join(dict.fromkeys(map(shlex.quote, wanted)))
     return f"Install {names} where memlint runs, {sys.prefix}: pip install {distributions}; {elsewhere}"
 

@@ -123,7 +123,9 @@ class ModelSizes:
     @property
     def mels(self) -> int | None:
         """Number of bands of a spectrogram."""
-        return self._first_int(("n_mel_channels", "n_mels", "num_mels", "n_mel", "mel_dim", "num_mel_bins"))
+        return self._first_int(
+            ("n_mel_channels", "mel_channels", "n_mels", "num_mels", "n_mel", "mel_dim", "num_mel_bins")
+        )
 
     @property
     def points(self) -> int | None:

@@ -72,7 +72,7 @@ IMAGES_AND_SERIES = (
     Row("x mix mixture waveform waveforms audio wav", (BATCH, "*@stated_sound")),
     Row("x noise sample x_t xt z_t", ("*@image",), when="convolution times"),
 )
-"""Inputs whose sizes a model's layers or settings say, whatever an annotation says."""
+"""Inputs whose sizes a model's layers or settings say, unless an annotation says a shape."""
 
 FORWARD = (
     Row("*", ("*@text",), "int64", high="@vocabulary", when="long"),

@@ -177,7 +177,7 @@ def _normalized(name: str) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield those of `_FILES` in a folder, and what is in its `requirements`.
+    """Yield those of `_FILES` in a folder, and what is in its `requirements` and `docker`.
 
     Names are matched here: in a script's process, patterns of `glob` stand for data that may be made up.
     """
@@ -185,6 +185,5 @@ def _files(folder: Path) -> Iterator[Path]:
         names = sorted(each.name for each in folder.iterdir())
         for pattern in _FILES:
             yield from (folder / name for name in fnmatch.filter(names, pattern))
-        if "requirements" in names:
-            inside = folder / "requirements"
-            yield from sorted(each for each in inside.iterdir() if each.suffix == ".txt")
+        for inside in (folder / name for name in ("requirements", "docker") if name in names):
+            yield from sorted(each for each in inside.iterdir() if each.suffix in (".txt", ".yml", ".yaml"))

@@ -85,7 +85,9 @@ def of_environment(error: BaseException) -> str:
     if package := installed_without(name):
         return of_another_version(error) or version_hint(package, user_line(error))
     if name:
-        return remedy(name, user_line(error).rpartition(":")[0], placeholders.missing())
+        extras = re.search(rf"{re.escape(name)}\[[\w,-]+\]", text_of(error))
+        importer = user_line(error).rpartition(":")[0]
+        return remedy(name, importer, placeholders.missing(), distribution=extras[0] if extras else "")
     if isinstance(error, NameError):
         return absent(error)
     if isinstance(error, ImportError) and error.name:

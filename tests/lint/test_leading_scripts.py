@@ -423,3 +423,39 @@ def test_an_option_that_a_script_requires_is_given_where_the_document_has_a_temp
     (tmp_path / "README.md").write_text("```\npython train.py --doc {MODEL_NAME} --ni\n```\n")
     found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
     assert [concrete(each.command.arguments) for each in found] == [("--ni", "--doc", "doc")]
+
+
+def test_a_shell_script_is_read_with_the_arguments_and_along_the_branches_that_a_document_gives_it(tmp_path):
+    project(tmp_path, train=TRAIN, model=MODEL, **{"a.yaml": "size: 1\n", "b.yaml": "size: 2\n"})
+    script = """
+        CONFIG=$1
+        kind="short"
+        if [ "$kind" = "short" ]; then
+            words="--length=1024"
+        fi
+        if [ "$kind" = "long" ]; then
+            words="--length=4096"
+        else
+            words="$words --steps=10"
+        fi
+        accelerate launch --num_machines $N --mixed_precision ${PRECISION:-bf16} train.py --config $CONFIG $words
+    """
+    project(tmp_path, **{"run.sh": script, "docs.md": "```\nbash run.sh b.yaml\n```\n"})
+    found = next(typed_commands(ProjectFiles(tmp_path, tmp_path / "x.py")))
+    assert found.arguments == ("--config", "b.yaml", "--length=1024", "--steps=10")
+    assert found.precision == "bf16"
+    assert "accelerate launch --mixed_precision bf16 train.py" in likeliest_command(tmp_path / "model.py", tmp_path)
+
+
+def test_a_script_that_puts_a_model_into_evaluation_and_speaks_of_no_training_does_not_train(tmp_path):
+    shows = f"from model import Net\n\ndef main():\n    print(Net().eval().infer(args.image))\n{MAIN}"
+    delegates = f"from model import Net\nfrom engine import train\n\ndef main():\n    train(Net())\n{MAIN}"
+    project(
+        tmp_path,
+        model=MODEL,
+        run=shows,
+        tools=delegates,
+        **{"README.md": "```\npython run.py --net Net\npython tools.py\n```\n"},
+    )
+    found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert [(each.command.script.name, each.trains) for each in found] == [("tools.py", True), ("run.py", False)]

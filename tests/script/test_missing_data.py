@@ -461,3 +461,39 @@ def test_weights_are_not_downloaded_even_without_fake_data(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout == "done\n"
     assert ran.assumptions["the weights pytorch_model.bin of me/mine are not on this machine: they are random"] == 4
+
+
+@needs("datasets")
+def test_saved_data_sets_and_tables_of_arrow_are_made_up(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from datasets import Dataset, load_from_disk
+        from datasets import Dataset as Table
+        try:
+            rows = load_from_disk("data/raw")
+        except Exception:
+            rows = None
+        print(rows[0]["text"][:1], len(Table.from_file("data/raw.arrow")[:4]["text"]))
+        print(len(Table.from_parquet("data/raw.parquet")) > 9)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.split() == ["w", "4", "True"]
+    assert any(text.startswith("the data set data/raw.arrow is not on this machine") for text in ran.assumptions)
+
+
+@needs("torchaudio")
+def test_a_recording_is_read_without_torchcodec(tmp_path):
+    lines = ["import torchaudio", "sound, rate = torchaudio.load('a.wav', num_frames=4000)", "print(sound.shape, rate)"]
+    ran = run(tmp_path / "p", "\n".join(lines), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.split() == ["torch.Size([1,", "4000])", "24000"]
+
+
+def test_a_folder_of_checkpoints_has_none_before_the_first_training(tmp_path):
+    (tmp_path / "p/checkpoints").mkdir(parents=True)
+    ran = run(tmp_path / "p", "import os\nprint(os.listdir('checkpoints'), os.listdir('runs'))", fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.strip() == "[] []"

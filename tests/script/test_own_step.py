@@ -293,6 +293,25 @@ def test_a_model_out_of_which_the_scripts_own_has_taken_layers_is_not_the_model(
     assert "it had built Whole (273,418 parameters)" in workload.error.message
 
 
+def test_a_model_that_a_module_of_lightning_has_when_its_data_is_not_there_gets_a_step(tmp_path: Path) -> None:
+    text = """
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = Net(512)
+            self.data = open("nowhere.of.nobody")
+
+        def training_step(self, batch, index):
+            return self.model(batch).mean()
+
+    Task()
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + text))
+    assert workload.error is None
+    assert workload.batch == 24
+    assert workload.estimate is not None
+
+
 @pytest.mark.parametrize(("slow", "reason"), [("forward", "FileNotFoundError"), ("constructor", "time limit")])
 def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, reason: str) -> None:
     text = f"""

@@ -16,11 +16,13 @@ from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
     LENGTH,
+    batch_of_frames,
     lengths_in,
     named_autocast,
     named_optimizer,
     named_setting,
     sizes_of,
+    typed_values,
     values_in,
 )
 
@@ -57,11 +59,25 @@ class Trainer:
         ({"batch_size": 1 << 20}, None),
         ({"args": Namespace(batch_size=True)}, None),
         ({}, None),
+        ({"batch_size_per_gpu": 38400}, None),  # of frames
     ],
 )
 def test_the_batch_size_is_that_of_training(variables: dict[str, Any], batch: int | None) -> None:
     setting = named_setting(values_in((), [variables]), BATCH)
     assert (setting and setting.value) == batch
+
+
+def test_a_setting_that_is_typed_comes_before_those_that_the_script_has() -> None:
+    typed = typed_values(["task=train", "task.data.batch_size=8", "--accum_iter", "4", "--lr", "1e-3", "model=v9-c"])
+    values = [*typed, *values_in((), [{"batch_size": 32, "args": Namespace(accum_iter=1)}])]
+    assert [named_setting(values, names).value for names in (BATCH, ACCUMULATION)] == [8, 4]  # type: ignore[union-attr]
+
+
+def test_a_batch_of_frames_is_divided_into_items() -> None:
+    counted = {"cfg": {"batch_size_per_gpu": 38400, "batch_size_type": "frame"}}
+    by_length = [batch_of_frames(values_in((), [{**counted, **length}])) for length in ({}, {"seq_len": 1024})]
+    assert [each and each.value for each in by_length] == [75, 37]
+    assert batch_of_frames(values_in((), [{"batch_size": 8, "batch_size_type": "sample"}])) is None
 
 
 def test_a_setting_says_where_it_is() -> None:
@@ -144,6 +160,8 @@ def test_one_value_that_cannot_be_had_hides_no_other() -> None:
         ({"optimizer_type": "adamw"}, "adamw"),
         ({"opt": Config()}, "sgd-momentum"),
         ({"args": Namespace(optim="sgd", momentum=0.0)}, "sgd"),
+        ({"cfg": {"task": {"optimizer": {"type": "SGD", "args": {"momentum": 0.9}}}}}, "sgd-momentum"),
+        ({"cfg": {"optimizer": {"class_path": "torch.optim.AdamW"}, "model": {"type": "adam"}}}, "adamw"),
         ({"args": Namespace(optimizer="lamb")}, None),
         ({"args": Namespace(note="adam")}, None),
     ],

@@ -205,3 +205,10 @@ def test_what_cannot_be_built_so_is_guessed_as_ever(write):
     told = asked(BuiltModel(**kind(path, "Other", "no number")))
     (workload,) = found(path, told)
     assert not workload.built_by
+
+
+def test_another_script_that_builds_the_model_says_nothing_of_the_one_that_trains_it(write):
+    path = write(NETS)
+    (path.parent / "count.py").write_text("from model import Part\ntext_length = 150\nprint(Part(8))\n")
+    (workload,) = found(path, asked(BuiltModel(**kind(path, "Part", 4))))
+    assert "length" not in workload.sizes

@@ -475,3 +475,21 @@ def test_configs_of_older_versions_of_transformers_name_their_text_part_or_are_i
     of_text = SimpleNamespace(vocab_size=3)
     assert text_config(of_text) is of_text
     assert text_config(SimpleNamespace(text_config=of_text)) is of_text
+
+
+def test_a_text_without_its_pictures_is_as_long_as_in_training():
+    torchvision_schemas.install()
+
+    class Seeing(transformers.LlamaForCausalLM):
+        """Its pictures come in a form that nothing describes: it runs with its text alone."""
+
+        def forward(self, input_ids, labels=None, pixel_values=None):
+            if pixel_values is not None:
+                raise ValueError(pixel_values.shape)
+            return super().forward(input_ids, labels=labels)
+
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+    )  # fmt: skip
+    inferred = infer_inputs(Seeing(config), train=True, device="cpu", dimensions={}, stated={"length": 96})
+    assert inferred.dimensions == {"seq": 96}

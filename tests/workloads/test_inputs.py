@@ -371,11 +371,13 @@ def test_a_functional_convolution_says_that_it_takes_images(write):
         ("Float[Tensor, 'batch 12 time']", "x [batch, 12, 1024] float32"),
         ("Int64[torch.Tensor, 'b n']", "x [batch, seq=512] int64 below 30"),
         ("Float[Tensor, '#batch *rest']", "x [batch, 16, 1024] float32"),
+        ("float['b 12 time']", "x [batch, 12, 1024] float32"),
+        ("int['b nt']", "x [batch, seq=512] int64 below 30"),
     ],
 )
 def test_an_annotation_with_a_shape_says_it(write, annotation, expected):
     body = "self.words = nn.Embedding(30, 16) if {0} else nn.Conv1d(16, 8, 3)|return x.float().mean() * self.words.weight.sum()"
-    body = body.format("Int" in annotation)
+    body = body.format("Int" in annotation.capitalize())
     assert inputs(write(module(body, f'self, x: "{annotation}"')))[0] == expected
 
 
@@ -485,6 +487,39 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self.l = nn.Linear(6, 2) | 'x: points of shape (B, max_points, D)'; return self.l(x)",
             "self, x",
             ["x [batch, 512, 6] float32"],
+        ),
+        (
+            (
+                "self.words, self.mel_channels = nn.Embedding(30, 16), 80 | "
+                "'y (torch.Tensor): batch of spectrograms, before they are cut.\\n shape: (batch_size, n_feats, max_mel_length)'; "
+                "return self.words(x).mean() * y.transpose(1, 2).log().mean()"
+            ),
+            "self, x, y",
+            ["x [batch, 512] int64 below 30", "y [batch, 80, 512] float32"],
+        ),
+        # A model that adds one to words: nought stands for none.
+        (
+            "self.words = nn.Embedding(30, 4) | return self.words(tokens + 1)",
+            "self, tokens",
+            ["tokens [batch, seq=512] int64 below 29"],
+        ),
+        # Features that come together with others, each of two inputs with its own.
+        (
+            (
+                "self.time, self.words, self.together = nn.Linear(256, 8), nn.Embedding(30, 12), nn.Linear(32, 8) | "
+                "text = self.words(text)[:, :1].expand(-1, x.shape[1], -1); "
+                "return self.together(torch.cat([x, cond, text], -1)).mean()"
+            ),
+            "self, x: \"float['b n d']\", cond: \"float['b n d']\", text: \"int['b nt']\"",
+            ["x [batch, 512, 10] float32", "cond [batch, 512, 10] float32", "text [batch, 512] int64 below 30"],
+        ),
+        (
+            (
+                "self.time, self.together = nn.Linear(256, 8), nn.Linear(32, 8) | "
+                "return self.together(torch.cat([x, torch.zeros_like(x), x.new_zeros(*x.shape[:2], 12)], -1)).mean()"
+            ),
+            "self, x: \"float['b n d']\"",
+            ["x [batch, 512, 10] float32"],
         ),
         # A pyramid of feature maps, one for each of the layers.
         (

@@ -191,7 +191,9 @@ def test_what_pytorch_python_and_numpy_have_dropped_is_what_stands_for_it_now(ru
         import numpy as np
         sums, zero, kinds = list(_accumulate([1, 2])), np.float(0), (np.bool(1), np.product([2, 3]), np.Inf == inf)
         is_text = isinstance("", string_classes) and issubclass(dict, container_abcs.Mapping) and Mapping is not None
+        ignored = np.RankWarning, np.VisibleDeprecationWarning
     """)
+    assert {each.__module__ for each in variables["ignored"]} == {"numpy.exceptions"}
     assert (variables["sums"], variables["zero"], variables["kinds"]) == ([1, 3], 0.0, (True, 6, True))
     assert variables["is_text"]
 

@@ -16,6 +16,7 @@ _CALLS = "import networkx\n\n\ndef build():\n    return networkx.function_of_ano
 _PINS = {
     "requirements.txt": "torch\nnetworkx==1.11  # newer ones have no such function\n",
     "environment.yml": "dependencies:\n  - networkx=1.11\n",
+    "docker/environment.yaml": "dependencies:\n  - pip:\n    - networkx==1.11\n",
     "README.md": "# Net\n\nIt needs `networkx==1.11`.\n",
     "pyproject.toml": '[project]\nname = "net"\ndependencies = ["networkx<2"]\n',
     "setup.py": 'setup(install_requires=["networkx>=1.9, <=1.11"])\n',
@@ -35,6 +36,7 @@ def _error(folder: Path, code: str = _CALLS) -> Exception:
 def test_an_error_on_a_line_that_uses_another_version_names_the_one_that_the_project_asks_for(
     name: str, tmp_path: Path
 ) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(_PINS[name])
     hint = of_another_version(_error(tmp_path))
     assert "The project asks for networkx" in hint

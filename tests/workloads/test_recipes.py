@@ -1169,3 +1169,11 @@ def test_settings_are_those_of_the_script_that_builds_the_model_and_of_no_other_
         (2, "sgd", None),
         (1, "adamw", "CrossEntropyLoss"),
     )
+
+
+def test_a_number_of_samples_beside_their_rate_is_the_length_of_a_piece_of_sound(write):
+    path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", "nn.Conv1d(100, 5, 1)").format(output="self.layer(image)"))
+    data = "data: {params: {sampling_rate: 24000, num_samples: 16384, batch_size: 4}}\n"
+    (path.parent / "net.yaml").write_text(f"{data}mel: {{hop_length: 256}}\nmodel: {{class_path: model.Net}}\n")
+    workload = the_only(path)
+    assert (workload.batch, complete(workload, path.parent)[0].inputs[0].shape) == (4, ("batch", 100, 64))

@@ -193,3 +193,7 @@ def test_an_exception_that_torchscript_raises_anew_is_told_without_its_code_and_
         "RuntimeError: ValueError: too many kernels\n\nAt:\n  /x/recorded.py(84): began\n  /x/dispatch.py(39): run\n"
     )
     assert describe(error) == "ValueError: too many kernels"
+
+
+def test_what_is_missing_is_installed_with_the_extras_that_are_asked_for():
+    assert "pip install 'jsonargparse[signatures]';" in what_to_do(ModuleNotFoundError(NOT_MET))

@@ -1,4 +1,7 @@
-"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and in docstrings, `(B, L, C)`."""
+"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and in docstrings, `(B, L, C)`.
+
+Many projects have classes of their own that leave the tensor out: `float["b n d"]`.
+"""
 
 import re
 from dataclasses import replace
@@ -9,13 +12,18 @@ from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
 
 _ANNOTATION = re.compile(
-    r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped)\d*\[.*?,\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
+    r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped|bool|int|float)\d*"
+    r"\[(?:.*?,)?\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
 )
 _BETWEEN = r"(?:\s*[,*]\s*|\s+x\s+)"
-_DOCUMENTED = rf"\b%s\b[^\n()\[\]]{{0,60}}(?:\n\s*)?[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:{_BETWEEN}\w+)+)\s*[)\]]"
-"""The name of an input, at most a few words, and its sizes, of which the first is the batch."""
-_INTEGERS = ("Int", "UInt", "Integer")
+_WORDS = r"(?:[^\n()\[\]]{0,60}(?:\n\s*)?|(?:\s*\([^()\n]*\))?:[^\n]*\n\s*shape:?\s*)"
+_DOCUMENTED = rf"\b%s\b{_WORDS}[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:(?:{_BETWEEN}\w+)+|,))\s*[)\]]"
+"""The name of an input, at most a few words or a line, and its sizes, of which the first is the batch."""
+_INTEGERS = ("Int", "Uint", "Integer")
+_RANK_OF_WORDS = 2
+"""Dimensions of words and classes: what has more than its name says, and than these, is no number of either."""
 _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
+_BANDS = frozenset({"mel", "mels", "feats"})
 _SIDES = frozenset({"h", "w", "height", "width"})
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
@@ -27,9 +35,14 @@ def documented(model: nn.Module, name: str) -> str:
     """
     for text in (type(model).forward.__doc__, type(model).__doc__):
         if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
-            sizes = " ".join(re.split(_BETWEEN, match[1]))
+            sizes = " ".join(re.split(_BETWEEN, match[1].rstrip(",")))
             return f"Shaped[Tensor, '{sizes}']"
     return ""
+
+
+def says_shape(annotation: object) -> bool:
+    """Return True if an annotation says the shape of a tensor."""
+    return _ANNOTATION.search(str(annotation)) is not None
 
 
 def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSpec:
@@ -38,15 +51,17 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     if match is None:
         return spec
     names = [name.rpartition("=")[2].lstrip("#?_") for name in match["sizes"].split()]
+    kind = match["kind"].capitalize()
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
+        if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
+            kind = "Float"
         spec = replace(spec, shape=shape)
-    kind = match["kind"]
     if kind in _INTEGERS and spec.dtype != "int64":
         return replace(spec, dtype="int64", low=None, high=2)
     if kind == "Bool":
         return replace(spec, dtype="bool", low=None, high=2)
-    if kind in ("Float", "BFloat") and spec.dtype != "float32":
+    if kind in ("Float", "Bfloat") and spec.dtype != "float32":
         return replace(spec, dtype="float32", low=None, high=None)
     return spec
 
@@ -61,6 +76,8 @@ def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) 
     if place == rank - 1 and spec.dtype == "float32" and isinstance(spec.shape[-1], int):
         return spec.shape[-1]  # what the first layer takes
     words = {name.lower(), *(word for word in name.lower().split("_") if len(word) > 1)}
+    if _LENGTHS.isdisjoint(words) and not _BANDS.isdisjoint(words) and sizes.mels is not None:
+        return sizes.mels
     if not _CHANNELS.isdisjoint(words):
         return sizes.channels or 3
     if name.lower() in _SIDES:

@@ -10,7 +10,7 @@ from torch import nn
 
 from memlint.accelerator.private import Convolution
 from memlint.targets.workload import BATCH, InputSpec
-from memlint.workloads.guess.annotations import annotated, documented
+from memlint.workloads.guess.annotations import annotated, documented, says_shape
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, is_auxiliary, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import FORWARD, IMAGES_AND_SERIES, OF_GRAPHS, TIMES, TRAINING_STEPS, first_input
@@ -75,7 +75,8 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     def lookup(word: str) -> Any:
         return words[word]()
 
-    if (spec := first_input(IMAGES_AND_SERIES, key, lookup, holding)) is not None:
+    spec = None if says_shape(parameter.annotation) else first_input(IMAGES_AND_SERIES, key, lookup, holding)
+    if spec is not None:
         return replace(spec, name=name)
     by_name = first_input(FORWARD, key, lookup, holding)
     by_layer = InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else entry

@@ -178,10 +178,14 @@ def _of_library(stage: TrialModel, sizes: ModelSizes, *, train: bool, length: in
     """Find inputs of a Hugging Face model, with texts as long as in its training if nobody asks for a `length`."""
     model = stage.model
     proposals = candidates(model, train=train, length=length)
-    trained = sizes.trained_length if length is None and not is_multimodal(model) else None
-    if trained is not None:
+    trained = sizes.trained_length if length is None else None
+    if trained is not None and not is_multimodal(model):
         proposals = chain(candidates(model, train=train, length=trained), proposals)
     inferred = _first_that_works(stage, proposals, named=named, is_fixed=length is not None)
+    if trained is not None and not any(spec.dtype == "float32" for spec in inferred.inputs):
+        with suppress(NoInputsError):
+            of_trained = candidates(model, train=train, length=trained)
+            inferred = _first_that_works(stage, of_trained, named=named, is_fixed=False)
     if trained is None or inferred.dimensions.get(SEQUENCE) != trained:
         return inferred
     note = Assumption(f"{SEQUENCE} {trained}: the settings of its training say so", None, found=True)

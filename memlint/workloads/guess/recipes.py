@@ -169,9 +169,13 @@ class Recipes:
             fed=self._fed(recipe),
         )
 
-    def with_loop_of(self, maker: str, workload: Workload) -> Workload:
-        """Return `workload` with the settings of the loop that trains what `maker` gives, where it has none."""
-        site = next((site for site in self._sites if site.function == maker and site.where <= Where.OTHER), None)
+    def with_loop_of(self, maker: str, workload: Workload, builder: str) -> Workload:
+        """Return `workload` with the settings of the loop that trains what `maker` gives, where it has none.
+
+        A script that `builder` is, which has built it, decides alone; another one that calls the maker may only count.
+        """
+        sites = (each for each in self._sites if each.function == maker and each.where <= Where.OTHER)
+        site = next((each for each in sites if builder in ("", str(self._path), each.path)), None)
         return self._with_loop(workload, Recipe(maker, {} if site is None else site.arguments, site))
 
     def _with_loop(self, workload: Workload, recipe: Recipe) -> Workload:

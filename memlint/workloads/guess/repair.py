@@ -199,14 +199,25 @@ def _share_of_channels(trial: Trial) -> Iterator[Specs]:
 
 
 def _corrected_channels(trial: Trial) -> Iterator[Specs]:
-    """Change the number of channels if a convolution got them together with channels that the model adds."""
-    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
-        excess = trial.received[1] - trial.layer.in_channels
-        for index, spec in enumerate(trial.specs):
-            channels = spec.shape[1] if len(spec.shape) > 2 and spec.dtype == "float32" else 0
-            if excess and isinstance(channels, int) and channels > max(excess, 0):
-                shape = (spec.shape[0], channels - excess, *spec.shape[2:])
-                yield _with(trial.specs, index, replace(spec, shape=shape))
+    """Change the channels, or features, that a layer got together with others that the model adds.
+
+    Inputs of one shape may both be among them, and one of them twice: as it is and masked.
+    """
+    layer = trial.layer
+    place, wanted = (1, layer.in_channels) if isinstance(layer, Convolution) else (-1, getattr(layer, "in_features", 0))
+    if not wanted or len(trial.received) < 2:
+        return
+    excess = trial.received[place] - wanted
+    images = [spec for spec in trial.specs if len(spec.shape) > 2 and spec.dtype == "float32"]
+    if place == -1:  # what is flat has features of another number
+        images = [spec for spec in images if len(spec.shape) == len(trial.received)]
+    alike = [[spec for spec in images if spec.shape == shape] for shape in dict.fromkeys(s.shape for s in images)]
+    groups = [*((each, len(each)) for each in alike), *(([spec], times) for times in (1, 2) for spec in images)]
+    for group, times in groups:
+        shape, size, (share, rest) = list(group[0].shape), group[0].shape[place], divmod(excess, times)
+        if excess and not rest and isinstance(size, int) and size > max(share, 0):
+            shape[place] = size - share
+            yield tuple(replace(spec, shape=tuple(shape)) if spec in group else spec for spec in trial.specs)
 
 
 def _transposed(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
@@ -343,13 +354,15 @@ def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
 
 
 def _of_lower_values(trial: Trial, message: str) -> Iterator[Specs]:
-    """Lower the ids to make room for the offsets that the model adds per column, as for fields that share one table."""
+    """Lower the ids to make room for what the model adds: one for padding, offsets of fields that share one table."""
     if _OUT_OF_BOUNDS.search(message):
         for index, spec in enumerate(trial.specs):
             columns = spec.shape[-1] if spec.shape else 0
             high = 0 if spec.high is None else int(spec.high)
-            if spec.dtype == "int64" and isinstance(columns, int) and high >= columns > 1:
-                yield _with(trial.specs, index, replace(spec, high=high // columns))
+            if spec.dtype == "int64" and isinstance(columns, int) and columns > 1 and high > 1:
+                if high >= columns:
+                    yield _with(trial.specs, index, replace(spec, high=high // columns))
+                yield _with(trial.specs, index, replace(spec, high=high - 1))
 
 
 def _as_image(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:

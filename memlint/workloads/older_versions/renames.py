@@ -16,7 +16,9 @@ NAMES: Mapping[str, str] = {
     "matplotlib.cm.get_cmap": "matplotlib.pyplot.get_cmap",
     "numpy.bool8": "numpy.bool",
     "numpy.cumproduct": "numpy.cumprod",
+    "numpy.in1d": "numpy.isin",
     "numpy.product": "numpy.prod",
+    "numpy.row_stack": "numpy.vstack",
     "numpy.trapz": "numpy.trapezoid",
     "numpy.typeDict": "numpy.sctypeDict",
     "peft.prepare_model_for_int8_training": "peft.prepare_model_for_kbit_training",
@@ -39,6 +41,10 @@ NAMES: Mapping[str, str] = {
     **{
         f"torchvision.models.{module}.model_urls": "memlint.workloads.older_versions.model_urls.MODEL_URLS"
         for module in ["alexnet", "densenet", "googlenet", "inception", "mobilenet", "resnet", "squeezenet", "vgg"]
+    },
+    **{
+        f"numpy.{name}": f"numpy.exceptions.{name}"
+        for name in ["AxisError", "ComplexWarning", "RankWarning", "TooHardError", "VisibleDeprecationWarning"]
     },
 }
 """Names and modules by their dotted name: where what they stood for is now."""

@@ -1,11 +1,19 @@
-"""The branches of `if` in a shell script that run, as far as its tests compare texts that are known."""
+"""The commands of a shell script's lines, and the branches of `if` that run where its tests compare known texts."""
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {"=": operator.eq, "==": operator.eq, "!=": operator.ne}
 _UNKNOWN = re.compile(r"[$`*?]")
+UNQUOTED = r"(?=(?:[^'\"]|'[^']*'|\"[^\"]*\")*$)"
+_SEPARATORS = re.compile(rf"\s*(?:&&|\|\||;|\||(?<![>&\d])&(?![>&\d]))\s*{UNQUOTED}")
+
+
+def commands_of(line: str) -> Iterator[str]:
+    """Yield the commands of one line, each word of an `if` or a loop that stands before one by itself."""
+    for command in _SEPARATORS.split(line.strip()):
+        yield from filter(None, re.split(r"^(do|then|else)\s+", command.strip()))
 
 
 class Branches:
