@@ -170,6 +170,7 @@ class Compilation:
             self._seconds += time.process_time() - self._began
             self._began = None
             lazy_imports.Compilation.seconds = self._seconds
+            lazy_imports.Compilation.number += 1
             self._announce("")
 
     def _begin_graph(self) -> None:
