@@ -396,6 +396,16 @@ def test_a_compiled_step_is_the_same_in_each_process_and_whatever_ran_in_it_befo
     assert len({*traces[0], *traces[1]}) == 1
 
 
+def test_questions_about_the_gpu_are_no_graph_breaks() -> None:
+    def asking(x: torch.Tensor) -> torch.Tensor:
+        multiprocessors = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+        return x.new_zeros(multiprocessors) if torch.cuda.is_available() else x
+
+    with virtual_device(GPU, compiles=True):
+        x = torch.zeros(8, device="cuda")
+        assert torch.compile(asking, fullgraph=True)(x).shape == (GPU.num_sms,)
+
+
 def doubled(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
