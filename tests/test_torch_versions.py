@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 
 from memlint.accelerator import accumulation, backend, registration
 from memlint.accelerator.device import NAME
@@ -66,6 +68,17 @@ def test_batch_norm_runs_the_kernel_of_cudnn() -> None:
 def test_a_sum_of_gradients_that_nobody_else_holds_is_recognised() -> None:
     accumulation.measure_once()
     assert accumulation._Unshared.counts is not None
+
+
+def test_it_is_recognised_alike_where_a_compiler_traces_the_first_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for context in (nullcontext, enable_python_dispatcher):
+        for name, value in (("is_measured", False), ("counts", None), ("callers", frozenset())):
+            monkeypatch.setattr(accumulation._Unshared, name, value)
+        with context():
+            accumulation.measure_once()
+        counts.append(accumulation._Unshared.counts)
+    assert counts[0] == counts[1] is not None
 
 
 def test_the_gradients_of_a_shared_parameter_are_summed_in_place() -> None:

@@ -28,6 +28,7 @@ from memlint.accelerator.private import (
     takes_saved_tensor_hooks,
     use_count,
     without_functorch,
+    without_python_dispatcher,
 )
 
 Tensor = torch.Tensor
@@ -135,6 +136,7 @@ def measure_once() -> None:
             torch.autograd.set_multithreading_enabled(False),
             without_functorch(),
             disable_dispatch_modes(),
+            without_python_dispatcher(),  # the first backward may be one that a compiler traces with it
             _without_saved_tensors_hooks(),
             state.installed(state.State()),
             torch.enable_grad(),

@@ -224,6 +224,8 @@ class Compilation:
     """True if any function that was passed to it has run."""
     seconds = 0.0
     """Processor time of the compilations of the last simulation that compiled."""
+    number = 0
+    """How often code was compiled in this process."""
 
     @classmethod
     def begin(cls, *, is_requested: bool = False) -> None:

@@ -45,7 +45,7 @@ from memlint.accelerator.private.compilation import (
 )
 from memlint.base.frames import text_of
 from memlint.base.patching import Patch, patched
-from memlint.compile import autotuning, fakes, graphs, kernels, known_values, origins, pools
+from memlint.compile import answers, autotuning, fakes, graphs, kernels, known_values, origins, pools
 from memlint.compile.facade import Facade
 from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
@@ -170,6 +170,7 @@ class Compilation:
             self._seconds += time.process_time() - self._began
             self._began = None
             lazy_imports.Compilation.seconds = self._seconds
+            lazy_imports.Compilation.number += 1
             self._announce("")
 
     def _begin_graph(self) -> None:
@@ -250,7 +251,7 @@ def compiling(
         exits.callback(_forget)
         folder = exits.enter_context(TemporaryDirectory(prefix="memlint-compiled-"))
         exits.enter_context(_environment("TORCHINDUCTOR_CACHE_DIR", folder))
-        patches = [*fakes.patches(running), *kernels.patches(running), *made.patches()]
+        patches = [*fakes.patches(running), *kernels.patches(running), *answers.patches(running), *made.patches()]
         if running.cuda:
             exits.enter_context(_interface())
             patches += [*pools.patches(), *Padding().patches()]

@@ -20,6 +20,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
+from memlint.accelerator.lazy_imports import Compilation
 from memlint.accelerator.private import CALL_COMPILED, graph_task, part_of_rank, tree_leaves
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
@@ -66,6 +67,8 @@ class ScriptRecorder(Recorder):
 
     num_items = 0
     """Number of entries of the list that is the first argument of the first training call; zero if it is no list."""
+    _num_compilations = 0
+    """Compilations before the step. Those within it leave tensors in cycles, as `without_collector` says."""
 
     def __init__(self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]) -> None:
         super().__init__(ledger, workspaces)
@@ -304,7 +307,7 @@ class ScriptRecorder(Recorder):
                 self.lead()
                 self.reruns.wait_here(self._program)
                 self._kept = time.perf_counter()
-            self._began = time.perf_counter()
+            self._began, self._num_compilations = time.perf_counter(), Compilation.number
             self.begin_step()
         # Later stages of a pipeline get inputs that need a gradient.
         shape = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
@@ -410,7 +413,7 @@ class ScriptRecorder(Recorder):
             self._is_full = not waits
             if self._is_full and not self._followers:
                 self._end()
-        if self.num_steps % _COLLECTED_EVERY == 0:
+        if self.num_steps % _COLLECTED_EVERY == 0 or Compilation.number > self._num_compilations:
             gc.collect()
         if time.perf_counter() - self._kept > _KEPT_EVERY:
             self.keep()

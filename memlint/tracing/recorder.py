@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from memlint.accelerator import preexisting_tensors, state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
+from memlint.accelerator.lazy_imports import Compilation
 from memlint.accelerator.ledger import Ledger
 from memlint.accelerator.private import OpOverload
 from memlint.base import broken_plugins
@@ -413,23 +414,23 @@ def observed(recorder: Recorder) -> Iterator[None]:
 def without_collector() -> Iterator[Callable[[], None]]:
     """Disable the collector of reference cycles: it seldom runs in a few steps, and never at the same moment.
 
-    After many imports it does run, and frees frames that an import has left in cycles (`torch.fx.wrap`): the block
-    receives a function to call for that after the setup and after each step. It collects only objects made in the
-    block.
+    After many imports it does run, and frees frames that an import has left in cycles (`torch.fx.wrap`); and while code
+    is compiled, which leaves the compiler's arguments in cycles. So the block receives a function to call for that
+    after the setup and after each step. It collects only objects made in the block.
     """
-    num_modules = len(sys.modules)
+    num_modules, num_compilations = len(sys.modules), Compilation.number
 
-    def collect_after_imports() -> None:
-        nonlocal num_modules
-        if len(sys.modules) > num_modules + _MANY_MODULES:
+    def collect() -> None:
+        nonlocal num_modules, num_compilations
+        if len(sys.modules) > num_modules + _MANY_MODULES or Compilation.number > num_compilations:
             gc.collect()
-        num_modules = len(sys.modules)
+        num_modules, num_compilations = len(sys.modules), Compilation.number
 
     is_frozen = frozen_by_owner()
     gc.freeze()
     try:
         with uncollected():
-            yield collect_after_imports
+            yield collect
     finally:
         if not is_frozen:
             gc.unfreeze()
@@ -458,19 +459,19 @@ def trace_program(
     """
 
     def run() -> Recorded:
-        with without_collector() as collect_after_imports, virtual_device_of(program, device, allocator) as ledger:
+        with without_collector() as collect, virtual_device_of(program, device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
             recorder.most_rounds = most_rounds
             with observed(recorder):
                 program.setup()
-                collect_after_imports()
+                collect()
                 recorder.roles.note_setup(program)
                 recorder.note_modules(getattr(program, "model", None))
                 for step in range(num_steps):
                     recorder.begin_step()
                     with recorder.generating() if getattr(program, "generates", False) else nullcontext():
                         program.step()
-                    collect_after_imports()
+                    collect()
                     recorder.roles.note_state(program)
                     if after_step is not None:
                         after_step(step)

@@ -29,12 +29,12 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
     """Run two steps of a program for its storages alone: little more work than the steps; raises the same."""
 
     def run() -> Storages:
-        with without_collector() as collect_after_imports, virtual_device_of(program, device, allocator) as ledger:
+        with without_collector() as collect, virtual_device_of(program, device, allocator) as ledger:
             program.setup()
-            collect_after_imports()
+            collect()
             for _ in range(2):
                 program.step()
-                collect_after_imports()
+                collect()
             ledger.freeze()
             return Storages(
                 sizes=tuple(birth.nbytes for birth in ledger.births),

@@ -369,6 +369,43 @@ def test_a_program_that_touches_dynamo_before_it_compiles_breaks_no_graph(tmp_pa
     assert child.stdout.strip() == "4 [] []", child.stderr
 
 
+_TRACES_TWICE = """
+import hashlib
+from memlint.compile import requests
+from memlint.memory.devices import device_named
+from memlint.tracing.recorder import trace_program
+from tests.oracles.torchtune import Finetuning, Recipe, Sizes
+requests.install()
+
+recipe = Recipe(Sizes(64, 1, 2, 128, 2, 512, 512), length=512, chunks_loss=True, checkpoints=True)
+for _ in range(2):
+    trace = trace_program(Finetuning(recipe), device_named("a100-80gb")).trace
+    print(hashlib.sha256(repr((trace.events, [each.nbytes for each in trace.buffers])).encode()).hexdigest())
+"""
+
+
+def test_a_compiled_step_is_the_same_in_each_process_and_whatever_ran_in_it_before() -> None:
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", _TRACES_TWICE],
+            capture_output=True, text=True, check=True, env=os.environ | {"PYTHONHASHSEED": seed},
+        ).stdout.split()
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert [len(each) for each in traces] == [2, 2]
+    assert len({*traces[0], *traces[1]}) == 1
+
+
+def test_questions_about_the_gpu_are_no_graph_breaks() -> None:
+    def asking(x: torch.Tensor) -> torch.Tensor:
+        multiprocessors = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+        return x.new_zeros(multiprocessors) if torch.cuda.is_available() else x
+
+    with virtual_device(GPU, compiles=True):
+        x = torch.zeros(8, device="cuda")
+        assert torch.compile(asking, fullgraph=True)(x).shape == (GPU.num_sms,)
+
+
 def doubled(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 

@@ -145,6 +145,8 @@ FAKE_MODE: Any = torch._C._TorchDispatchModeKey.FAKE
 """The kind of FakeTensorMode."""
 disable_dispatch_modes: Callable[[], Any] = _python_dispatch._disable_current_modes
 """A context without `__torch_dispatch__` modes."""
+without_python_dispatcher: Callable[[], Any] = torch._C._DisablePythonDispatcher
+"""A context without kernels in Python for dispatch keys, which hold on to what they are called with."""
 is_wrapper_subclass: Callable[[Any], bool] = _python_dispatch.is_traceable_wrapper_subclass
 """Tells whether a tensor is made of others that it can be taken apart into."""
 FakeTensor = fake_tensor.FakeTensor

@@ -15,6 +15,7 @@ from torch._dynamo import device_interface, exc, external_utils, symbolic_conver
 from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
 from torch._dynamo.repro import after_aot
+from torch._dynamo.variables import torch as _torch_functions
 from torch._functorch import config as _functorch_config
 from torch._inductor import compile_fx, cpu_vec_isa, cudagraph_trees, cudagraph_utils, output_code, select_algorithm
 from torch._inductor import config as _inductor_config
@@ -65,6 +66,18 @@ follow_file: Callable[[str], None] = trace_rules.get_legacy_mod_inlinelist().add
 """Lets Dynamo look into a file of a package that it never looks into."""
 is_left_out: Callable[[Any], bool] = trace_rules.check
 """Tells whether Dynamo leaves a function's frame to Python."""
+tracing_rules: Any = trace_rules
+"""The module that tells what becomes of a call of a function."""
+RULES = "get_torch_obj_rule_map"
+"""Name of its function that returns the rules of PyTorch's functions."""
+rules: Callable[[], dict[Any, Any]] = trace_rules.get_torch_obj_rule_map
+"""The function of that name."""
+folding: Any = _torch_functions
+"""The module that follows calls of PyTorch's functions."""
+FOLDED = "constant_fold_functions"
+"""Name of its functions that are called while code is compiled, and whose results are constants: the keys."""
+constant_types: set[type] = utils.common_constant_types
+"""Types of values that may be constants of compiled code."""
 in_frame_of_its_own: Callable[[Any], Any] = external_utils.wrap_inline
 """Puts a frame around a function that Dynamo does not leave out."""
 CudaInterface: Any = device_interface.CudaInterface

@@ -83,6 +83,10 @@ chip and memory interface: of the RTX 6000 Ada for L20 and L40S, of the RTX 4070
 GH200, of the B200 for the GB200."""
 
 
+class Properties(SimpleNamespace):
+    """Answer of `torch.cuda.get_device_properties`."""
+
+
 class _Silent:
     """Stand-in for a C library whose functions do nothing and report success."""
 
@@ -124,7 +128,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
     statistics, device = memory.Statistics(simulation), simulation.device
     of_multiprocessor, of_block = _SHARED_MEMORY.get(device.capability, (100, 99))
     cudart = _Silent(cudaMemGetInfo=lambda *_: (statistics.free, device.total_nbytes))
-    properties = SimpleNamespace(
+    properties = Properties(
         name=device.title,
         major=device.capability[0],
         minor=device.capability[1],
