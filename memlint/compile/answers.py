@@ -3,6 +3,9 @@
 It knows PyTorch's own functions by what they are. While a GPU is simulated others stand in their places.
 """
 
+from functools import cache
+from typing import Any
+
 from memlint.accelerator.private.compilation import FOLDED, RULES, constant_types, folding, rules, tracing_rules
 from memlint.base.patching import Patch
 from memlint.cuda.facade.queries import Properties
@@ -16,6 +19,11 @@ def patches(running: Simulated) -> list[Patch]:
     folded = getattr(folding, FOLDED)
     functions = [each for each in running.facade if callable(each.original) and callable(each.value)]
     asked = {each.value: each.original for each in functions if each.original in folded}
-    known = rules()
-    known = known | {value: known[original] for value, original in asked.items() if original in known}
-    return [(tracing_rules, RULES, lambda: known), (folding, FOLDED, folded | dict.fromkeys(asked))]
+
+    @cache
+    def known() -> dict[Any, Any]:
+        """The rules are collected when code is compiled, while PyTorch's own functions are in their places."""
+        own = rules()
+        return own | {value: own[original] for value, original in asked.items() if original in own}
+
+    return [(tracing_rules, RULES, known), (folding, FOLDED, folded | dict.fromkeys(asked))]

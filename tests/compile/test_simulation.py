@@ -406,6 +406,31 @@ def test_questions_about_the_gpu_are_no_graph_breaks() -> None:
         assert torch.compile(asking, fullgraph=True)(x).shape == (GPU.num_sms,)
 
 
+_COMPILES_FIRST = """
+import torch
+from memlint.compile import requests
+requests.install()
+from memlint.cuda.session import virtual_device
+from memlint.memory.devices import device_named
+
+def zeros(x):
+    return torch.zeros_like(x)
+
+with virtual_device(device_named("a100-80gb"), compiles=True):
+    torch._dynamo.trace_rules.get_torch_obj_rule_map.cache_clear()
+    print(torch.compile(zeros, fullgraph=True)(torch.ones(8, device="cuda")).shape)
+"""
+
+
+def test_where_the_first_code_is_compiled_in_a_simulation_pytorchs_functions_are_known(
+    tmp_path: Path, copied_pythons: None
+) -> None:
+    program = tmp_path / "first.py"
+    program.write_text(_COMPILES_FIRST)
+    child = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert child.stdout.strip() == "torch.Size([8])", child.stderr
+
+
 def doubled(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
