@@ -30,15 +30,16 @@ _CONTEXTS = range(32 << 20, 8 << 30)
 
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
-Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp", "int8", "nf4", "fp4"]
+Quantized: TypeAlias = Literal["int8", "nf4", "fp4"]
+"""Dtypes that store the weights of linear layers in 8 or 4 bits, and compute in bfloat16: not for training."""
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp", Quantized]
 Mode: TypeAlias = Literal["train", "inference", "generate"]
 Cache: TypeAlias = Literal["", "dynamic", "static", "quantized", "offloaded", "offloaded_static", "none"]
 """Kinds of caches of keys and values; the empty one is the model's own choice, `none` is to compute them anew."""
 Compile: TypeAlias = Literal["off", "auto", "on"]
 
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
-QUANTIZED: Final = DTYPES[5:]
-"""Those that store the weights of linear layers in 8 or 4 bits, and compute in bfloat16: not for training."""
+QUANTIZED: Final[tuple[Quantized, ...]] = get_args(Quantized)
 _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     dict(
         zip(

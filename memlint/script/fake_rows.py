@@ -88,19 +88,7 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
         chosen = [splits.get(str(each).partition("[")[0], splits["train"]) for each in _listed(split)]
         return chosen if isinstance(split, list | tuple) else chosen[0]
 
-    def load_from_disk(path: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return load_saved(path, *args, **kwargs)
-        except OSError as error:
-            if not fake:
-                note(error, f"wants the data set that was saved in {path}, which is not there", "put it there")
-                raise
-        rows = _made_up(str(path), None, seq)
-        if set(_SPLITS).isdisjoint(keys_of_script()):
-            return rows
-        of_splits = {split: rows.with_format(None) for split in _SPLITS}
-        return importlib.import_module("datasets").DatasetDict(of_splits)
-
+    load_from_disk = _reading(load_saved, "the data set that was saved in", _in_splits, fake=fake, seq=seq)
     replacing.put(module, "load_dataset", load_dataset)
     replacing.put(module, "load_from_disk", load_from_disk)
 
@@ -109,20 +97,32 @@ def replace_readers_of_files(module: ModuleType, replacing: Replacing, *, fake: 
     """Let `Dataset.from_parquet` and the like say which file they miss, or with `fake` make it up."""
     for method in _READERS_OF_FILES:
         read = getattr(module.Dataset, method)
-        replacing.put(module.Dataset, method, staticmethod(_reading(read, fake=fake, seq=seq)))
+        reading = _reading(read, "the data set", lambda rows: rows, fake=fake, seq=seq)
+        replacing.put(module.Dataset, method, staticmethod(reading))
 
 
-def _reading(read: Callable[..., Any], *, fake: bool, seq: int | None) -> Callable[..., Any]:
+def _reading(
+    read: Callable[..., Any], what: str, finished: Callable[[Any], Any], *, fake: bool, seq: int | None
+) -> Callable[..., Any]:
+    """Let `read` say that it misses `what`, or with `fake` give rows that are made up, as `finished` returns them."""
+
     def reading(place: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return read(place, *args, **kwargs)
         except OSError as error:
             if not fake:
-                note(error, f"wants the data set {place}, which is not there", "put it there")
+                note(error, f"wants {what} {place}, which is not there", "put it there")
                 raise
-        return _made_up(str(place), None, seq)
+        return finished(_made_up(str(place), None, seq))
 
     return reading
+
+
+def _in_splits(rows: Any) -> Any:
+    """Return the rows for each split if the script asks for one by its name, else the rows."""
+    if set(_SPLITS).isdisjoint(keys_of_script()):
+        return rows
+    return importlib.import_module("datasets").DatasetDict({split: rows.with_format(None) for split in _SPLITS})
 
 
 def _made_up(path: str, name: str | None, seq: int | None) -> Any:

@@ -25,7 +25,11 @@ from memlint.workloads.quantized import QUANTIZED_TEXT, quantized
 from memlint.workloads.tensors import placed, positional_and_named
 from memlint.workloads.user_errors import reported
 
-_CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16, **dict.fromkeys(QUANTIZED, torch.bfloat16)}
+_CASTS: dict[str, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    **dict.fromkeys(QUANTIZED, torch.bfloat16),
+}
 _WRAPPING = "memlint.distributed.wrapping"
 """Imported only for several ranks: the import of all strategies takes PyTorch a second."""
 AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
