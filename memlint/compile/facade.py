@@ -16,11 +16,12 @@ from memlint.cuda.simulated import MISSING, Replaced, Simulated
 KEPT = {
     *((torch.Tensor, name) for name in ("device", "is_cuda", "is_cpu", "get_device", "data_ptr", "__repr__")),
     (torch.Tensor, MAKE_WRAPPER),
-    (torch.UntypedStorage, "data_ptr"),
+    *((torch.UntypedStorage, name) for name in ("data_ptr", "clone", "copy_")),
     (Variable, ENGINE),
 }
-"""Attributes that stay: owner and name. PyTorch asks tensors for their device and address, and knows no virtual one;
-and exceptions leave a backward, also one that is traced, through memlint's engine alone.
+"""Attributes that stay: owner and name. PyTorch asks tensors for their device and address, copies the constants of a
+graph, and knows no virtual device; and exceptions leave a backward, also one that is traced, through memlint's engine
+alone.
 """
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import Interpreter
 
 from memlint.accelerator import engine, sparse
 from memlint.accelerator.device import DEVICE, NAME, real_device_of
@@ -25,6 +26,7 @@ from memlint.cuda.simulated import Simulated
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _FROM_DATA = (originals.tensor, originals.as_tensor, originals.asarray)
+call_function = Interpreter.call_function
 _is_host = sparse.is_host
 
 
@@ -49,11 +51,21 @@ def _convolution_format(x: torch.Tensor, weight: torch.Tensor, _backend: Any) ->
 
 
 def _run_node(tracer: Any, node: Any, args: Any, kwargs: Any, *rest: Any) -> Any:
-    """Stand in for `run_node`: C++ copies data of the host to the virtual device, and not to CUDA."""
-    if node.target in _FROM_DATA and placement.is_gpu(kwargs.get("device")):
-        kwargs = {**kwargs, "device": DEVICE}
+    """Stand in for `run_node`, which runs one node of the outermost graph."""
     with patched(MAKERS):
-        return run_node(tracer, node, args, kwargs, *rest)
+        return run_node(tracer, node, args, _placed(node.target, kwargs), *rest)
+
+
+def _call_function(interpreter: Any, target: Any, args: Any, kwargs: Any) -> Any:
+    """Stand in for `Interpreter.call_function`, which runs one node of a graph inside another."""
+    return call_function(interpreter, target, args, _placed(target, kwargs))
+
+
+def _placed(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Let C++ copy data of the host to the virtual device, and not to CUDA."""
+    if target in _FROM_DATA and placement.is_gpu(kwargs.get("device")):
+        return {**kwargs, "device": DEVICE}
+    return kwargs
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
@@ -99,8 +111,9 @@ def patches(running: Simulated) -> list[Patch]:
     return [
         (torch.Tensor, "__repr__", text),
         (compile_metrics, RUN_NODE, _run_node),
+        (Interpreter, "call_function", _call_function),
         (compiled, CONVOLUTION_FORMAT, _convolution_format),
-        placing_fakes(on_device),
+        *placing_fakes(on_device),
         (FakeTensor, "device", property(device_shown_of_fake)),
         (torch.Tensor, "device", property(device_shown)),
         *((module, "is_host", is_host) for module in (autocast, composites, engine, placement)),

@@ -25,6 +25,7 @@ from memlint.accelerator.private.compilation import (
     Lowering,
     Refusals,
     Translator,
+    called_while_compiling,
     compilation,
     convert_frame,
     dynamo_config,
@@ -43,6 +44,7 @@ from memlint.accelerator.private.compilation import (
     skip_package,
     worker_properties,
 )
+from memlint.base import environment
 from memlint.base.frames import text_of
 from memlint.base.patching import Patch, patched
 from memlint.compile import answers, autotuning, fakes, graphs, kernels, known_values, origins, pools
@@ -50,7 +52,7 @@ from memlint.compile.facade import Facade
 from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
 from memlint.cuda.simulated import Simulated, simulated
-from memlint.libraries import flash_attn, flash_attn_3
+from memlint.libraries import flash_attn, flash_attn_3, library, triton
 from memlint.memory.records import Assumption
 
 _SETTINGS: dict[str, Any] = {
@@ -66,8 +68,10 @@ _SETTINGS: dict[str, Any] = {
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 
 skip_package("memlint")
-for _module in (flash_attn, flash_attn_3):  # their functions are as traceable as those of the libraries
+for _module in (flash_attn, flash_attn_3, library, triton, environment):  # they are as traceable as what they stand for
     follow_file(str(_module.__file__))
+for _function in (triton.parameters, environment.note_read):
+    called_while_compiling(_function)
 
 
 class Compilation:

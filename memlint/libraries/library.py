@@ -52,13 +52,26 @@ class UnknownAttributeError(UnknownFunctionError):
 _launches = torch.library.Library("memlint", "DEF")
 _launches.define("launch(Tensor[] read, Tensor(a!)[] written) -> ()")
 enter_hand_written("memlint.launch.default", lambda _read, _written: None)
+torch.library.register_fake("memlint::launch", lambda _read, _written: None)
 
 
 def launch(read: Iterable[Any], written: Iterable[Any] = ()) -> None:
-    """Run a kernel that takes nothing for itself: what it writes is not known any more. Other values are no tensors."""
-    read, written = ([value for value in values if is_virtual(value)] for values in (read, written))
+    """Run a kernel that takes nothing for itself: what it writes is not known any more. Other values are no tensors.
+
+    TorchDynamo follows it, so that a launch is part of a graph.
+    """
+    operands = _tensors if torch.compiler.is_compiling() else _virtual
+    read, written = operands(read), operands(written)
     if read or written:
         torch.ops.memlint.launch(read, written)
+
+
+def _virtual(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [value for value in values if is_virtual(value)]
+
+
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 class Library:

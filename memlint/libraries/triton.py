@@ -77,7 +77,9 @@ def tune_once(key: Any, operands: Sequence[torch.Tensor]) -> None:
 
 
 def _run_tuned(tuner: Any, *args: Any, **options: Any) -> Any:
-    """Stand in for `Autotuner.run`: several configurations are timed once for each key."""
+    """Stand in for `Autotuner.run`: several configurations are timed once for each key, in compiled code none."""
+    if torch.compiler.is_compiling():
+        return tuner.fn.run(*args, **options)
     arguments = {**dict(zip(tuner.arg_names, args, strict=False)), **options}
     arguments = {name: value for name, value in arguments.items() if name in tuner.arg_names}
     dtypes = [str(value.dtype) for value in arguments.values() if hasattr(value, "dtype")]
@@ -92,13 +94,22 @@ def _run_tuned(tuner: Any, *args: Any, **options: Any) -> Any:
 
 
 def _launch(kernel: Callable[..., Any], args: Iterable[Any], options: dict[str, Any]) -> None:
-    """Run a kernel, which reads and writes tensors that exist."""
+    """Run a kernel, which reads and writes tensors that exist. TorchDynamo follows it."""
+    names, written = parameters(kernel)
+    values = {**dict(zip(names, args)), **options}  # noqa: B905  # TorchDynamo follows no `strict`
+    tensors = {name: _tensor_of(value) for name, value in values.items()}
+    launch(list(tensors.values()), [tensor for name, tensor in tensors.items() if name in written])
+
+
+def _tensor_of(value: Any) -> Any:
+    return value.base if isinstance(value, _Descriptor) else value
+
+
+def parameters(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a kernel's parameters, and of those that may be written. TorchDynamo calls it and does not follow it."""
     assume_once("kernels of Triton are not run: they take no memory, and what they write is not known")
     names, written = _names_and_written(kernel)
-    values = {**dict(zip(names, args, strict=False)), **options}
-    tensors = {name: getattr(value, "base", value) for name, value in values.items()}  # of a tensor descriptor
-    outputs = [tensors.pop(name) for name in written & tensors.keys()]
-    launch((*tensors.values(), *outputs), outputs)
+    return names, tuple(written)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.base import broken_plugins, cache
+from memlint.base.environment import hear_reads
 from memlint.base.ownership import is_installed, is_memlint
 from memlint.source.word_index import READS_EVENT
 
@@ -98,13 +99,12 @@ class Watch:
         self.paused = False
 
     def _watch_variables(self) -> None:
-        getitem, iterate, variables = os._Environ.__getitem__, os._Environ.__iter__, self._variables
+        iterate, variables = os._Environ.__iter__, self._variables
         num_harmless = 0
 
-        def recording_getitem(environment: os._Environ[Any], name: Any) -> Any:
+        def record(name: Any) -> None:
             if isinstance(name, str) and not num_harmless and not self.paused:
                 variables.add(name)
-            return getitem(environment, name)
 
         def recording_iterate(environment: os._Environ[Any]) -> Iterator[Any]:
             nonlocal num_harmless
@@ -117,7 +117,7 @@ class Watch:
             finally:
                 num_harmless -= harmless
 
-        os._Environ.__getitem__ = recording_getitem  # type: ignore[method-assign]
+        hear_reads(record)
         os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -103,6 +103,61 @@ def test_compiled_code_that_calls_compiled_functions_and_makes_modules_is_whole(
     assert [text.split()[1] for text in texts] == ["is"], texts
 
 
+IN_ONE_GRAPH = """
+    import os
+    import torch, triton
+    import triton.language as tl
+    from torch import nn
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    @triton.autotune([triton.Config({"BLOCK": 512}), triton.Config({"BLOCK": 1024})], key=["n"])
+    @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+    @triton.jit
+    def double_kernel(x_ptr, out_ptr, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+    @triton.jit
+    def copy_kernel(source, target):
+        target.store([0, 0], source.load([0, 0]))
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            out, last = torch.empty_like(x), torch.empty_like(x)
+            double_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+            copy_kernel[(1,)](*(TensorDescriptor.from_tensor(each, [64, 64]) for each in (out, last)))
+            return last * x.new_tensor([0.5, 2.0]).sum()
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+        def forward(self, x):
+            scales = torch.tensor([1.0, 2.0], device=x.device)
+            if os.environ.get("SCALES_OF_THE_TEST", "on") == "on":
+                x = x * scales.sum()
+            return Double.apply(self.layer(x))
+
+    model = torch.compile(Net().cuda(), fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        model(torch.rand(64, 64, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_compiled_code_launches_kernels_of_triton_reads_variables_and_has_constants(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, IN_ONE_GRAPH).report.workloads
+    assert workload.error is None
+    texts = [each.text for each in workload.assumptions]
+    assert [text.split()[1] for text in texts if text.startswith("torch.compile")] == ["is"], texts
+    assert any(text.startswith("kernels of Triton are not run") for text in texts)
+
+
 REFUSED = {
     "@torch.compile(backend='of_another_machine')": "InvalidBackend: Invalid backend: 'of_another_machine'",
     "@torch.compile(fullgraph=True)": "Unsupported: Data-dependent branching",

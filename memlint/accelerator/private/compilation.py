@@ -11,7 +11,7 @@ import torch
 from torch._C import _dynamo as compiled_dynamo
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo import convert_frame as _convert_frame
-from torch._dynamo import device_interface, exc, external_utils, symbolic_convert, trace_rules, utils
+from torch._dynamo import decorators, device_interface, exc, external_utils, symbolic_convert, trace_rules, utils
 from torch._dynamo import reset as forget
 from torch._dynamo.hooks import Hooks
 from torch._dynamo.repro import after_aot
@@ -72,6 +72,8 @@ RULES = "get_torch_obj_rule_map"
 """Name of its function that returns the rules of PyTorch's functions."""
 rules: Callable[[], dict[Any, Any]] = trace_rules.get_torch_obj_rule_map
 """The function of that name."""
+called_while_compiling: Callable[[Callable[..., Any]], Callable[..., Any]] = decorators.assume_constant_result
+"""Lets Dynamo call a function while it compiles, and take the result for a constant."""
 folding: Any = _torch_functions
 """The module that follows calls of PyTorch's functions."""
 FOLDED = "constant_fold_functions"
@@ -102,21 +104,32 @@ if hasattr(FakeTensor, "_normalize_fake_device"):
     """The device of a fake in C++."""
     _normalize = FakeTensor._normalize_fake_device
 
-    def placing_fakes(instead: Callable[[torch.device], torch.device | None]) -> tuple[Any, str, Any]:
-        """Patch (owner, name, replacement) that puts new fakes on the device that `instead` gives, if any."""
-        return FakeTensor, "_normalize_fake_device", staticmethod(lambda device: instead(device) or _normalize(device))
+    def placing_fakes(instead: Callable[[torch.device], torch.device | None]) -> list[tuple[Any, str, Any]]:
+        """Patches (owner, name, replacement) that put new fakes on the device that `instead` gives, if any."""
+
+        def normalize(device: torch.device) -> Any:
+            return instead(device) or _normalize(device)
+
+        return [(FakeTensor, "_normalize_fake_device", staticmethod(normalize))]
 
 else:  # until torch 2.11
     device_of_fake = attrgetter("fake_device")
     _new = FakeTensor.__new__
 
-    def placing_fakes(instead: Callable[[torch.device], torch.device | None]) -> tuple[Any, str, Any]:
-        """As above."""
+    def placing_fakes(instead: Callable[[torch.device], torch.device | None]) -> list[tuple[Any, str, Any]]:
+        """As above; a fake of a view is given its device once more when it is there."""
 
         def new(kind: Any, mode: Any, elem: Any, device: Any, *rest: Any, **options: Any) -> Any:
             return _new(kind, mode, elem, instead(torch.device(device)) or device, *rest, **options)
 
-        return FakeTensor, "__new__", staticmethod(new)
+        def place(fake: Any, device: torch.device) -> None:
+            vars(fake)["fake_device"] = instead(device) or device
+
+        def device_of(fake: Any) -> torch.device:
+            device: torch.device = vars(fake)["fake_device"]
+            return device
+
+        return [(FakeTensor, "__new__", staticmethod(new)), (FakeTensor, "fake_device", property(device_of, place))]
 
 
 forget_fakes: Callable[[], None] = FakeTensorMode.cache_clear
