@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import time
 import warnings
 from contextlib import suppress
@@ -20,6 +19,7 @@ from memlint.memory.timeline import Timeline
 from memlint.session.target import Traced
 from memlint.targets.workload import Workload
 from memlint.workloads.discover import complete
+from memlint.workloads.huggingface.configs import FEW, NUMBERS_OF_LAYERS, few_layers
 from memlint.workloads.loading import prepare_imports
 
 warnings.simplefilter("ignore")
@@ -30,8 +30,6 @@ for _name in ("torch", *_NAMES, "torch._inductor.compile_fx"):
         import_module(_name)
 
 
-LAYERS = re.compile(r"(n|num|encoder|decoder)_?([a-z]+_)*(layers?|blocks)|depth")
-FEW = 2
 ROOT = Path.cwd()
 ANALYSED = "analysed"
 COMPILED, IN_PARTS, EAGER = "compiled", "compiled in parts", "run eagerly"
@@ -55,7 +53,7 @@ def analyse(
     if library != "timm" and shallow:
         kind = getattr(import_module(library), name)
         with suppress(Exception):
-            arguments = _few_layers(kind()) if library == "transformers" else _few_of_defaults(kind)
+            arguments = few_layers(kind()) if library == "transformers" else _few_of_defaults(kind)
             outcome = _outcome(replace(target, arguments=arguments), inputs=inputs)
             if "left out: with" not in outcome[-1]:  # else it may be for want of layers
                 return outcome
@@ -88,18 +86,8 @@ def _compiled(traced: Traced) -> str:
 def _few_of_defaults(kind: type) -> dict[str, Any]:
     """Arguments with which a model class has `FEW` layers."""
     defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
-    return {key: FEW for key, value in defaults.items() if LAYERS.fullmatch(key) and type(value) is int and value > FEW}
-
-
-def _few_layers(config: Any) -> dict[str, Any]:
-    """Arguments with which a config has `FEW` layers, and its sub-configs."""
-    arguments: dict[str, Any] = {}
-    counts = {key: value for key, value in vars(config).items() if LAYERS.fullmatch(key) and type(value) is int}
-    arguments |= {key: FEW for key, value in counts.items() if value > FEW}
-    for key, value in vars(config).items():
-        if hasattr(value, "model_type"):
-            if few := _few_layers(value):
-                arguments[key] = {**value.to_dict(), **few}
-        elif isinstance(value, list) and len(value) in counts.values() and len(value) > FEW:
-            arguments[key] = value[:FEW]
-    return arguments
+    return {
+        key: FEW
+        for key, value in defaults.items()
+        if NUMBERS_OF_LAYERS.fullmatch(key) and type(value) is int and value > FEW
+    }

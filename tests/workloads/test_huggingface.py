@@ -10,12 +10,14 @@ import torch
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads import torchvision_schemas
+from memlint.workloads.construction import construct
 from memlint.workloads.construction.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.huggingface import diffusion, processors
-from memlint.workloads.huggingface.configs import text_config
+from memlint.workloads.huggingface.configs import few_layers, text_config
 from memlint.workloads.huggingface.documented import documented_shape
+from memlint.workloads.huggingface.models import model_from_config
 from tests.workloads.tables import read_workloads
 
 transformers = pytest.importorskip("transformers")
@@ -67,6 +69,34 @@ def test_a_config_file_gives_its_model_with_the_labels_of_its_head(name, tmp_pat
     program.setup()
     program.step()
     assert all("mean" not in assumption.text for assumption in program.assumptions)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_inputs_are_found_with_few_layers_where_the_model_runs_with_few(refuses, tmp_path, monkeypatch):
+    layers = []
+
+    def build_model(config):
+        layers.append(config.num_hidden_layers)
+        if refuses and config.num_hidden_layers < 6:
+            raise WorkloadError("too few layers")
+        return model_from_config(config)
+
+    monkeypatch.setattr(construct, "model_from_config", build_model)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **TEXT, "num_hidden_layers": 6}))
+    (workload,) = find_workloads(str(tmp_path / "config.json"), tmp_path).workloads
+    completed, _ = complete(workload)
+    assert [spec.name for spec in completed.inputs] == ["input_ids", "labels"]
+    assert completed.arguments == workload.arguments
+    assert layers == ([2, 6] if refuses else [2])
+
+
+def test_few_layers_are_few_in_each_part_with_lists_as_long():
+    text = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    config = transformers.Gemma3Config(text_config=text, vision_config={"num_hidden_layers": 3})
+    few = few_layers(config)
+    assert few["text_config"]["layer_types"] == ["sliding_attention", "full_attention"]
+    assert (few["text_config"]["num_hidden_layers"], few["vision_config"]["num_hidden_layers"]) == (2, 2)
+    assert few_layers(transformers.BertConfig(num_hidden_layers=2)) == {}
 
 
 def test_architectures_choose_the_head(tmp_path):

@@ -1113,6 +1113,8 @@ def test_what_memlint_takes_itself_is_never_said_to_be_in_no_file_of_the_project
     assert said == [
         "batch 8, dtype float32, optimizer adamw: memlint's own, as nothing was found that sets them for this model"
     ]
+    (said,) = settings_of(replace(workload, assumed=frozenset({"batch"})))
+    assert said.text == "batch 8: memlint's own, as nothing was found that sets it for this model"
 
 
 def test_a_builder_of_the_file_comes_before_the_bare_class_unless_a_script_builds_that(write):

@@ -3,7 +3,7 @@
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from memlint.workloads.construction.training_step import (
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, NoInputsError, infer_inputs
 from memlint.workloads.huggingface.adapters import with_adapter
-from memlint.workloads.huggingface.configs import config_from_json, is_config, is_model, with_arguments
+from memlint.workloads.huggingface.configs import config_from_json, few_layers, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
 from memlint.workloads.loss import NamedLoss
@@ -164,14 +164,11 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **declared})
         taking = parameters_taking_sizes(value)
         if workload.inputs is None:
-            built = build(workload, root)
-            if built.inputs is None:
-                # A class's own default of `seq` that nobody asked to change is not the length of its texts.
-                free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
-                if workload.mode == "generate":
-                    inferred = _inferred_for_prompt(workload, built, place)
-                else:
-                    inferred = _inferred(workload, built, place, workload.dimensions if free else None)
+            # A class's own default of `seq` that nobody asked to change is not the length of its texts.
+            free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
+            sizes = workload.dimensions if free else None
+            built, inferred = _tried(workload, _with_few_layers(workload, target, value), root, place, sizes)
+            if inferred is not None:
                 inputs, dimensions = inferred.inputs, {**inferred.dimensions, **workload.dimensions}
                 if workload.mode == "generate":
                     inputs = inputs_of_generate(inputs, built.model)
@@ -187,6 +184,31 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     return workload, assumptions
 
 
+def _with_few_layers(workload: Workload, target: Target, value: object) -> Workload:
+    """Return a Workload whose model takes the same inputs and is built sooner, if there is one."""
+    if target.is_config and target.path is not None:
+        value = config_from_json(target.path)
+    if not is_config(value):
+        return workload
+    few = few_layers(with_arguments(value, workload.arguments))
+    return replace(workload, arguments={**workload.arguments, **few}) if few else workload
+
+
+def _tried(
+    workload: Workload, shallow: Workload, root: Path | None, place: str, sizes: Mapping[str, int] | None
+) -> tuple[Construction, Inferred | None]:
+    """Build the model, and find inputs unless it gives them; the `shallow` one does if it takes what it should get."""
+    infer = _inferred_for_prompt if workload.mode == "generate" else _inferred
+    if shallow is not workload:
+        with suppress(WorkloadError):
+            built = build(shallow, root)
+            inferred = infer(workload, built, place, sizes)
+            if inferred.is_first_choice:
+                return built, inferred
+    built = build(workload, root)
+    return built, infer(workload, built, place, sizes) if built.inputs is None else None
+
+
 def _with_unstated(built_by: str, unstated: str) -> str:
     """Return the part of the headline that says who builds a model, with the size of its inputs that nothing states."""
     return f"{f'{built_by}; ' if built_by else ''}{unstated}: nothing states their size" if unstated else built_by
@@ -200,7 +222,7 @@ def settings_of(workload: Workload) -> Iterator[Assumption]:
     of_mode = workload.assumed if workload.mode == "train" else workload.assumed - {"optimizer"}
     settings = [f"{name} {getattr(workload, name)}" for name in ("batch", "dtype", "optimizer") if name in of_mode]
     if settings:
-        why = "memlint's own, as nothing was found that sets them for this model"
+        why = f"memlint's own, as nothing was found that sets {'them' if settings[1:] else 'it'} for this model"
         yield Assumption(f"{', '.join(settings)}: {why}", None)
 
 
@@ -231,7 +253,9 @@ def _inferred(workload: Workload, built: Construction, place: str, dimensions: M
     )
 
 
-def _inferred_for_prompt(workload: Workload, built: Construction, place: str) -> Inferred:
+def _inferred_for_prompt(
+    workload: Workload, built: Construction, place: str, _sizes: Mapping[str, int] | None
+) -> Inferred:
     """Find inputs whose text is as long as the prompt; what is heard or seen may have no text."""
     sizes = workload.dimensions
     try:

@@ -85,6 +85,8 @@ class Inferred:
     """Sizes of the names in the inputs' shapes."""
     unstated: str = ""
     """A size of the inputs that nothing states, and that the model takes as well as others: `images of 224 x 224`."""
+    is_first_choice: bool = True
+    """False for inputs from a config where the model refused others that it should get."""
 
 
 def infer_inputs(
@@ -527,7 +529,7 @@ def _first_that_works(stage: TrialModel, candidates: Iterator[Candidate], *, nam
                 assumptions.append(
                     Assumption(f"{missing} left out: with them it raises {describe(fuller.error)}", None)
                 )
-            return Inferred(specs, tuple(assumptions), dimensions)
+            return Inferred(specs, tuple(assumptions), dimensions, is_first_choice=not trials)
         trials.append(trial)
     raise _failure(stage, _of_text_that_is_taken(stage, trials) or trials)
 

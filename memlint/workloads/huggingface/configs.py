@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,10 @@ _UNDECLARED = (
     "num_labels",
 )
 """Attributes that models read of configs whose classes do not declare them."""
+NUMBERS_OF_LAYERS = re.compile(r"(n|num|encoder|decoder)_?([a-z]+_)*(layers?|blocks)|depth")
+"""Names of numbers of layers that follow each other."""
+FEW = 2
+"""As many as there are alike in most models."""
 
 
 def is_config(value: object) -> bool:
@@ -92,6 +97,21 @@ def with_arguments(config: Any, arguments: Mapping[str, object]) -> Any:
         changed = copy.deepcopy(plain)
         changed.update(dict(arguments))
     return changed
+
+
+def few_layers(config: Any) -> dict[str, Any]:
+    """Return arguments with which a config, and those within it, have `FEW` layers where they have more."""
+    counts = {
+        key: n for key, n in vars(config).items() if type(n) is int and n > FEW and NUMBERS_OF_LAYERS.fullmatch(key)
+    }
+    arguments: dict[str, Any] = dict.fromkeys(counts, FEW)
+    for key, value in vars(config).items():
+        if hasattr(value, "model_type"):
+            if few := few_layers(value):
+                arguments[key] = {**value.to_dict(), **few}
+        elif isinstance(value, list) and len(value) in counts.values():
+            arguments[key] = value[:FEW]
+    return arguments
 
 
 def number(config: Any, name: str) -> int | None:
