@@ -51,6 +51,9 @@ class Facade:
     def __init__(self, running: Simulated, kept: Collection[tuple[Any, str]] = ()) -> None:
         replaced = [*running.facade, *_replaced_makers()]
         self._replaced = [each for each in replaced if (each.owner, each.name) not in kept]
+        self._answers = [
+            each for each in running.facade if (each.owner, each.name) in kept and (each.owner, each.name) not in KEPT
+        ]
         functions = [each for each in replaced if callable(each.original) and callable(each.value)]
         functions = [each for each in functions if (each.owner, each.name) not in kept]
         self._away = {each.value: each.original for each in functions}
@@ -72,7 +75,8 @@ class Facade:
             return
         observers = state.current.observers
         listening, observers[:] = list(observers), []
-        hidden = [*((each.owner, each.name, each.original) for each in self._replaced), *self._others]
+        hidden = [(each.owner, each.name, each.original) for each in self._replaced] + self._others
+        hidden += [(each.owner, each.name, each.value) for each in self._answers]  # without what notes who asks
         shown = [(owner, name, vars(owner).get(name, MISSING)) for owner, name, _ in hidden]  # maybe replaced again
         self._depth = 1
         triton = _hide_triton()

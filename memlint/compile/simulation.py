@@ -51,6 +51,7 @@ from memlint.compile import answers, autotuning, fakes, graphs, kernels, known_v
 from memlint.compile.facade import Facade
 from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
+from memlint.cuda.facade import queries
 from memlint.cuda.simulated import Simulated, simulated
 from memlint.libraries import flash_attn, flash_attn_3, library, triton
 from memlint.memory.records import Assumption
@@ -68,7 +69,14 @@ _SETTINGS: dict[str, Any] = {
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 
 skip_package("memlint")
-for _module in (flash_attn, flash_attn_3, library, triton, environment):  # they are as traceable as what they stand for
+for _module in (
+    flash_attn,
+    flash_attn_3,
+    library,
+    triton,
+    environment,
+    queries,
+):  # they are as traceable as what they stand for
     follow_file(str(_module.__file__))
 for _function in (triton.parameters, environment.note_read):
     called_while_compiling(_function)

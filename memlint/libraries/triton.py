@@ -32,9 +32,16 @@ def install() -> None:
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.append(_Finder())
+    after_import(NAME, _patch_functions)
     after_import("triton.runtime.jit", _patch_kernels)
     after_import("triton.runtime.autotuner", _patch_tuners)
     after_import("triton.runtime.driver", _patch_driver)
+
+
+def _patch_functions(module: ModuleType) -> None:
+    """TorchDynamo follows these, while Triton's own import what is hidden from PyTorch then."""
+    for name in ("cdiv", "next_power_of_2"):
+        setattr(module, name, _FUNCTIONS[name])
 
 
 def _patch_kernels(module: ModuleType) -> None:
@@ -97,12 +104,9 @@ def _launch(kernel: Callable[..., Any], args: Iterable[Any], options: dict[str, 
     """Run a kernel, which reads and writes tensors that exist. TorchDynamo follows it."""
     names, written = parameters(kernel)
     values = {**dict(zip(names, args)), **options}  # noqa: B905  # TorchDynamo follows no `strict`
-    tensors = {name: _tensor_of(value) for name, value in values.items()}
-    launch(list(tensors.values()), [tensor for name, tensor in tensors.items() if name in written])
-
-
-def _tensor_of(value: Any) -> Any:
-    return value.base if isinstance(value, _Descriptor) else value
+    tensors = {name: getattr(value, "base", value) for name, value in values.items()}  # of a tensor descriptor
+    read = [tensor for name, tensor in tensors.items() if name not in written]
+    launch(read, [tensor for name, tensor in tensors.items() if name in written])
 
 
 def parameters(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
