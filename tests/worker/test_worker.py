@@ -19,6 +19,7 @@ from memlint.worker.child import FILES, SMALLER, STACK
 from memlint.worker.endings import stopped
 from memlint.worker.protocol import Limits
 from memlint.worker.supervise import carry_out
+from tests.worker.conftest import HANGS
 
 PARENTS = {
     "python": """
@@ -172,16 +173,15 @@ def test_a_child_that_does_not_exist_is_an_error(project):
 @pytest.mark.parametrize(
     "code",
     [
-        "import time\ntime.sleep(60)",
-        "while True: pass\n",
-        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
-        "import signal, time\nfor n in (2, 15, 1): signal.signal(n, signal.SIG_IGN)\ntime.sleep(60)",
-        "import threading\nthreading.Event().wait()",
+        f"import time\n{HANGS}time.sleep(60)",
+        f"{HANGS}while True: pass\n",
+        f"import re\n{HANGS}re.match('(a+)+$', 'a' * 60 + 'b')",
+        f"import signal, time\nfor n in (2, 15, 1): signal.signal(n, signal.SIG_IGN)\n{HANGS}time.sleep(60)",
+        f"import threading\n{HANGS}threading.Event().wait()",
     ],
 )
-def test_code_that_hangs_is_ended_and_its_line_named(project, code):
-    answer = project.run(code, seconds=3)
-    assert "no answer within 3 s" in answer.error.message
+def test_code_that_hangs_is_ended_and_its_line_named(project, monkeypatch, code):
+    answer = project.run_out_of_time(code, monkeypatch)
     assert "model.py:" in answer.error.message
     assert "--timeout" in answer.error.hint
 
@@ -284,8 +284,8 @@ def test_a_daemon_that_left_its_session_does_not_outlive_an_answer(project):
     assert said(project.run(ORPHAN + "said = 'done'")) == "done"
 
 
-def test_a_daemon_that_left_its_session_does_not_outlive_a_timeout(project):
-    assert project.run(ORPHAN + "time.sleep(300)", seconds=1).error is not None
+def test_a_daemon_that_left_its_session_does_not_outlive_a_timeout(project, monkeypatch):
+    assert project.run_out_of_time(f"{ORPHAN}{HANGS}time.sleep(300)", monkeypatch).error is not None
 
 
 def test_a_daemon_that_left_its_session_does_not_outlive_a_crash(project):
