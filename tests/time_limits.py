@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memlint.worker.child import STDOUT
 from memlint.worker.session import Session
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     import pytest
 
-MARKS = "open({mark!r}, 'w').close()\n"
-"""Code that says so, with the path of a file."""
+SAYS = "time is over"
+"""What a script prints, and flushes, once its time is to be over."""
 
 
-def over_with(mark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time limit of a Session in this process be over once the file `mark` is there, which is then removed.
+def is_said(session: Session) -> bool:
+    """Return True if the script has printed `SAYS`."""
+    return SAYS.encode() in session._exchange.beginning(STDOUT, 2**16)
+
+
+def over_when(is_over: Callable[[Session], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time limit of each Session in this process be over when `is_over`, once.
 
     What it is given afterwards, to say what it has seen or to clean up, it has.
     """
-    broken = Session._broken
+    broken, ended = Session._broken, []
 
     def broken_now(session: Session, *limits: object) -> object:
-        if mark.exists():
-            mark.unlink()
+        if session not in ended and is_over(session):
+            ended.append(session)
             session._deadline = 0.0
         return broken(session, *limits)
 
