@@ -320,20 +320,17 @@ def test_the_time_limit_ends_a_step_that_is_too_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, reason: str
 ) -> None:
     text = f"""
-    def take_long():
-        print({SAYS!r}, flush=True)
-        time.sleep(1000)
     class Slow(Net):
         def __init__(self):
             super().__init__(64)
-            {slow == "constructor"} and take_long()
+            {slow == "constructor"} and (print({SAYS!r}, flush=True), time.sleep(1000))
         def forward(self, x):
-            take_long()
+            time.sleep(1000)
     model = Slow().cuda()
     """
     over_when(is_said, monkeypatch)
-    own_limit = {"timeout": 6.0} if slow == "forward" else {}  # it is the script's process that ends steps of its own
-    checked = run_text(tmp_path, BUILT + text + FAILS, settings=own_limit)
+    limit = {"timeout": 6.0} if slow == "forward" else {}  # of steps of its own the script's process keeps the time
+    checked = run_text(tmp_path, BUILT + text + FAILS, settings=limit)
     workload = workload_of(checked)
     assert workload.error is not None
     assert reason in workload.error.message
