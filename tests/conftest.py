@@ -38,6 +38,7 @@ for name in list(os.environ):
         del os.environ[name]
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when the package is imported; without it the network is asked for a minute
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

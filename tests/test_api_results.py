@@ -11,6 +11,8 @@ from memlint.base.errors import UsageError, WorkloadError
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 ROOT = Path(__file__).parents[1]
 
 

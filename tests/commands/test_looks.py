@@ -80,7 +80,7 @@ class Block(nn.Module):
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(8))
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
 
     def forward(self, x):
         for block in self.blocks:

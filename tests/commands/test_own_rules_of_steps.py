@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.lint import rule
+from memlint.worker.session import Session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,8 +132,12 @@ def test_a_change_of_a_projects_own_is_made_in_the_child_and_kept_for_the_next_l
     assert int(messages(other)["USR200"]) > 2 * int(found["USR200"]), "the file of the rules is code"
 
 
-def test_a_rule_that_never_ends_leaves_the_figure_and_what_was_found_before_it(check) -> None:
-    report, status, _errors = check("\n        while True: time.sleep(0.1)", "\n        pass", "--timeout", "30")
+def test_a_rule_that_never_ends_leaves_the_figure_and_what_was_found_before_it(check, monkeypatch) -> None:
+    def two_seconds(session: Session) -> None:  # the step has had the whole limit
+        session._deadline = time.monotonic() + 2
+
+    monkeypatch.setattr(Session, "rules_begin", two_seconds)
+    report, status, _errors = check("\n        while True: time.sleep(0.1)")
     assert status == 0
     (workload,) = report["workloads"]
     assert workload["estimate"] is not None

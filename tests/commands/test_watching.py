@@ -19,6 +19,8 @@ from memlint.worker import parallel, server_client
 from memlint.worker.capture_store import Store
 from memlint.worker.parallel import server_held
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MODEL = """import torch
 
 def memlint_workload(batch):

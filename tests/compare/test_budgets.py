@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.compare.changes import compare
 from memlint.report.model import Budget
+
+pytestmark = pytest.mark.usefixtures("copied_pythons")
 
 MODEL = """
 import torch

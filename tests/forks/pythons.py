@@ -45,8 +45,8 @@ leave(status)
 """
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "TORCH", "PYTORCH", "TZ")
 """Beginnings of names of variables that Python, the C library and PyTorch read when they start."""
-_OF_EACH = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-"""Variables that a copy takes from its own environment."""
+_OF_EACH = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables that a copy takes from its own environment. PyTorch sets the last one in each process that compiles."""
 _PRISTINE = subprocess.Popen
 
 

@@ -130,3 +130,10 @@ def test_what_python_reads_when_it_starts_needs_a_new_one(options: list[str], va
     command = [sys.executable, *options, "-c", "import sys; print('torch' in sys.modules)"]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_what_pytorch_sets_once_it_has_compiled_needs_no_new_one(tmp_path: Path) -> None:
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    command = [sys.executable, "-c", f"import os, sys; print('torch' in sys.modules, os.environ[{name!r}])"]
+    done = subprocess.run(command, env={**os.environ, name: str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", str(tmp_path)]

@@ -24,6 +24,8 @@ from memlint import cli
 from memlint.base.version import install_command
 from tests.language_server.client import Editor
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 MLP = (Path(__file__).parents[2] / "fixtures" / "models" / "mlp.py").read_text(encoding="utf-8")
 EVALUATION = """import torch
 

@@ -20,6 +20,7 @@ from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.script import running
+from tests.time_limits import SAYS, is_said, over_when
 
 if TYPE_CHECKING:
     from memlint.commands.check.check import Checked
@@ -146,12 +147,14 @@ def test_the_loader_says_the_batch_with_its_line(tmp_path: Path) -> None:
         ("os._exit(1)", "os._exit(1)"),
         ("raise KeyError('WANDB_API_KEY')", "KeyError: 'WANDB_API_KEY'"),
         ("model(torch.zeros(4, 7, device='cuda'))", "RuntimeError"),
-        ("time.sleep(1000)", "time limit"),
+        (f"print({SAYS!r}, flush=True); time.sleep(1000)", "time limit"),
     ],
 )
-def test_a_script_that_built_its_model_gets_a_step_however_it_ends(tmp_path: Path, ending: str, reason: str) -> None:
-    settings = {"timeout": 6.0} if "sleep" in ending else {}
-    workload = workload_of(run_text(tmp_path, BUILT + MODEL + f"    {ending}", settings=settings))
+def test_a_script_that_built_its_model_gets_a_step_however_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, reason: str
+) -> None:
+    over_when(is_said, monkeypatch)
+    workload = workload_of(run_text(tmp_path, BUILT + MODEL + f"    {ending}"))
     assert (happened(workload), workload.error, workload.optimizer) == ("built", None, "SGD")
     assert workload.script is not None
     assert workload.script.stop is not None
@@ -313,17 +316,21 @@ def test_a_model_that_a_module_of_lightning_has_when_its_data_is_not_there_gets_
 
 
 @pytest.mark.parametrize(("slow", "reason"), [("forward", "FileNotFoundError"), ("constructor", "time limit")])
-def test_the_time_limit_ends_a_step_that_is_too_slow(tmp_path: Path, slow: str, reason: str) -> None:
+def test_the_time_limit_ends_a_step_that_is_too_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, reason: str
+) -> None:
     text = f"""
     class Slow(Net):
         def __init__(self):
             super().__init__(64)
-            time.sleep(1000 if {slow == "constructor"} else 0)
+            {slow == "constructor"} and (print({SAYS!r}, flush=True), time.sleep(1000))
         def forward(self, x):
             time.sleep(1000)
     model = Slow().cuda()
     """
-    checked = run_text(tmp_path, BUILT + text + FAILS, settings={"timeout": 10.0})
+    over_when(is_said, monkeypatch)
+    limit = {"timeout": 6.0} if slow == "forward" else {}  # of steps of its own the script's process keeps the time
+    checked = run_text(tmp_path, BUILT + text + FAILS, settings=limit)
     workload = workload_of(checked)
     assert workload.error is not None
     assert reason in workload.error.message
@@ -378,7 +385,9 @@ def test_an_evaluation_is_called_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("calls", "expected"), [(2, "generated"), (1000, "built")])
-def test_a_generation_has_a_verdict_once_it_is_over(tmp_path: Path, calls: int, expected: str) -> None:
+def test_a_generation_has_a_verdict_once_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, expected: str
+) -> None:
     package = tmp_path / "transformers" / "generation"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
@@ -392,10 +401,13 @@ def test_a_generation_has_a_verdict_once_it_is_over(tmp_path: Path, calls: int, 
         def decode(self, n):
             for number in range(n):
                 self(torch.zeros(4, 256, device="cuda"))
-                time.sleep(0.2 if number > 1 else 0)
+                if number > 1:
+                    print({SAYS!r}, flush=True)
+                    time.sleep(0.2)
     Decoder(64).cuda().eval().generate({calls})
     """
-    checked = run_text(tmp_path, BUILT + text, settings={"timeout": 8.0})
+    over_when(is_said, monkeypatch)
+    checked = run_text(tmp_path, BUILT + text)
     workload = workload_of(checked)
     assert happened(workload) == expected
     if expected == "generated":

@@ -20,7 +20,10 @@ from memlint.worker import capture_store, server_client
 from memlint.worker.protocol import Dependencies, Limits, Request
 from memlint.worker.supervise import carry_out
 from memlint.worker.task import Task
+from tests.time_limits import over_when
 
+HANGS = "# From here on it hangs.\n"
+"""A line of code that never ends."""
 FAKES = ("fake_analyse", "fake_asking")
 
 
@@ -79,6 +82,20 @@ class Project:
     def run(self, code: str, *, ask: str = "ask", **limits: float):
         task = self.task(code, ask=ask, **limits)
         return copies_answer([task])[0] if self.way == "copy" else carry_out(task)
+
+    def run_out_of_time(self, code: str, monkeypatch: pytest.MonkeyPatch):
+        """The answer to code that hangs behind the line HANGS, whose time is over once it has got there.
+
+        A copy has a few seconds: what watches it is no child of this process.
+        """
+        mark = self.directory / "hangs"
+        over_when(lambda _session: mark.exists(), monkeypatch)
+        assert code.count(HANGS) == 1
+        seconds = 3 if self.way == "copy" else 20
+        answer = self.run(code.replace(HANGS, f"open({str(mark)!r}, 'w').close()\n"), seconds=seconds)
+        assert mark.exists(), "it did not get there"
+        assert answer.error.message.startswith(f"no answer within {seconds} s")
+        return answer
 
     def copies(self, *codes: str, **limits: float):
         """The answers of copies of one server, two at a time."""

@@ -37,6 +37,8 @@ from tests.worker.conftest import fake_analyse, fake_task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("copied_pythons")
+
 NOTHING = Dependencies(files={}, packages={}, variables={})
 
 
@@ -427,7 +429,6 @@ def checked(*options: str) -> str:
 FIRST = ["start", "FindWorkloads", "TraceWorkload", "Finish"]
 
 
-@pytest.mark.usefixtures("copied_pythons")
 @pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
 def test_a_second_check_says_the_same_and_starts_no_process(
     project: Project, asked: list[str], early_pythons: list[str]
@@ -449,7 +450,6 @@ def test_a_second_check_says_the_same_and_starts_no_process(
     assert early_pythons == [CHILD] * 3, "no answer about what has changed is kept"
 
 
-@pytest.mark.usefixtures("copied_pythons")
 @pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
 def test_other_looks_at_the_same_program_trace_nothing(project: Project, asked: list[str]) -> None:
     project.write("model.py", MODEL)
@@ -467,7 +467,6 @@ def test_other_looks_at_the_same_program_trace_nothing(project: Project, asked: 
         assert asked == FIRST, look
 
 
-@pytest.mark.usefixtures("copied_pythons")
 @pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
 def test_what_a_look_simulates_is_kept_for_the_next_one(project: Project, asked: list[str]) -> None:
     project.write("model.py", MODEL)
@@ -488,7 +487,6 @@ def test_what_a_look_simulates_is_kept_for_the_next_one(project: Project, asked:
     [lambda content: b"", lambda content: content[: len(content) // 2], lambda content: content[:-1] + b"?", None],
     ids=["empty", "half", "changed", "gone"],
 )
-@pytest.mark.usefixtures("copied_pythons")
 def test_a_damaged_file_of_captures_is_made_anew(
     project: Project, asked: list[str], damage: Callable[[bytes], bytes] | None
 ) -> None:
