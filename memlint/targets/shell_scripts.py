@@ -26,7 +26,7 @@ _INDICES = re.compile(r"\"?\$\{!\w+\[[@*]\]\}\"?")
 _ELEMENT = re.compile(r"\$\{(\w+)\[(\$?\w+)\]\}")
 _ALL_ARGUMENTS = re.compile(r"\"?\$(?:\{@(?::(\d+))?\}|[@*])\"?")
 _USE_OF_ARRAY = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
-_ARITHMETIC = re.compile(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)")
+_ARITHMETIC = re.compile(r"\$(?:\(\(((?:[^()]|\([^()]*\))*)\)\)|\[([^\[\]]*)\])")
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -129,7 +129,7 @@ def _with_arrays(line: str, arrays: Mapping[str, str], values: Mapping[str, str]
 
 
 def _computed(line: str, values: Mapping[str, str]) -> str:
-    """Return a command with the results of `$((...))`; those of which a value is not known stay as they are."""
+    """Return a command with the results of `$((...))` and `$[...]`; those with unknown values stay as they are."""
 
     def result(node: ast.expr) -> int:
         match node:
@@ -144,7 +144,7 @@ def _computed(line: str, values: Mapping[str, str]) -> str:
         raise ValueError
 
     def computed(use: re.Match[str]) -> str:
-        text = _USE.sub(lambda each: values.get(each[1] or each[3], each[0]), use[1])
+        text = _USE.sub(lambda each: values.get(each[1] or each[3], each[0]), use[1] or use[2] or "")
         with suppress(SyntaxError, ValueError, KeyError, ArithmeticError):
             return str(result(ast.parse(text.strip(), mode="eval").body))
         return use[0]

@@ -174,13 +174,13 @@ def test_variables_before_a_shell_script_choose_its_branch(tmp_path, typed, argu
 def test_what_a_shell_script_computes_is_computed(tmp_path):
     file = tmp_path / "train.sh"
     file.write_text(
-        "WHOLE=128\nEACH=4\nDEVICES=8\nSTEPS=$((WHOLE / (EACH * DEVICES)))\n"
-        "python train.py --steps $STEPS --rest $(( ${WHOLE} % 5 - 7 )) --ports $((29500 + RANDOM_PORT))\n"
+        "WHOLE=128\nEACH=4\nDEVICES=8\nSTEPS=$((WHOLE / (EACH * DEVICES)))\nLONG=$[$EACH*96]\n"
+        "python train.py --steps $STEPS --long $LONG --rest $(( ${WHOLE} % 5 - 7 )) --ports $((29500 + RANDOM_PORT))\n"
     )
     with pytest.raises(MemlintError, match=r"only a shell knows what \$\(\(29500"):
         launch_in(file)
     file.write_text(file.read_text().replace(" --ports $((29500 + RANDOM_PORT))", ""))
-    assert launch_in(file).arguments == ("--steps", "4", "--rest", "-4")
+    assert launch_in(file).arguments == ("--steps", "4", "--long", "384", "--rest", "-4")
 
 
 def test_what_only_a_shell_knows_is_said(tmp_path):
