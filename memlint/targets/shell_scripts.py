@@ -5,6 +5,7 @@ it is written.
 """
 
 import ast
+import functools
 import operator
 import re
 import shlex
@@ -50,11 +51,16 @@ def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str,
             f"{file} starts no Python script that memlint can read", "Give its command itself: memlint run torchrun ..."
         )
     launch = next((each for each in launches if "train" in (each.path or each.module)), launches[0])
-    unknown = next((word for word in launch.arguments if _UNKNOWN.search(word)), None)
+    unknown = next((word for word in launch.arguments if _UNKNOWN.search(_without_typed(word, arguments))), None)
     if unknown is not None:
         hint = "Give the command with its value, or the arguments of the shell script behind its name."
         raise UsageError(f"{file}: only a shell knows what {unknown} stands for", hint)
     return launch
+
+
+def _without_typed(word: str, typed: Sequence[str]) -> str:
+    """Return a word without the arguments in it, which are taken as they are typed, as `${DATA}` of a document is."""
+    return functools.reduce(lambda text, argument: text.replace(argument, ""), typed, word)
 
 
 def _launches(

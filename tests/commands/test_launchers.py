@@ -183,6 +183,12 @@ def test_what_a_shell_script_computes_is_computed(tmp_path):
     assert launch_in(file).arguments == ("--steps", "4", "--long", "384", "--rest", "-4")
 
 
+def test_what_is_typed_as_a_document_has_it_is_taken_as_it_stands(tmp_path):
+    file = tmp_path / "train.sh"
+    file.write_text("DATA=${1}\npython train.py --data=${DATA}/train\n")
+    assert launch_in(file, ["${DATAPATH}"]).arguments == ("--data=${DATAPATH}/train",)
+
+
 def test_what_only_a_shell_knows_is_said(tmp_path):
     file = tmp_path / "run.sh"
     file.write_text(textwrap.dedent("python train.py --name $(date)\n"))
