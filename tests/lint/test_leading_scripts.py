@@ -278,6 +278,25 @@ def test_a_shell_script_hands_on_the_arguments_that_a_document_gives_it(tmp_path
     assert leading(tmp_path)[0] == "train.py --amp --size 384"
 
 
+def test_shell_scripts_that_a_document_runs_come_before_others_with_what_they_compute(tmp_path):
+    project(tmp_path, train=TRAIN, **{"a.sh": "python train.py --batch 1024\n"})
+    lines = [
+        "DATA=${1}",
+        "each=96",
+        "length=$[7*$each]",
+        "python train.py --data ${DATA}/x --batch 128 --length $length",
+    ]
+    (tmp_path / "b.sh").write_text("\n".join(lines))
+    (tmp_path / "c.sh").write_text("python train.py --batch 8\n")
+    (tmp_path / "README.md").write_text("```\nbash c.sh\nbash b.sh ${DATAPATH}\n```\n")
+    assert [" ".join(words[1:]) for words in commands_in(tmp_path)] == [
+        "--batch 8",
+        "--data datapath/x --batch 128 --length 672",
+        "--batch 1024",
+        "--data ${DATA}/x --batch 128 --length 672",
+    ]
+
+
 @pytest.mark.parametrize("computed", ["`echo ${num} | awk '{print $1}'`", "$(nproc)"])
 def test_what_a_shell_computes_is_no_value_of_an_argument(tmp_path, monkeypatch, computed):
     project(tmp_path, model=MODEL, train=TRAIN)
