@@ -2,8 +2,9 @@
 
 They are copies of this process, whatever start method the script requests: a newly started Python would simulate
 nothing. The first process that begins a step, or that fails with a model that it has built, is the leader, possibly the
-script's own: memlint analyses it, and it sends the answer. The others wait where they would begin a step, or with `--ranks` where they join a group as a rank
-that is not simulated. `torch.multiprocessing.spawn` calls its function in this process, as one rank.
+script's own: memlint analyses it, and it sends the answer. The others wait where they would begin a step, or with
+`--ranks` where they join a group as a rank that is not simulated. `torch.multiprocessing.spawn` calls its function in
+this process, as one rank.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def _launches(
         if branches.run and (array := _ARRAY.fullmatch(line)) is not None:
             arrays[array[1]] = f"{arrays.get(array[1], '') if '+=' in line[: line.index('(')] else ''} {array[2]}"
             continue
-        line = _OWN_FOLDER.sub(lambda _: str(file.absolute().parent), line)
-        expanded = computed(_with_arrays(line, arrays, values, arguments), values)
+        placed = _OWN_FOLDER.sub(lambda _: str(file.absolute().parent), line)
+        expanded = computed(_with_arrays(placed, arrays, values, arguments), values)
         assignment = _EXPORT.fullmatch(expanded)
         words = _words(expanded, values)
         branches.read(words)
