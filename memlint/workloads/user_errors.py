@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,21 @@ def of_environment(error: BaseException) -> str:
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and error.filename:
-        return f"Put {error.filename} there, or give the model an argument with which it reads no file."
+        return _of_file(os.fsdecode(error.filename))
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
     return ""
+
+
+def _of_file(place: str) -> str:
+    """Return what to do about a file that is not there, beside one that is and has another spelling of its ending."""
+    path = Path(place)
+    with suppress(OSError):
+        for other in sorted(path.parent.iterdir()):
+            fewer, more = sorted(({*path.suffix.lower()}, {*other.suffix.lower()}), key=len)
+            if fewer and fewer <= more and other.stem.lower() == path.stem.lower():
+                return f"{path} is not there, and {other} is: type that."
+    return f"Put {place} there, or give the model an argument with which it reads no file."
 
 
 def _of_torchvision() -> str:
