@@ -40,6 +40,7 @@ _UNSET = re.compile(r"Environment variable '(\w+)' not found")
 """Message of OmegaConf on `${oc.env:NAME}`."""
 
 
+_NO_CONNECTION = "allows no connection to another machine"
 _WITHOUT_GPU = (
     *("from the 'CUDA' backend", "Torch not compiled with CUDA enabled", "without ATen_cuda library"),
     *("Tried to instantiate dummy base class", "Found no NVIDIA driver", "No CUDA GPUs are available"),
@@ -100,6 +101,9 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and error.filename:
         return _of_file(os.fsdecode(error.filename))
+    if _NO_CONNECTION in text_of(error):
+        place = user_line(error) or "It"
+        return f"{place} downloads something: let it do so once without memlint, which then finds what it has saved."
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
     return ""

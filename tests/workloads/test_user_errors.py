@@ -208,3 +208,8 @@ def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, ther
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / asked))
     hint = of_environment(error)
     assert (f"{tmp_path / there} is: type that" in hint) is is_named, hint
+
+
+def test_a_download_that_is_refused_is_to_be_done_before():
+    error = OSError("<urlopen error: memlint run allows no connection to another machine, such as github.com>")
+    assert "let it do so once without memlint" in what_to_do(error)
