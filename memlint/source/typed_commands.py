@@ -46,7 +46,8 @@ _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@(?::(\d+))?[^}]*\}\"?")
 _PRECISION = re.compile(r"(?:^|[\s/])accelerate\s+launch\s.*--mixed_precision[ =](\w+)")
 """The precision that accelerate is told before the script."""
 _PLACEHOLDER = re.compile(
-    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$",
+    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|"
+    r"^(?-i:(?=\w*(?:_|PATH|DIR|DATA|FILE|ROOT|NAME))[A-Z][A-Z_]+)$",
     re.IGNORECASE,
 )
 
