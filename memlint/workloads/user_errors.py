@@ -99,14 +99,20 @@ def of_environment(error: BaseException) -> str:
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
         return f"Install {library} with its compiled operators {place}."
-    if isinstance(error, FileNotFoundError) and error.filename:
-        return _of_file(os.fsdecode(error.filename))
+    if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
+        return _of_file(place)
     if _NO_CONNECTION in text_of(error):
         place = user_line(error) or "It"
         return f"{place} downloads something: let it do so once without memlint, which then finds what it has saved."
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
     return ""
+
+
+def _place_of(error: FileNotFoundError) -> str:
+    """Return the file that is not there: libraries raise the error with its path alone, too."""
+    place = error.filename or (error.args[0] if len(error.args) == 1 else "")
+    return os.fsdecode(place) if error.filename or isinstance(place, os.PathLike) else ""
 
 
 def _of_file(place: str) -> str:

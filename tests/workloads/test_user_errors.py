@@ -207,6 +207,7 @@ def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, ther
     (tmp_path / there).touch()
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / asked))
     hint = of_environment(error)
+    assert of_environment(FileNotFoundError(tmp_path / asked)) == hint
     assert (f"{tmp_path / there} is: type that" in hint) is is_named, hint
 
 
