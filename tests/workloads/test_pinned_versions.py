@@ -44,6 +44,13 @@ def test_an_error_on_a_line_that_uses_another_version_names_the_one_that_the_pro
     assert f"and {_INSTALLED} is installed: pip install" in hint
 
 
+def test_the_cause_of_an_error_of_another_kind_counts(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    wrapped = RuntimeError("Error in call to target 'nets.model.build'")
+    wrapped.__cause__ = _error(tmp_path)
+    assert "The project asks for networkx" in of_another_version(wrapped)
+
+
 def test_a_version_that_is_installed_is_no_cause(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text(f"networkx>={_INSTALLED}\n")
     assert of_another_version(_error(tmp_path)) == ""
