@@ -17,7 +17,7 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.source.files import Unreadable, read_bytes
 from memlint.workloads.known_packages import distribution_of
 
-_FILES = "*requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.y*ml", "README*", "readme*"
+_FILES = "*requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.y*ml", "README*", "readme*", "INSTALL*"
 """Files that name the versions of a project's packages, the surest first."""
 _CHANGING = (
     "transformers",

@@ -17,6 +17,7 @@ _PINS = {
     "requirements.txt": "torch\nnetworkx==1.11  # newer ones have no such function\n",
     "environment.yml": "dependencies:\n  - networkx=1.11\n",
     "docker/environment.yaml": "dependencies:\n  - pip:\n    - networkx==1.11\n",
+    "INSTALL.md": "1. pip install networkx==1.11 matplotlib\n",
     "README.md": "# Net\n\nIt needs `networkx==1.11`.\n",
     "pyproject.toml": '[project]\nname = "net"\ndependencies = ["networkx<2"]\n',
     "setup.py": 'setup(install_requires=["networkx>=1.9, <=1.11"])\n',
