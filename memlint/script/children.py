@@ -1,9 +1,10 @@
 """Processes that a script starts with multiprocessing; one of them may be the process that trains.
 
 They are copies of this process, whatever start method the script requests: a newly started Python would simulate
-nothing. The first process that begins a step, possibly the script's own, is the leader: memlint analyses it, and it
-sends the answer. The others wait where they would begin a step, or with `--ranks` where they join a group as a rank
-that is not simulated. `torch.multiprocessing.spawn` calls its function in this process, as one rank.
+nothing. The first process that begins a step, or that fails with a model that it has built, is the leader, possibly the
+script's own: memlint analyses it, and it sends the answer. The others wait where they would begin a step, or with
+`--ranks` where they join a group as a rank that is not simulated. `torch.multiprocessing.spawn` calls its function in
+this process, as one rank.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from memlint.accelerator import state
 from memlint.base.ownership import is_users
 from memlint.distributed.rank import Rank
 from memlint.script.ending import End, ending_of, wait_for_threads
+from memlint.script.script_line import not_there
 from memlint.targets.script import END_SIGNAL, Ending, Script
 
 if TYPE_CHECKING:
@@ -47,8 +49,9 @@ _exit, _kill, _getpid = os._exit, os.kill, os.getpid
 class Children:
     """The processes of one script."""
 
-    def __init__(self, script: Script, exchange: Path, end: End) -> None:
-        self._script, self._end = script, end
+    def __init__(self, script: Script, exchange: Path, end: End, num_built: Callable[[], int]) -> None:
+        """`num_built` gives the number of models that are built in this process."""
+        self._script, self._end, self._num_built = script, end, num_built
         self._leader, self._failed = exchange / _LEADER, exchange / _FAILED
         self._main = _getpid()
         self._number = script.rank
@@ -59,6 +62,8 @@ class Children:
 
     def lead(self) -> None:
         """Return if this is the process that trains; if another one is, wait for the end of all of them."""
+        if self._leads:
+            return
         deadline = time.monotonic() + _PATIENCE
         while not (self._is_meant or _getpid() == self._main or os.path.lexists(self._leader)):
             if time.monotonic() > deadline or not any(map(_is_alive, self._started)):
@@ -100,7 +105,8 @@ class Children:
                 process.join()
         if self._leads or not self._failed.exists():
             return ending
-        reason, lines, hint = json.loads(self._failed.read_text(encoding="utf-8"))
+        reason, lines, hint, lacked = json.loads(self._failed.read_text(encoding="utf-8"))
+        not_there.extend(lacked)
         return Ending(reason, is_failure=True, traceback=tuple(lines), hint=hint)
 
     def patches(self) -> list[Patch]:
@@ -143,15 +149,18 @@ class Children:
         """Run the function of a copy."""
         if type(process)._start_method != "fork":
             BaseProcess._after_fork()  # type: ignore[attr-defined]  # others have nothing to do there
+        num_built = self._num_built()
         try:
             run()
         except BaseException as error:
             if isinstance(error, SystemExit) and not self._leads:
                 raise
             ending = ending_of(error)
+            if self._num_built() > num_built and not os.path.lexists(self._leader):
+                self.lead()
             if self._leads:
                 self._end(ending)
-            text = json.dumps([ending.reason, ending.traceback, ending.hint])
+            text = json.dumps([ending.reason, ending.traceback, ending.hint, not_there])
             with suppress(FileExistsError), self._failed.open("x", encoding="utf-8") as file:  # the first is the cause
                 file.write(text)
             raise SystemExit(1) from error

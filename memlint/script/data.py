@@ -1,4 +1,4 @@
-"""Data loaders that load in this process, whatever their number of workers, and yield no more batches than needed.
+"""Data that is loaded and mapped in this process, whatever the number of workers; no more batches than needed.
 
 A loader keeps all its settings, such as its number of workers: libraries make new loaders from the settings that they
 read there. Only its iterator is that of a loader without workers.
@@ -83,9 +83,21 @@ def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
         replace_batches(replacing)
         if "__init__" not in vars(Sampler):
             replacing.put(Sampler, "__init__", _without_source)
+        after_import("datasets.arrow_dataset", lambda module: _replace_map(module, replacing))
         if cut is not None:
             _hear_of_accumulation(cut, replacing)
         yield
+
+
+def _replace_map(module: Any, replacing: Replacing) -> None:
+    """Map data sets in this process: forty copies of it, for forty cores, would fill the memory."""
+    in_many = module.Dataset.map
+
+    @functools.wraps(in_many)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        return in_many(*args, **(kwargs | {"num_proc": None} if "num_proc" in kwargs else kwargs))
+
+    replacing.put(module.Dataset, "map", mapped)
 
 
 def _without_source(_sampler: Any, data_source: Any = None) -> None:

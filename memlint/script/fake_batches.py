@@ -1,10 +1,11 @@
-"""Large batches of data that memlint made up: a few samples stand for all, so that they take little memory and time."""
+"""Batches of data that memlint made up: a few samples stand for all of a large one, and one for those that fail."""
 
 from __future__ import annotations
 
 import itertools
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,20 +21,38 @@ if TYPE_CHECKING:
 
 _FEW = 8
 """Samples that stand for all of a batch."""
+_TRIES = 16
+"""Samples that are tried where one fails."""
 _NBYTES = 2**26
 """The size from which a batch is large."""
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
 
 
 def replace_batches(replacing: Replacing) -> None:
-    """Let loaders load only a few samples of each large batch, where data was made up and the samples are alike."""
+    """Let loaders load only a few samples of each large batch, where data was made up and the samples are alike.
+
+    Where a sample fails, or the samples of a batch do not fit together, the largest of some others stands for all.
+    """
     fetch_all = SampleFetcher.fetch
 
     def fetch(fetcher: Any, numbers: Any) -> Any:
-        dataset = fetcher.dataset
-        if not fetcher.auto_collation or getattr(dataset, "__getitems__", None):
+        if not fetcher.auto_collation or getattr(fetcher.dataset, "__getitems__", None):
             return fetch_all(fetcher, numbers)
         numbers = list(numbers)
+        try:
+            return fetch_some(fetcher, numbers)
+        except Exception:
+            sample = _largest(fetcher.dataset, numbers) if fake_data else None
+            if sample is None:
+                raise
+            with suppress(Exception):
+                batch = fetcher.collate_fn([_copy(sample) for _ in numbers])
+                state.assume("one sample that is made up stands for those of a batch that fail, or fit no others")
+                return batch
+            raise
+
+    def fetch_some(fetcher: Any, numbers: Sequence[Any]) -> Any:
+        dataset = fetcher.dataset
         samples = [dataset[number] for number in numbers[:_FEW]]
         if not fake_data or not _is_large(samples, len(numbers)):
             return fetcher.collate_fn(samples + [dataset[number] for number in numbers[_FEW:]])
@@ -42,6 +61,15 @@ def replace_batches(replacing: Replacing) -> None:
             return fetcher.collate_fn([_copy(samples[i % _FEW]) for i in range(len(numbers))])
 
     replacing.put(SampleFetcher, "fetch", fetch)
+
+
+def _largest(dataset: Any, numbers: Sequence[Any]) -> Any:
+    """Return the largest of some samples of a dataset that do not fail, as random parts of images do; None without."""
+    samples = []
+    for number in itertools.islice(itertools.cycle(numbers), _TRIES):
+        with suppress(Exception):
+            samples.append(dataset[number])
+    return max(samples, key=lambda sample: sum(form[1] for form in _form(sample) if form is not None), default=None)
 
 
 def _is_large(samples: Sequence[Any], num_samples: int) -> bool:

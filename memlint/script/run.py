@@ -216,7 +216,7 @@ def run_script(
             construction=recorder.construction,
             seconds=_SHARE * time_limit,
         )
-        children = Children(script, exchange, end)
+        children = Children(script, exchange, end, lambda: len(recorder.construction.roots()))
         recorder.lead, recorder.reruns.apart, recorder.compiles_models = children.lead, apart, compiles == "on"
         recorder.keep, recorder.reruns.take_steps = keep_in_copy, partial(_take_steps, recorder)
         recorder.pace = Pace(time_limit, script, end, recorder.num_modules, partial(_is_extendable, recorder, device))

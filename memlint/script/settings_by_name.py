@@ -139,15 +139,21 @@ def lengths_in(values: Collection[Value]) -> list[Value]:
 
 
 def named_autocast(values: Iterable[Value]) -> Setting | None:
-    """Return the dtype of autocast, `bf16-amp` or `fp16-amp`, if a setting names it or switches it on."""
-    for each in values:
+    """Return the dtype of autocast, `bf16-amp` or `fp16-amp`, if a setting names it or switches it on.
+
+    A `dtype` counts beside a `mixed_precision` that is True.
+    """
+    known = list(values)
+    is_on = any(each.value is True and each.name in _AUTOCAST for each in known)
+    names = (*_AUTOCAST, "dtype", "which_dtype") if is_on else _AUTOCAST
+    for each in known:
         source = f"{'.'.join(each.path)} = {each.value}"
         if each.value is True:
-            for dtype, names in _SWITCHES.items():
-                if each.name in names:
+            for dtype, switches in _SWITCHES.items():
+                if each.name in switches:
                     return Setting(dtype, source, is_sure=False)
         text = str(each.value).lower()
-        if each.name in _AUTOCAST and not isinstance(each.value, bool) and "true" not in text:
+        if each.name in names and not isinstance(each.value, bool) and "true" not in text:
             if text.startswith(("bf16", "bfloat16")):
                 return Setting("bf16-amp", source, is_sure=False)
             if text in ("fp16", "float16", "16", "16-mixed"):

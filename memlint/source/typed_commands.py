@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memlint.source.project_files import ProjectFiles
+from memlint.source.shell_arithmetic import computed
 from memlint.source.shell_branches import Branches, commands_of
 
 _DOCUMENTS = (".md", ".rst", ".sh")
@@ -30,7 +31,7 @@ _QUOTING, _PLAIN_WORDS = re.compile(r"['\"\\]"), re.compile(r"[^ \t\r\n]+")
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
-_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)")
 _COMPUTED = re.compile(r"\$|`")
 """Pattern of text that a shell replaces: a variable that is not known, or the output of a command."""
 _OF_BRANCHES = re.compile(r"\s*(?:if|elif|then|else|fi)\b")
@@ -45,7 +46,8 @@ _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@(?::(\d+))?[^}]*\}\"?")
 _PRECISION = re.compile(r"(?:^|[\s/])accelerate\s+launch\s.*--mixed_precision[ =](\w+)")
 """The precision that accelerate is told before the script."""
 _PLACEHOLDER = re.compile(
-    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|^[A-Z][A-Z_]+$",
+    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|"
+    r"^(?-i:(?=\w*(?:_|PATH|DIR|DATA|FILE|ROOT|NAME))[A-Z][A-Z_]+)$",
     re.IGNORECASE,
 )
 
@@ -217,13 +219,14 @@ def _steps(line: str) -> Iterator[str]:
 def _of_shell_script(
     words: Sequence[str], folder: Path, document: Path, line: int, files: ProjectFiles
 ) -> Iterator[TypedCommand]:
-    """Yield the commands to which a shell script hands on the arguments that a document's line gives it: `"$@"`."""
+    """Yield the commands of a shell script that a document's line runs; with arguments, those to which it hands them.
+
+    An argument may stand for a folder, such as `${DATAPATH}`.
+    """
     start = next((i for i, word in enumerate(words[:2]) if word.endswith(".sh")), None)
-    if start is None or not words[start + 1 :]:
-        return
-    found = _found(words[start].removeprefix("./"), folder, document, files)
-    if found is not None:
-        for each in _commands(found[0], files, words[start + 1 :]):
+    found = None if start is None else _found(words[start].removeprefix("./"), folder, document, files)
+    if start is not None and found is not None:
+        for each in _commands(found[0], files, concrete(words[start + 1 :])):
             yield each._replace(document=document, line=line)
 
 
@@ -271,7 +274,7 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         return variables.get(match[1] or match[3], match[2] if match[2] else match[0])
 
-    return _VARIABLE.sub(value, text)
+    return computed(_VARIABLE.sub(value, text), variables)
 
 
 def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> list[str]:

@@ -47,6 +47,8 @@ class Launch:
     """Number of processes; None without a launcher, and where the launcher itself has to say it."""
     words: tuple[str, ...] = ()
     """The whole command line."""
+    folder: str = "."
+    """The directory in which it starts, as a shell script changes to it."""
     accelerate: tuple[str, ...] | None = None
     """Options of `accelerate launch`, which decides on variables and processes by its config; None without it."""
 

@@ -4,16 +4,16 @@ The shell itself is never run: assignments, arrays and their uses are read, and 
 it is written.
 """
 
-import ast
-import operator
+import functools
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.source.shell_arithmetic import computed
 from memlint.source.shell_branches import UNQUOTED, Branches, commands_of
 from memlint.targets.launchers import Launch, is_launch, launch_of
 
@@ -26,15 +26,8 @@ _INDICES = re.compile(r"\"?\$\{!\w+\[[@*]\]\}\"?")
 _ELEMENT = re.compile(r"\$\{(\w+)\[(\$?\w+)\]\}")
 _ALL_ARGUMENTS = re.compile(r"\"?\$(?:\{@(?::(\d+))?\}|[@*])\"?")
 _USE_OF_ARRAY = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
-_ARITHMETIC = re.compile(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)")
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: lambda left, right: int(left / right),
-    ast.Mod: lambda left, right: left - right * int(left / right),
-}
 _UNKNOWN = re.compile(r"\$[({\w@*#]|`")
+_OWN_FOLDER = re.compile(r"\$\(\s*dirname\s+\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\s*\)")
 _REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){UNQUOTED}")
 
 
@@ -50,11 +43,16 @@ def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str,
             f"{file} starts no Python script that memlint can read", "Give its command itself: memlint run torchrun ..."
         )
     launch = next((each for each in launches if "train" in (each.path or each.module)), launches[0])
-    unknown = next((word for word in launch.arguments if _UNKNOWN.search(word)), None)
+    unknown = next((word for word in launch.arguments if _UNKNOWN.search(_without_typed(word, arguments))), None)
     if unknown is not None:
         hint = "Give the command with its value, or the arguments of the shell script behind its name."
         raise UsageError(f"{file}: only a shell knows what {unknown} stands for", hint)
     return launch
+
+
+def _without_typed(word: str, typed: Sequence[str]) -> str:
+    """Return a word without the arguments in it, which are taken as they are typed, as `${DATA}` of a document is."""
+    return functools.reduce(lambda text, argument: text.replace(argument, ""), typed, word)
 
 
 def _launches(
@@ -64,12 +62,13 @@ def _launches(
     values = _numbered(arguments) | dict(variables)
     arrays: dict[str, str] = {}
     exported = dict(variables)
-    branches = Branches()
+    branches, folder = Branches(), Path()
     for line in _lines(file.read_text(encoding="utf-8", errors="replace")):
         if branches.run and (array := _ARRAY.fullmatch(line)) is not None:
             arrays[array[1]] = f"{arrays.get(array[1], '') if '+=' in line[: line.index('(')] else ''} {array[2]}"
             continue
-        expanded = _computed(_with_arrays(line, arrays, values, arguments), values)
+        placed = _OWN_FOLDER.sub(lambda _: str(file.absolute().parent), line)
+        expanded = computed(_with_arrays(placed, arrays, values, arguments), values)
         assignment = _EXPORT.fullmatch(expanded)
         words = _words(expanded, values)
         branches.read(words)
@@ -79,22 +78,28 @@ def _launches(
             arguments = arguments[int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1 :]
             values = {name: text for name, text in values.items() if not name.isdecimal()} | _numbered(arguments)
             continue
-        if (loop := _LOOP.match(expanded)) is not None:
+        if words[:1] == ["cd"] and len(words) == 2 and (folder / words[1]).is_dir():
+            folder = folder / words[1]
+        elif (loop := _LOOP.match(expanded)) is not None:
             values[loop[1]] = next(iter(_words(loop[2], values)), "")  # of its first iteration
         elif assignment is not None and len(words) == 1 + expanded.startswith(("export", "declare")):
             values[assignment[1]] = words[-1].partition("=")[2]
             if expanded.startswith(("export", "declare")):
                 exported[assignment[1]] = values[assignment[1]]
         else:
-            yield from _started(words, file, exported, outer)
+            yield from _started(words, folder, file, exported, outer)
 
 
-def _started(words: Sequence[str], file: Path, exported: Mapping[str, str], outer: Sequence[Path]) -> Iterator[Launch]:
-    """Yield what one command of `file` starts."""
+def _started(
+    words: Sequence[str], folder: Path, file: Path, exported: Mapping[str, str], outer: Sequence[Path]
+) -> Iterator[Launch]:
+    """Yield what one command of `file` starts in `folder`."""
     if words and (is_launch(words) or words[0].endswith(".py")):
         with suppress(UsageError):  # `python -c`, `uv sync`
             launch = launch_of(words)
-            yield replace(launch, variables={**exported, **launch.variables})
+            is_there = bool(launch.module) or (folder / launch.path).is_file()
+            started_in = str(folder) if is_there else launch.folder
+            yield replace(launch, variables={**exported, **launch.variables}, folder=started_in)
     elif (inner := _inner_script(words, file)) is not None and inner[0] not in (file, *outer):
         yield from _launches(*inner, exported, (file, *outer))
 
@@ -126,30 +131,6 @@ def _with_arrays(line: str, arrays: Mapping[str, str], values: Mapping[str, str]
 
     line = _ELEMENT.sub(element, _INDICES.sub("0", _ALL_ARGUMENTS.sub(given, line)))
     return _USE_OF_ARRAY.sub(lambda use: arrays.get(use[1], use[0]), line)
-
-
-def _computed(line: str, values: Mapping[str, str]) -> str:
-    """Return a command with the results of `$((...))`; those of which a value is not known stay as they are."""
-
-    def result(node: ast.expr) -> int:
-        match node:
-            case ast.Constant(value=int(value)):
-                return value
-            case ast.Name(id=name):
-                return int(values[name])
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -result(operand)
-            case ast.BinOp(left=left, op=symbol, right=right):
-                return _OPERATORS[type(symbol)](result(left), result(right))
-        raise ValueError
-
-    def computed(use: re.Match[str]) -> str:
-        text = _USE.sub(lambda each: values.get(each[1] or each[3], each[0]), use[1])
-        with suppress(SyntaxError, ValueError, KeyError, ArithmeticError):
-            return str(result(ast.parse(text.strip(), mode="eval").body))
-        return use[0]
-
-    return _ARITHMETIC.sub(computed, line)
 
 
 def _lines(text: str) -> Iterator[str]:

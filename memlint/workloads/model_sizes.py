@@ -98,12 +98,17 @@ class ModelSizes:
                     return value, value
                 if (sides := sides_of(value)) is not None:
                     return sides
-            for of in ("", "image_"):
+            for of in ("", "image_", "img_"):
                 height, width = source.get(f"{of}height"), source.get(f"{of}width")
                 if type(height) is int and type(width) is int and height in _SIDES and width in _SIDES:
                     return height, width
         own = getattr(self.model, "size", self._stated.get("size"))
         return (own, own) if type(own) is int and own in _SIDES else None
+
+    @property
+    def pictures(self) -> int | None:
+        """Number of pictures of a video."""
+        return self._first_int(("num_frames", "n_frames", "frames_per_clip", "clip_len", "video_length"), 2)
 
     @property
     def low_image_size(self) -> int | None:

@@ -17,7 +17,7 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.source.files import Unreadable, read_bytes
 from memlint.workloads.known_packages import distribution_of
 
-_FILES = "*requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.y*ml", "README*", "readme*"
+_FILES = "*requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "*env*.y*ml", "README*", "readme*", "INSTALL*"
 """Files that name the versions of a project's packages, the surest first."""
 _CHANGING = (
     "transformers",
@@ -49,7 +49,10 @@ def of_another_version(error: BaseException) -> str:
     """Return a hint at a package that the project pins to another version than is installed; else empty.
 
     Only packages count that the error comes from: it was raised in them, on a line that uses them, or on their import.
+    The cause of another error counts for it, as hydra raises one of its own.
     """
+    while error.__cause__ is not None and not isinstance(error, _OF_VERSIONS):
+        error = error.__cause__
     if not isinstance(error, _OF_VERSIONS):
         return ""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_memlint(frame.filename)]

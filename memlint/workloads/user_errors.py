@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ _UNSET = re.compile(r"Environment variable '(\w+)' not found")
 """Message of OmegaConf on `${oc.env:NAME}`."""
 
 
+_NO_CONNECTION = "allows no connection to another machine"
 _WITHOUT_GPU = (
     *("from the 'CUDA' backend", "Torch not compiled with CUDA enabled", "without ATen_cuda library"),
     *("Tried to instantiate dummy base class", "Found no NVIDIA driver", "No CUDA GPUs are available"),
@@ -98,11 +99,31 @@ def of_environment(error: BaseException) -> str:
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
         return f"Install {library} with its compiled operators {place}."
-    if isinstance(error, FileNotFoundError) and error.filename:
-        return f"Put {error.filename} there, or give the model an argument with which it reads no file."
+    if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
+        return _of_file(place)
+    if _NO_CONNECTION in text_of(error):
+        place = user_line(error) or "It"
+        return f"{place} downloads something: let it do so once without memlint, which then finds what it has saved."
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
     return ""
+
+
+def _place_of(error: FileNotFoundError) -> str:
+    """Return the file that is not there: libraries raise the error with its path alone, too."""
+    place = error.filename or (error.args[0] if len(error.args) == 1 else "")
+    return os.fsdecode(place) if error.filename or isinstance(place, os.PathLike) else ""
+
+
+def _of_file(place: str) -> str:
+    """Return what to do about a file that is not there, beside one that is and has another spelling of its ending."""
+    path = Path(place)
+    with suppress(OSError):
+        for other in sorted(path.parent.iterdir()):
+            fewer, more = sorted(({*path.suffix.lower()}, {*other.suffix.lower()}), key=len)
+            if fewer and fewer <= more and other.stem.lower() == path.stem.lower():
+                return f"{path} is not there, and {other} is: type that."
+    return f"Put {place} there, or give the model an argument with which it reads no file."
 
 
 def _of_torchvision() -> str:

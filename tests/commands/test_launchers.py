@@ -174,13 +174,32 @@ def test_variables_before_a_shell_script_choose_its_branch(tmp_path, typed, argu
 def test_what_a_shell_script_computes_is_computed(tmp_path):
     file = tmp_path / "train.sh"
     file.write_text(
-        "WHOLE=128\nEACH=4\nDEVICES=8\nSTEPS=$((WHOLE / (EACH * DEVICES)))\n"
-        "python train.py --steps $STEPS --rest $(( ${WHOLE} % 5 - 7 )) --ports $((29500 + RANDOM_PORT))\n"
+        "WHOLE=128\nEACH=4\nDEVICES=8\nSTEPS=$((WHOLE / (EACH * DEVICES)))\nLONG=$[$EACH*96]\n"
+        "python train.py --steps $STEPS --long $LONG --rest $(( ${WHOLE} % 5 - 7 )) --ports $((29500 + RANDOM_PORT))\n"
     )
     with pytest.raises(MemlintError, match=r"only a shell knows what \$\(\(29500"):
         launch_in(file)
     file.write_text(file.read_text().replace(" --ports $((29500 + RANDOM_PORT))", ""))
-    assert launch_in(file).arguments == ("--steps", "4", "--rest", "-4")
+    assert launch_in(file).arguments == ("--steps", "4", "--long", "384", "--rest", "-4")
+
+
+def test_a_shell_script_starts_its_script_in_the_folder_that_it_changes_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "scripts" / "train.sh"
+    for each in (file.parent, tmp_path / "inner" / "package"):
+        each.mkdir(parents=True)
+    (tmp_path / "inner" / "train.py").touch()
+    for place, words in (("inner", "train.py"), ('"$(dirname "$0")/../inner"', "-m package.main")):
+        file.write_text(f"cd {place}\npython {words} --lr 0.1\n")
+        fields = started_by((str(file),), is_module=False)
+        assert fields["folder"] == str(tmp_path / "inner")
+        assert fields["path"] == ("inner/train.py" if words == "train.py" else "")
+
+
+def test_what_is_typed_as_a_document_has_it_is_taken_as_it_stands(tmp_path):
+    file = tmp_path / "train.sh"
+    file.write_text("DATA=${1}\npython train.py --data=${DATA}/train\n")
+    assert launch_in(file, ["${DATAPATH}"]).arguments == ("--data=${DATAPATH}/train",)
 
 
 def test_what_only_a_shell_knows_is_said(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from memlint.source.leading_scripts import LeadingScripts, likeliest_command
 from memlint.source.project_files import ProjectFiles
-from memlint.source.typed_commands import concrete, typed_commands
+from memlint.source.typed_commands import concrete, is_placeholder, typed_commands
 
 MODEL = "import torch\n\nclass Net(torch.nn.Module):\n    pass\n"
 MAIN = "\nif __name__ == '__main__':\n    main()\n"
@@ -276,6 +276,33 @@ def test_a_shell_script_hands_on_the_arguments_that_a_document_gives_it(tmp_path
     (tmp_path / "scripts/train.sh").write_text("if [[ $1 == 'train' ]]; then\n    python train.py --amp ${@:2}\nfi\n")
     (tmp_path / "README.md").write_text("```\nbash scripts/train.sh train --size 384\n```\n")
     assert leading(tmp_path)[0] == "train.py --amp --size 384"
+
+
+@pytest.mark.parametrize(
+    ("argument", "stands"),
+    [("forecast", False), ("ECL", False), ("COCO", False), ("DATA", True), ("EXP_NAME", True), ("/path/to/x", True)],
+)
+def test_a_word_stands_for_something_only_if_it_says_so(argument, stands):
+    assert is_placeholder(argument) is stands
+
+
+def test_shell_scripts_that_a_document_runs_come_before_others_with_what_they_compute(tmp_path):
+    project(tmp_path, train=TRAIN, **{"a.sh": "python train.py --batch 1024\n"})
+    lines = [
+        "DATA=${1}",
+        "each=96",
+        "length=$[7*$each]",
+        "python train.py --data ${DATA}/x --batch 128 --length $length",
+    ]
+    (tmp_path / "b.sh").write_text("\n".join(lines))
+    (tmp_path / "c.sh").write_text("python train.py --batch 8\n")
+    (tmp_path / "README.md").write_text("```\nbash c.sh\nbash b.sh ${DATAPATH}\n```\n")
+    assert [" ".join(words[1:]) for words in commands_in(tmp_path)] == [
+        "--batch 8",
+        "--data datapath/x --batch 128 --length 672",
+        "--batch 1024",
+        "--data ${DATA}/x --batch 128 --length 672",
+    ]
 
 
 @pytest.mark.parametrize("computed", ["`echo ${num} | awk '{print $1}'`", "$(nproc)"])

@@ -160,3 +160,31 @@ def test_a_script_that_is_started_as_a_program_is_named(tmp_path: Path) -> None:
     assert started.endswith(f"{other} --lr 3")
     assert shell == "exit 3"
     assert [each.line for each in workload.script.programs] == [3, 4]
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_a_process_that_ends_before_its_first_step_is_judged_as_the_script_itself(
+    tmp_path: Path, is_read_first: bool
+) -> None:
+    read = """
+    with open("data.json") as file:
+        sizes = json.load(file)
+    if "rows" not in sizes:
+        raise KeyError("rows")
+    """
+    build = """
+    model = torch.nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(torch.randn(32, 64), batch_size=16)
+    """
+    training = f"import json, torch\nimport torch.multiprocessing as mp\ndef train(rank, world_size):{build}{read}"
+    if is_read_first:
+        training = f"import json, torch\nimport torch.multiprocessing as mp\ndef train(rank, world_size):{read}{build}"
+    checked = run(tmp_path, PROCESSES.replace("range(2)", "range(1)"), training=training)
+    workload = workload_of(checked)
+    if is_read_first:
+        assert "data.json is not there: replaced by" in repr(workload.error), workload
+    else:
+        assert workload.script is not None, workload.error
+        assert workload.script.happened == "built"
+        assert workload.estimate is not None

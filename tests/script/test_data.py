@@ -268,3 +268,20 @@ def test_a_sampler_may_pass_on_the_data_source_that_older_versions_took(tmp_path
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["[1, 0] 2"]
+
+
+@needs("datasets")
+def test_a_data_set_is_mapped_here_whatever_number_of_processes_is_asked_for(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import os
+        from datasets import Dataset, DatasetDict
+        data = Dataset.from_dict({"text": ["a b", "c", "d e f"] * 8})
+        split = DatasetDict({"train": data}).map(lambda row: {"pid": os.getpid()}, num_proc=4)
+        kept = data.filter(lambda row: len(row["text"]) > 1, num_proc=4)
+        print(set(split["train"]["pid"]) == {os.getpid()}, len(kept))
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "True 16"

@@ -90,3 +90,29 @@ for data, collate in ((Files(16), None), (Ragged(256), len), (Objects(256), len)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["127.0 128", "128", "128", "128"]
     assert not any("stand for all" in text for text in ran.assumptions)
+
+
+def test_a_sample_that_can_be_made_stands_for_those_that_fail_and_for_parts_that_do_not_fit(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import numpy as np, torch
+        from torch.utils.data import DataLoader, Dataset
+        class Parts(Dataset):
+            def __len__(self): return 64
+            def __getitem__(self, index):
+                image = np.load("images/0.npy", mmap_mode="r")[:64].astype(np.float32)
+                if index % 3 == 1:
+                    raise KeyError(index)
+                return {"image": torch.from_numpy(image[: 16 if index % 3 else 48]), "label": index}
+        for batch in DataLoader(Parts(), 32, num_workers=2):
+            print(batch["image"].shape, batch["label"].shape)
+        class None_(Parts):
+            def __getitem__(self, index): raise KeyError("always")
+        for batch in DataLoader(None_(), 32): pass
+        """,
+        fake=True,
+    )
+    assert ran.stdout.splitlines()[:2] == ["torch.Size([32, 48]) torch.Size([32])"] * 2
+    assert "always" in str(ran.error)
+    assert "one sample that is made up stands for those of a batch that fail, or fit no others" in ran.assumptions

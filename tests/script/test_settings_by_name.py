@@ -96,6 +96,8 @@ def test_a_setting_says_where_it_is() -> None:
         ({"args": Namespace(use_amp=True)}, "fp16-amp"),
         ({"meta": {"use_bfloat16": True}}, "bf16-amp"),
         ({"trainer": {"precision": "bf16-true"}}, None),
+        ({"mixed_precision": True, "meta": {"dtype": "bfloat16"}}, "bf16-amp"),
+        ({"mixed_precision": False, "meta": {"dtype": "bfloat16"}}, None),
     ],
 )
 def test_autocast_by_name(variables: dict[str, Any], dtype: str | None) -> None:

@@ -650,3 +650,19 @@ def test_a_picture_for_a_model_of_videos_becomes_several(write):
         )
     )
     assert inputs(path) == ["x [batch, 16, 4, 224, 224] float32"]
+
+
+def test_a_video_has_as_many_pictures_and_as_large_ones_as_the_model_states():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.img_height = self.img_width = 64
+            self.num_frames = 8
+            self.patches = torch.nn.Conv3d(3, 4, (2, 16, 16), (2, 16, 16))
+            self.head = torch.nn.Linear(4 * 4 * 16, 2)
+
+        def forward(self, x):
+            return self.head(self.patches(x).flatten(1))
+
+    (video,) = infer_inputs(Net(), train=True, device="cpu").inputs
+    assert video.shape[1:] == (3, 8, 64, 64)

@@ -17,6 +17,7 @@ _PINS = {
     "requirements.txt": "torch\nnetworkx==1.11  # newer ones have no such function\n",
     "environment.yml": "dependencies:\n  - networkx=1.11\n",
     "docker/environment.yaml": "dependencies:\n  - pip:\n    - networkx==1.11\n",
+    "INSTALL.md": "1. pip install networkx==1.11 matplotlib\n",
     "README.md": "# Net\n\nIt needs `networkx==1.11`.\n",
     "pyproject.toml": '[project]\nname = "net"\ndependencies = ["networkx<2"]\n',
     "setup.py": 'setup(install_requires=["networkx>=1.9, <=1.11"])\n',
@@ -42,6 +43,13 @@ def test_an_error_on_a_line_that_uses_another_version_names_the_one_that_the_pro
     assert "The project asks for networkx" in hint
     assert f"{tmp_path / name}:" in hint
     assert f"and {_INSTALLED} is installed: pip install" in hint
+
+
+def test_the_cause_of_an_error_of_another_kind_counts(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    wrapped = RuntimeError("Error in call to target 'nets.model.build'")
+    wrapped.__cause__ = _error(tmp_path)
+    assert "The project asks for networkx" in of_another_version(wrapped)
 
 
 def test_a_version_that_is_installed_is_no_cause(tmp_path: Path) -> None:

@@ -197,3 +197,20 @@ def test_an_exception_that_torchscript_raises_anew_is_told_without_its_code_and_
 
 def test_what_is_missing_is_installed_with_the_extras_that_are_asked_for():
     assert "pip install 'jsonargparse[signatures]';" in what_to_do(ModuleNotFoundError(NOT_MET))
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "is_named"),
+    [("a.yml", "a.yaml", True), ("A.json", "a.json", True), ("a.json", "a", False), ("a.yml", "b.yml", False)],
+)
+def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, there, is_named):
+    (tmp_path / there).touch()
+    error = FileNotFoundError(2, "No such file or directory", str(tmp_path / asked))
+    hint = of_environment(error)
+    assert of_environment(FileNotFoundError(tmp_path / asked)) == hint
+    assert (f"{tmp_path / there} is: type that" in hint) is is_named, hint
+
+
+def test_a_download_that_is_refused_is_to_be_done_before():
+    error = OSError("<urlopen error: memlint run allows no connection to another machine, such as github.com>")
+    assert "let it do so once without memlint" in what_to_do(error)

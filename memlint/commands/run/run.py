@@ -39,8 +39,9 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
         return {"name": module or Path(path).stem, "path": path, "module": module, "arguments": tuple(arguments)}
     return {
         "name": launch.module or Path(launch.path).stem,
-        "path": launch.path,
+        "path": launch.path and str(Path(launch.folder, launch.path)),
         "module": launch.module,
+        "folder": "" if launch.folder == "." else str(Path(launch.folder).resolve()),
         "arguments": launch.arguments,
         "ranks": launch.ranks,
         "variables": tuple(launch.variables.items()),
@@ -71,10 +72,10 @@ def run(
     """
     file = Path(script.path).expanduser()
     if script.module:
-        package = script.module.partition(".")[0]
+        package, folder = script.module.partition(".")[0], Path(script.folder)
         if not package.isidentifier():
             raise TargetError(f"{script.module!r} is not the name of a module", "Write -m package.module.")
-        if not (find_spec(package) or Path(package).exists() or Path(f"{package}.py").exists()):
+        if not (find_spec(package) or (folder / package).exists() or (folder / f"{package}.py").exists()):
             raise TargetError(f"there is no module {script.module}", "Run memlint where `python -m` finds it.")
     elif not file.is_file():
         problem = "is not a file" if file.exists() else "does not exist"
@@ -85,7 +86,7 @@ def run(
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
     refuse_notebook(file)
-    start = Path.cwd() if script.module else file.resolve().parent
+    start = Path(script.folder).resolve() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)
     absolute = script.model_copy(update={"path": "" if script.module else str(file.resolve())})

@@ -10,7 +10,7 @@ from memlint.workloads.receiving_layers import ENTRIES
 AUDIO_LENGTH = 16_000
 """One second at the usual sampling rate."""
 _SEQUENCE = 1024
-_VIDEO = (16, 112, 112)
+_PICTURES, _VIDEO_SIZE = 16, (112, 112)
 _AUXILIARY = ("type", "segment", "time", "class", "label")
 
 
@@ -83,6 +83,6 @@ def spatial_input(name: str, channels: int, dimensions: int, sizes: ModelSizes) 
         length = sizes.length or of_layer
         return InputSpec(name, (BATCH, channels, length))
     if dimensions == 3:
-        return InputSpec(name, (BATCH, channels, *_VIDEO))
+        return InputSpec(name, (BATCH, channels, sizes.pictures or _PICTURES, *(sizes.image_size or _VIDEO_SIZE)))
     size = sizes.image_size or ((28, 28) if channels == 1 else (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))
     return InputSpec(name, (BATCH, channels, *size))
