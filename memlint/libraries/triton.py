@@ -33,19 +33,26 @@ def install() -> None:
         return
     sys.meta_path.append(_Finder())
     after_import(NAME, _patch_functions)
+    after_import("triton.tools.tensor_descriptor", _patch_descriptors)
     after_import("triton.runtime.jit", _patch_kernels)
     after_import("triton.runtime.autotuner", _patch_tuners)
     after_import("triton.runtime.driver", _patch_driver)
 
 
 def _patch_functions(module: ModuleType) -> None:
-    """TorchDynamo follows these, while Triton's own import what is hidden from PyTorch then."""
+    """Of a module that TorchDynamo follows it imports what the functions name, and Triton is hidden from it."""
     for name in ("cdiv", "next_power_of_2"):
         setattr(module, name, _FUNCTIONS[name])
 
 
+def _patch_descriptors(module: Any) -> None:
+    module.TensorDescriptor = _Descriptor
+
+
 def _patch_kernels(module: ModuleType) -> None:
     module.JITFunction.run = lambda kernel, *args, **options: _launch(kernel.fn, args, options)
+    module.JITFunction.__hash__ = object.__hash__  # in place of the hash of all source texts
+    module.KernelInterface.__getitem__ = lambda kernel, _grid: kernel.run
 
 
 def _patch_tuners(module: ModuleType) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import pytest
 import torch
 from torch import nn
 
 from memlint.accelerator.private.partitioning import partitioner_settings
-from memlint.base.patching import patched
-from memlint.compile import requests
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.whatif.change import ChangedProgram, Situation
@@ -21,12 +17,6 @@ from tests.whatif.programs import A100, events, program, traced
 
 if TYPE_CHECKING:
     from memlint.workloads.construction.program import Program
-
-
-@pytest.fixture(autouse=True)
-def _compiled_where_simulated() -> Iterator[None]:
-    with patched([(torch, "compile", requests.compile_where_simulated)]):
-        yield
 
 
 def stepping(*, compiles: bool = True) -> Program:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from benchmarks.compiled import program_of
-from memlint.base.patching import patched
-from memlint.compile import requests
 from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 from tests.oracles.programs import PROGRAMS
 
 GPU = device_named("a100-80gb")
-
-
-@pytest.fixture(autouse=True)
-def _compiled_where_simulated() -> Iterator[None]:
-    with patched([(torch, "compile", requests.compile_where_simulated)]):
-        yield
 
 
 @pytest.mark.slow

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from memlint.base.patching import patched
-from memlint.compile import known_values, requests
+from memlint.compile import known_values
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.memory.devices import device_named
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from memlint.memory.records import Trace
 
 GPU = device_named("a100-80gb")
-
-
-@pytest.fixture(autouse=True)
-def _compiled_where_simulated() -> Iterator[None]:
-    with patched([(torch, "compile", requests.compile_where_simulated)]):
-        yield
 
 
 def counts(x: Tensor, ids: Tensor, grid: Tensor) -> tuple[Tensor, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.base.patching import patched
-from memlint.compile import requests
 from memlint.libraries import flash_attn, flash_attn_3
 from memlint.memory.devices import device_named
 from memlint.tracing.recorder import Recorded, trace_program
@@ -53,12 +50,6 @@ class Attending:
         """Take the gradients."""
         self.model(torch.randn(2, 100, 64, device="cuda", dtype=torch.bfloat16)).sum().backward()
         self.model.zero_grad()
-
-
-@pytest.fixture(autouse=True)
-def _compiled_where_simulated() -> Iterator[None]:
-    with patched([(torch, "compile", requests.compile_where_simulated)]):
-        yield
 
 
 def traced(*args: Any, **options: Any) -> Recorded:

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -41,12 +40,6 @@ GPU = device_named("a100-80gb")
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """A process that has compiled for real with Triton simulates no compilation."""
 MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def _compiled_where_simulated() -> Iterator[None]:
-    with patched([(torch, "compile", requests.compile_where_simulated)]):
-        yield
 
 
 def traced(**options: Any) -> Trace:

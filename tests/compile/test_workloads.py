@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from memlint.accelerator.private.compilation import Lowering
 from memlint.base.errors import UsageError
 from memlint.base.patching import patched
 from memlint.capture.codec import decode, encode
-from memlint.compile import requests
 from memlint.memory.estimate import estimate
 from memlint.memory.records import Phase
 from memlint.memory.timeline import Timeline
@@ -42,12 +39,6 @@ class Net(torch.nn.Module):
 def compiled():
     return torch.compile(Net())
 """
-
-
-@pytest.fixture(autouse=True)
-def _compiled_where_simulated() -> Iterator[None]:
-    with patched([(torch, "compile", requests.compile_where_simulated)]):
-        yield
 
 
 @pytest.fixture
