@@ -5,6 +5,7 @@ it is written.
 """
 
 import functools
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,8 +35,8 @@ _REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){UNQUOTED}")
 def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Launch:
     """Return the first training that a shell script starts, or else the first script; `arguments` are `$1`, `$2`, ...
 
-    `variables` are those that stand before the name of the shell script. Raises TargetError if it starts none,
-    UsageError if only the shell knows an argument.
+    `variables` are those that stand before the name of the shell script; others are those of this process. Raises
+    TargetError if it starts none, UsageError if only the shell knows an argument.
     """
     launches = list(_launches(file, arguments, variables or {}))
     if not launches:
@@ -59,7 +60,7 @@ def _launches(
     file: Path, arguments: Sequence[str], variables: Mapping[str, str], outer: Sequence[Path] = ()
 ) -> Iterator[Launch]:
     """Yield what a shell script starts, itself or by another one, which knows what the `outer` ones export."""
-    values = _numbered(arguments) | dict(variables)
+    values = dict(os.environ) | _numbered(arguments) | dict(variables)
     arrays: dict[str, str] = {}
     exported = dict(variables)
     branches, folder = Branches(), Path()

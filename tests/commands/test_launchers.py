@@ -171,6 +171,15 @@ def test_variables_before_a_shell_script_choose_its_branch(tmp_path, typed, argu
     assert set(typed.replace("bash", "").split()) <= {f"{name}={value}" for name, value in fields["variables"]}
 
 
+def test_variables_of_the_environment_choose_its_branch_unless_others_are_typed(tmp_path, monkeypatch):
+    file = tmp_path / "run.sh"
+    file.write_text(BRANCHES)
+    monkeypatch.setenv("CONFIG", "tall")
+    monkeypatch.setenv("DEVICES", "4")
+    fields = started_by(("DEVICES=2", str(file)), is_module=False)
+    assert (fields["arguments"], fields["ranks"]) == (("--config", "tall", "--data"), 2)
+
+
 def test_what_a_shell_script_computes_is_computed(tmp_path):
     file = tmp_path / "train.sh"
     file.write_text(
