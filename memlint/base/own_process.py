@@ -4,10 +4,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+_exit, _getppid, _sleep = os._exit, os.getppid, time.sleep
+"""The original functions; scripts may replace them."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
@@ -44,8 +47,16 @@ def die_with(parent: int, *, gently: bool = False) -> None:
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if gently else signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+        if _getppid() != parent:
+            _exit(1)
+
+
+def die_with_adopter(parent: int) -> None:
+    """Have this process killed when the one ends that adopts it once its `parent` has ended. Linux only."""
+    if sys.platform == "linux":
+        while _getppid() == parent:
+            _sleep(0.001)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans(adopt: bool) -> bool:

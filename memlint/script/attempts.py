@@ -17,6 +17,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from memlint.base.own_process import die_with
 from memlint.script.asked_forms import learned
 from memlint.script.forms import Form, forms
 from memlint.script.reruns import copied
@@ -25,7 +26,7 @@ from memlint.targets.script import END_SIGNAL
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_exit, _fork, _handle = os._exit, getattr(os, "fork", None), signal.signal
+_exit, _fork, _getpid, _handle = os._exit, getattr(os, "fork", None), os.getpid, signal.signal
 """The original functions; scripts may replace them."""
 _STREAMS = 1, 2
 _INTERVAL = 0.05
@@ -70,8 +71,9 @@ class Attempts:
             for stream, length in zip(_STREAMS, lengths, strict=True):
                 _cut(stream, length)
             self._copy, theirs = Pipe()
-            number = os.fork()
+            this, number = _getpid(), os.fork()
             if not number:
+                die_with(this)
                 for each in (theirs, last, first):
                     each.close()
                 self._is_first = False

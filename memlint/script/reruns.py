@@ -15,9 +15,10 @@ from typing import Any, NoReturn, Protocol
 
 from torch import nn
 
+from memlint.base.own_process import die_with, die_with_adopter
 from memlint.memory.records import Trace
 
-_exit, _fork = os._exit, getattr(os, "fork", None)
+_exit, _fork, _getpid = os._exit, getattr(os, "fork", None), os.getpid
 """The original functions; scripts may replace them."""
 _PATIENCE = 30.0  # seconds for a copy, and
 _PATIENCE_PER_SECOND = 4.0  # as many for each second in which the script itself got as far
@@ -69,8 +70,10 @@ def copied() -> bool:
         with suppress(ChildProcessError):  # the script may wait for its children itself
             os.waitpid(between, 0)
         return False
+    between = _getpid()
     if _fork():
         _exit(0)  # so that the copy is no child of the script, which may wait for all of its children
+    die_with_adopter(between)
     return True
 
 
@@ -106,8 +109,9 @@ class Reruns:
         with suppress(EOFError):
             while True:
                 changes: tuple[Change, ...] = theirs.recv()
-                copy = _fork()
+                this, copy = _getpid(), _fork()
                 if not copy:
+                    die_with(this)
                     self._go_on(changes, program, theirs)
                     return
                 _, status = os.waitpid(copy, 0)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from memlint.script import attempts
@@ -60,6 +65,38 @@ def test_a_script_whose_data_is_not_there_takes_its_own_steps(tmp_path: Path, na
     (workload,) = run_script(file).report.workloads
     assert workload.script is not None
     assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, BATCHES[name])
+
+
+HANGS = """
+import json, time
+rows = json.load(open("rows.json"))
+print(rows["questions"], "it hangs", flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.usefixtures("executed_pythons")  # copies of another process have its folder for temporary files
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing ends what a killed process leaves")
+def test_an_attempt_ends_with_memlint_however_that_ends(tmp_path: Path) -> None:
+    (tmp_path / "memlint.toml").touch()
+    (tmp_path / "train.py").write_text(HANGS, encoding="utf-8")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "memlint", "run", "train.py"], cwd=tmp_path, env={**os.environ, "TMPDIR": str(scratch)}
+    )
+    deadline = time.monotonic() + 60
+    while not any(b"it hangs" in file.read_bytes() for file in scratch.rglob("*") if file.is_file()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    started = psutil.Process(running.pid).children(recursive=True)
+    running.kill()
+    running.wait()
+    _, alive = psutil.wait_procs(started, timeout=20)
+    for each in alive:
+        each.kill()
+    assert len(started) > 2, "the script, the copy that waits, and the attempt"
+    assert alive == []
 
 
 def test_a_number_of_a_file_that_is_not_there_is_named_and_not_made_up(tmp_path: Path) -> None:
