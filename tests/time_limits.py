@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pytest
 
 SAYS = "time is over"
-"""What a script prints, and flushes, once its time is to be over."""
+"""A script prints this, and flushes it, once its time is to be over."""
 
 
 def is_said(session: Session) -> bool:

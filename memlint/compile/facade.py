@@ -51,9 +51,8 @@ class Facade:
     def __init__(self, running: Simulated, kept: Collection[tuple[Any, str]] = ()) -> None:
         replaced = [*running.facade, *_replaced_makers()]
         self._replaced = [each for each in replaced if (each.owner, each.name) not in kept]
-        self._answers = [
-            each for each in running.facade if (each.owner, each.name) in kept and (each.owner, each.name) not in KEPT
-        ]
+        answered = set(kept) - KEPT
+        self._answers = [each for each in running.facade if (each.owner, each.name) in answered]
         functions = [each for each in replaced if callable(each.original) and callable(each.value)]
         functions = [each for each in functions if (each.owner, each.name) not in kept]
         self._away = {each.value: each.original for each in functions}

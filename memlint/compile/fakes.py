@@ -26,7 +26,7 @@ from memlint.cuda.simulated import Simulated
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _FROM_DATA = (originals.tensor, originals.as_tensor, originals.asarray)
-call_function = Interpreter.call_function
+_interpreted = Interpreter.call_function
 _is_host = sparse.is_host
 
 
@@ -58,7 +58,7 @@ def _run_node(tracer: Any, node: Any, args: Any, kwargs: Any, *rest: Any) -> Any
 
 def _call_function(interpreter: Any, target: Any, args: Any, kwargs: Any) -> Any:
     """Stand in for `Interpreter.call_function`, which runs one node of a graph inside another."""
-    return call_function(interpreter, target, args, _placed(target, kwargs))
+    return _interpreted(interpreter, target, args, _placed(target, kwargs))
 
 
 def _placed(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -69,14 +69,8 @@ _SETTINGS: dict[str, Any] = {
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 
 skip_package("memlint")
-for _module in (
-    flash_attn,
-    flash_attn_3,
-    library,
-    triton,
-    environment,
-    queries,
-):  # they are as traceable as what they stand for
+for _module in (flash_attn, flash_attn_3, library, triton, environment, queries):
+    # Their functions are as traceable as those that they stand for.
     follow_file(str(_module.__file__))
 for _function in (triton.parameters, environment.note_read):
     called_while_compiling(_function)

@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def _patch_functions(module: ModuleType) -> None:
-    """Of a module that TorchDynamo follows it imports what the functions name, and Triton is hidden from it."""
+    """Replace what TorchDynamo would follow into Triton's own modules, whose imports fail while it compiles."""
     for name in ("cdiv", "next_power_of_2"):
         setattr(module, name, _FUNCTIONS[name])
 

@@ -1,4 +1,4 @@
-"""What a shell computes in a line: `$((...))`, and `$[...]` as older scripts write it, of whole numbers."""
+"""Arithmetic of a shell: `$((...))`, and `$[...]` as older scripts write it, with whole numbers."""
 
 import ast
 import operator

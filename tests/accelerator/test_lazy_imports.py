@@ -99,7 +99,7 @@ USES = {
     ],
 }
 BEFOREHAND = {DYNAMO: "import torch.distributed.fsdp", SYMPY: "pass"}
-"""What all uses but the first one find imported: it is slow, and all the same to them."""
+"""Code that runs before all uses but the first: its imports are slow, and make no difference to them."""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="every use needs a process that has only just begun")
