@@ -3,8 +3,8 @@
 PyTorch's optimizers, checkpoints and reference kernels import TorchDynamo, over a second's work, only to exclude
 themselves from compilation. torchvision imports it to ask if it is compiling, and checkpoints and transformers import
 single modules that need nothing else of it. Shape inference imports SymPy, half a second's work, to ask if sizes are
-symbols, which they never are here. Stand-ins answer these questions; any other attribute loads the real modules in
-their place.
+symbols, which they never are here, and distributed tensors name an error about symbols. Stand-ins answer these
+questions; any other attribute loads the real modules in their place.
 """
 
 import functools
@@ -85,12 +85,24 @@ class _SympyStandIn(ModuleType):
         return getattr(_become_real(self), name)
 
 
+class _SymbolicSizeError(RuntimeError):
+    """Stand-in for the error about symbolic sizes, for modules that name it to catch it: nothing raises it."""
+
+
+_SIZE_ERROR = "GuardOnDataDependentSymNode"
+_NAMING_THE_ERROR: list[dict[str, Any]] = []
+"""Globals of the modules that have this stand-in: the real error replaces it there once its module is loaded."""
+
+
 class _SymbolicShapesStandIn(ModuleType):
     """Stand-in that answers questions about plain numbers as the real module does."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == _SIZE_ERROR:
+            _NAMING_THE_ERROR.append(sys._getframe(1).f_globals)
+            return _SymbolicSizeError
         answer = _ABOUT_NUMBERS.get(name)
         if answer is None:
             return getattr(_become_real(self), name)
@@ -180,7 +192,16 @@ def _become_real(stand_in: ModuleType) -> ModuleType:
         del sys.modules[name]
     real = import_module(name)
     stand_in.__dict__.update(real.__dict__)
+    if name == SYMBOLIC_SHAPES:
+        _name_the_real_error(real)
     return real
+
+
+def _name_the_real_error(symbolic_shapes: ModuleType) -> None:
+    real = getattr(symbolic_shapes, _SIZE_ERROR)
+    for module in _NAMING_THE_ERROR:
+        module.update({name: real for name, value in module.items() if value is _SymbolicSizeError})
+    _NAMING_THE_ERROR.clear()
 
 
 def is_stand_in(module: object) -> bool:

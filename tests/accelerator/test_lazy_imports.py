@@ -127,6 +127,19 @@ assert "sympy.core" not in sys.modules and not hasattr(sys.modules["torch.utils.
 """)
 
 
+def test_a_module_that_names_the_error_of_symbols_imports_none_and_catches_the_real_one() -> None:
+    run("""
+import torch
+from torch.distributed.tensor import _decompositions as naming
+assert "sympy.core" not in sys.modules
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental import symbolic_shapes
+assert ShapeEnv.__module__ == symbolic_shapes.__name__
+assert naming.GuardOnDataDependentSymNode is symbolic_shapes.GuardOnDataDependentSymNode
+assert naming.GuardOnDataDependentSymNode.__module__ == symbolic_shapes.__name__
+""")
+
+
 def test_answers_about_numbers_are_those_of_the_real_module() -> None:
     run("""
 from itertools import product
