@@ -19,6 +19,8 @@ _KERNEL = re.compile(r"^\s*(\w+)(?:\.run)?\(")
 _PARTITION = "self.partitions["
 """Beginning of the call of what one CUDA graph holds."""
 _MODULE = re.compile(r"(?<=\.)\w+|(?<=\[)\w+(?=\])|(?<=\[')\w+(?='\])")
+_OPTIMIZER = "/torch/optim/optimizer.py"
+"""The file of the function that calls each optimizer's step."""
 _STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
@@ -32,6 +34,8 @@ class Origin(NamedTuple):
     frame: Frame | None
     module: str | None
     """Path of the innermost module in the compiled one, whose own path is empty; None if there is none."""
+    optimizes: bool = False
+    """True if it is a part of an optimizer's step."""
 
 
 _NOWHERE = Origin("", "", None, None)
@@ -80,9 +84,9 @@ def _origin(buffer: Any, order: dict[Any, int]) -> Origin | None:
         return None
     last = max(nodes, key=order.__getitem__)
     frames = next((found for node in (last, *nodes) if (found := list(_frames(node)))), [])
-    return Origin(
-        "", str(last.target), _innermost(frames), next((m for n in (last, *nodes) if (m := _module(n))), None)
-    )
+    module = next((m for n in (last, *nodes) if (m := _module(n))), None)
+    optimizes = any(frame.path.endswith(_OPTIMIZER) for frame in frames)
+    return Origin("", str(last.target), _innermost(frames), module, optimizes)
 
 
 def _frames(node: Any) -> Iterator[Frame]:

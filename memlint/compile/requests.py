@@ -11,6 +11,7 @@ import torch
 
 from memlint.accelerator import lazy_imports, state
 from memlint.accelerator.private import CALL_COMPILED, INLINED, call_uncompiled
+from memlint.compile import optimizer_steps
 from memlint.compile.facade import Facade, kept_while_compiling
 from memlint.cuda.simulated import Simulated
 
@@ -80,7 +81,9 @@ def _compiled(
             made = weakref.ref(compilation), compilation.compiled(function, options, module)
         given = () if module is not None else (*args, *kwargs.values())
         model = next((each for each in given if isinstance(each, torch.nn.Module)), None)
-        return made[1](*args, **kwargs) if model is None else _called_with(model, made[1], args, kwargs)
+        result = made[1](*args, **kwargs) if model is None else _called_with(model, made[1], args, kwargs)
+        optimizer_steps.tell()
+        return result
 
     setattr(run, INLINED, function)
     return run

@@ -47,7 +47,7 @@ from memlint.accelerator.private.compilation import (
 from memlint.base import environment
 from memlint.base.frames import text_of
 from memlint.base.patching import Patch, patched
-from memlint.compile import answers, autotuning, fakes, graphs, kernels, known_values, origins, pools
+from memlint.compile import answers, autotuning, fakes, graphs, kernels, known_values, optimizer_steps, origins, pools
 from memlint.compile.facade import Facade
 from memlint.compile.fallback import graph_break, not_compiled
 from memlint.compile.padding import Padding
@@ -69,7 +69,7 @@ _SETTINGS: dict[str, Any] = {
 _SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False}
 
 skip_package("memlint")
-for _module in (flash_attn, flash_attn_3, library, triton, environment, queries):
+for _module in (flash_attn, flash_attn_3, library, triton, environment, queries, optimizer_steps):
     # Their functions are as traceable as those that they stand for.
     follow_file(str(_module.__file__))
 for _function in (triton.parameters, environment.note_read):

@@ -12,7 +12,6 @@ from types import CodeType
 from typing import Any, Protocol
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memlint.accelerator import preexisting_tensors, state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
@@ -23,7 +22,7 @@ from memlint.accelerator.private import OpOverload
 from memlint.base import broken_plugins
 from memlint.base.garbage import frozen_by_owner, uncollected
 from memlint.base.units import format_nbytes
-from memlint.compile import origins
+from memlint.compile import optimizer_steps, origins
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import doubts_of_version
@@ -258,6 +257,7 @@ class Recorder:
             name = f"inductor.{origin.kernel}" if origin is not None and origin.kernel else kernel.name
             name = f"{name} (failed)" if index in self.failures else name  # whoever looks for it counts on its tensors
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
+            phase_of_step = Phase.OPTIMIZER if origin is not None and origin.optimizes else phase_of_step
             nodes.append(Node(index, name, phase_of_step, step, frame, path, *geometries, event))
         broken = (Assumption(text, None) for text in broken_plugins.reasons())
         buffers = categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts)
@@ -392,22 +392,17 @@ def observed(recorder: Recorder) -> Iterator[None]:
         finally:
             modules.pop()
 
-    hooks = [
-        register_optimizer_step_pre_hook(recorder.before_optimizer),
-        register_optimizer_step_post_hook(recorder.after_optimizer),
-    ]
     running = state.current
     assume, running.assume = running.assume, recorder.assume
     torch.nn.Module.__call__ = module_call  # type: ignore[method-assign]
     running.observers.append(recorder)
     try:
-        yield
+        with optimizer_steps.observed(recorder.before_optimizer, recorder.after_optimizer):
+            yield
     finally:
         running.observers.remove(recorder)
         torch.nn.Module.__call__ = call  # type: ignore[method-assign]
         running.assume = assume
-        for hook in hooks:
-            hook.remove()
 
 
 @contextlib.contextmanager

@@ -158,6 +158,44 @@ def test_compiled_code_launches_kernels_of_triton_reads_variables_and_has_consta
     assert any(text.startswith("kernels of Triton are not run") for text in texts)
 
 
+OWN_OPTIMIZER = """
+    import torch
+
+    class Signs(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            super().__init__(parameters, {"lr": 0.1})
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.sub_((parameter.grad / parameter.grad.norm()).sign() * group["lr"])
+
+    model = torch.nn.Linear(512, 512).cuda()
+    optimizer = Signs(model.parameters())
+
+    @torch.compile(fullgraph=True)
+    def update():
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    for _ in range(3):
+        model(torch.rand(4, 512, device="cuda")).sum().backward()
+        update()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_compiled_step_of_an_optimizer_is_whole_and_ends_a_step(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, OWN_OPTIMIZER).report.workloads
+    assert (workload.error, workload.optimizer) == (None, "Signs")
+    texts = [each.text for each in workload.assumptions if each.text.startswith("torch.compile")]
+    assert [text.split()[1] for text in texts] == ["is"], texts
+    assert workload.estimate is not None
+    assert workload.script is not None
+    assert {"forward", "backward", "optimizer"} <= set(workload.estimate.phase_peaks)
+    assert len(workload.script.step_peaks) == 2
+
+
 REFUSED = {
     "@torch.compile(backend='of_another_machine')": "InvalidBackend: Invalid backend: 'of_another_machine'",
     "@torch.compile(fullgraph=True)": "Unsupported: Data-dependent branching",
