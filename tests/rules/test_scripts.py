@@ -338,3 +338,38 @@ def test_images_that_a_script_decodes_at_once_are_named_and_their_saving_is_near
     sliced = DECODING.replace("with torch", "vae.use_slicing = True\nwith torch")
     assert run(tmp_path, sliced, "MEM123") == []
     assert -found.peak_change == pytest.approx(peak(tmp_path, DECODING) - peak(tmp_path, sliced), rel=0.2)
+
+
+PIPELINE = """
+def wide(): return nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8)))
+
+encoder, denoiser, control, decoder = wide(), wide(), wide(), wide()
+for model in (encoder, denoiser, control, decoder): model.cuda()
+with torch.no_grad():
+    for _ in range(2):
+        hidden = encoder(torch.randn(8, 4096, device="cuda"))
+        for _ in range(3):
+            hidden = denoiser(hidden + control(hidden))
+        image = decoder(hidden)
+"""
+OFFLOADED = """
+def wide(): return nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8)))
+
+encoder, denoiser, control, decoder = wide(), wide(), wide(), wide()
+with torch.no_grad():
+    for _ in range(2):
+        hidden = encoder.cuda()(torch.randn(8, 4096, device="cuda"))
+        encoder.cpu(), denoiser.cuda(), control.cuda()
+        for _ in range(3):
+            hidden = denoiser(hidden + control(hidden))
+        denoiser.cpu(), control.cpu()
+        image = decoder.cuda()(hidden)
+        decoder.cpu()
+"""
+
+
+def test_models_that_wait_on_the_gpu_are_named_with_what_it_saves_to_keep_them_on_the_host(tmp_path: Path) -> None:
+    (found,) = run(tmp_path, PIPELINE, "MEM214")
+    assert "Weights of control, denoiser, decoder wait on the GPU while encoder runs: 1.50 GiB" in found.message
+    assert run(tmp_path, OFFLOADED, "MEM214") == []
+    assert -found.peak_change == pytest.approx(peak(tmp_path, PIPELINE) - peak(tmp_path, OFFLOADED), rel=0.01)
