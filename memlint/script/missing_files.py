@@ -72,6 +72,8 @@ _PLAIN_READERS = frozenset(
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
 _MEDIA = frozenset(("image", "audio"))
+_WRITING = ("save", "write", "imsave", "imwrite")
+"""Beginnings of the names of functions that write such a file, and may ask first if it is there."""
 _BY_READER = frozenset((*_MEDIA, "pieces"))
 """Kinds that a reader says, whatever the file is called."""
 _TABLES = frozenset(("pandas",))
@@ -285,7 +287,9 @@ class MissingFiles:
         """Remember that the script asks for `place`, which is not there; make it if the script gives up without it."""
         if is_installed(place) or place.startswith(_NOT_DATA) or self.is_searching:
             return False
-        if _READERS.get(_reader()[0]) in _MEDIA and kind_by_name(place) in _MEDIA:
+        reader, called = _reader()
+        writes = called is not None and called.f_code.co_name.startswith(_WRITING)
+        if _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes:
             return self.make(place, None)  # a reader that asks is about to open it
         frame = _asking()
         return frame is not None and self._note_asked(place, frame)

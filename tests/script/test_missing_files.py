@@ -282,6 +282,20 @@ def test_nvidia_smi_answers_for_the_simulated_gpu(tmp_path):
     assert table == repr(f"memory.total\n{total} MiB\n".encode())
 
 
+@needs("PIL")
+def test_an_image_that_is_written_is_not_made_before(tmp_path):
+    text = """
+    from PIL import Image
+    Image.new("RGB", (4, 4)).save("out.png")
+    print(Image.open("out.png").size, Image.open("in.png").size)
+    """
+    ran = run(tmp_path / "p", text.replace("\n    ", "\n"), fake=True)
+    assert ran.stdout.splitlines() == ["(4, 4) (500, 375)"], ran.stderr
+    assert [text for text in ran.assumptions if ".png" in text] == [
+        "the file in.png is not there: replaced by a black image of 500 x 375 pixels"
+    ]
+
+
 def test_a_mask_is_made_for_each_image_of_a_folder_beside(tmp_path):
     text = """
     import glob, os
