@@ -38,9 +38,9 @@ class ModelsWaiting(TraceRule):
 
     ## Known limits
 
-    Whenever a model's turn comes, its weights are copied from the host: about half a second for 10 GiB. Weights that
-    two models share are counted with the first of them. A program that brings weights to the GPU after its first model
-    has begun is left alone.
+    Whenever a model's turn comes, its weights are copied from the host, which takes time. Weights that two models share
+    are counted with the first of them. A program that brings weights to the GPU after its first model has begun is left
+    alone.
 
     - https://huggingface.co/docs/diffusers/optimization/memory#model-offloading
     """
@@ -68,14 +68,23 @@ def pipeline():
 """
     bad = (Case(example),)
     good = (
-        bad[0].but({'models["denoiser"](hidden)': 'models["encoder"](models["denoiser"](hidden))'}, title="By turns"),
+        bad[0].but(
+            {
+                'hidden = models["encoder"](': 'models.cpu()\n    hidden = models["encoder"].cuda()(',
+                "    for _ in": '    models["encoder"].cpu(), models["denoiser"].cuda()\n    for _ in',
+                "    return models": '    models["denoiser"].cpu(), models["decoder"].cuda()\n    return models',
+            }
+        ),
+        bad[0].but(
+            {'models["denoiser"](hidden)': 'models["encoder"](models["denoiser"](hidden))'}, title="They take turns"
+        ),
         bad[0].but(
             {'names = ("encoder", "denoiser", "decoder")': 'names = ("encoder",)'}
             | {
                 'models["denoiser"](hidden)': 'models["encoder"](hidden)',
                 'return models["decoder"](hidden)': "return hidden",
             },
-            title="One model",
+            title="There is one model",
         ),
     )
 
@@ -154,7 +163,8 @@ def _peaks(timeline: Timeline, turns: list[_Turn]) -> tuple[_Moment, _Moment]:
     owner_of = {name: models for models in owners for name in models}
     here = moved = _Moment(0, (), {})
     alive: Counter[tuple[str, ...]] = Counter()
-    coming, running = iter([*turns, _Turn(len(timeline.events), ())]), ()
+    running: tuple[str, ...] = ()
+    coming = iter([*turns, _Turn(len(timeline.events), ())])
     following = next(coming)
     for position, (event, nbytes) in enumerate(zip(timeline.events, live(timeline), strict=True)):
         while following.event <= position:
