@@ -12,7 +12,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, real
-from memlint.accelerator.kernel import Kernel
+from memlint.accelerator.kernel import Kernel, kernel_of
 from memlint.accelerator.private import DisableTorchFunction, decomposition_table, meta_kernels
 from memlint.base.errors import TraceError
 
@@ -114,9 +114,7 @@ def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     meta_kwargs = {k: to_meta(v) for k, v in kwargs.items()}
     with DisableTorchFunction():
         try:
-            result = kernel.infer(*meta_args, **meta_kwargs)
-        except NotImplementedError as error:
-            result = _decomposition(kernel, error)(*meta_args, **meta_kwargs)
+            result = _infer_result(kernel, meta_args, meta_kwargs)
         except IndexError:
             # The inference of index_add and index_reduce reads a row that may not exist; their kernels on GPU and meta
             # do not.
@@ -126,8 +124,11 @@ def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., Any]:
-    """Return PyTorch's decomposition of an op without a meta kernel; raises TraceError if there is none."""
-    function = decomposition_table.get(kernel.op)
+    """Return what infers for an op without a meta kernel: PyTorch's decomposition, or the overload without `out`.
+
+    Raises TraceError if there is neither.
+    """
+    function = decomposition_table.get(kernel.op) or _without_out(kernel)
     if function is None:
         name = f"{kernel.op.namespace}::{kernel.packet}"
         raise TraceError(
@@ -135,6 +136,31 @@ def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., 
             f'Register a fake implementation of it with @torch.library.register_fake("{name}").',
         ) from error
     return function
+
+
+def _without_out(kernel: Kernel) -> Callable[..., Any] | None:
+    """Return what gives `out` the shapes that the functional overload infers; None for any other overload."""
+    overload = kernel.name.rpartition(".")[2].removesuffix("out").removesuffix("_") or "default"
+    functional = getattr(kernel.op.overloadpacket, overload, None)
+    names = [name for _, name in kernel.written if name in kernel.results]
+    if functional is None or functional is kernel.op or not names:
+        return None
+
+    def infer_out(*args: Any, **kwargs: Any) -> Any:
+        outs = [kwargs.pop(name) for name in names]
+        result = _infer_result(kernel_of(functional), args, kwargs)
+        for out, shaped in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
+            out.resize_(shaped.shape)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    return infer_out
+
+
+def _infer_result(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return kernel.infer(*args, **kwargs)
+    except NotImplementedError as error:
+        return _decomposition(kernel, error)(*args, **kwargs)
 
 
 _PROMOTING_LESS = {

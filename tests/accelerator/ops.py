@@ -513,6 +513,22 @@ CALLS: list[Call] = [
     Call("lstm-cell", Applied(lambda: nn.LSTMCell(4, 3)), ((2, 4),)),
     Call("gru-cell", Applied(lambda: nn.GRUCell(4, 3)), ((2, 4),)),
     Call("rnn-cell", Applied(lambda: nn.RNNCell(4, 3)), ((2, 4),)),
+    # Overloads with `out` whose functional ones alone have a meta kernel
+    Call("scaled-mm-out", lambda x: _scaled_into(x, torch.empty(16, 16, device=x.device)), ((16, 16),), backward=False),
+    Call(
+        "adaptive-avg-pool2d-out",
+        lambda x: torch.ops.aten.adaptive_avg_pool2d.out(x, [2, 2], out=x.new_empty(0)),
+        ((1, 3, 8, 8),),
+        backward=False,
+    ),
+    Call(
+        "batch-norm-out",
+        lambda x: torch.ops.aten._native_batch_norm_legit.no_stats_out(
+            x, None, None, True, 0.1, 1e-5, out=x.new_empty(0), save_mean=x.new_empty(0), save_invstd=x.new_empty(0)
+        ),
+        ((4, 3, 8, 8),),
+        backward=False,
+    ),
     # Fourier transforms
     Call("fft", lambda x: torch.fft.fft(x).abs(), ((3, 8),)),
     Call("rfft", lambda x: torch.fft.irfft(torch.fft.rfft(x)), ((3, 8),)),
@@ -526,3 +542,8 @@ def _set(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     x[1] = value
     x[:, 0] = 0
     return x
+
+
+def _scaled_into(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    one, half = torch.ones((), device=x.device), x.to(torch.float8_e4m3fn)
+    return torch._scaled_mm(half, half.t(), one, one, out_dtype=out.dtype, out=out)
