@@ -39,8 +39,8 @@ class ModelsWaiting(TraceRule):
     ## Known limits
 
     Whenever a model's turn comes, its weights are copied from the host, which takes time. Weights that two models share
-    are counted with the first of them. A program that brings weights to the GPU after its first model has begun is left
-    alone.
+    are counted with the first of them. A program that brings most weights to the GPU after its first model has begun is
+    left alone.
 
     - https://huggingface.co/docs/diffusers/optimization/memory#model-offloading
     """
@@ -142,7 +142,10 @@ def _turns(trace: Trace, *, is_script: bool) -> list[_Turn]:
 
 
 def _are_brought_for_their_turn(trace: Trace, turns: list[_Turn]) -> bool:
-    return any(buffer.category in _WEIGHTS and buffer.born > turns[0].event for buffer in trace.buffers)
+    """Return True if most weights came to the GPU after the first turn began; a few may be there in another dtype."""
+    weights = [buffer for buffer in trace.buffers if buffer.category in _WEIGHTS]
+    later = sum(buffer.nbytes for buffer in weights if buffer.born > turns[0].event)
+    return 2 * later > sum(buffer.nbytes for buffer in weights)
 
 
 def _by_turns(order: Iterable[str]) -> dict[str, tuple[str, ...]]:
