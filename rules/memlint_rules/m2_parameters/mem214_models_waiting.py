@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _WEIGHTS = frozenset({Category.PARAMETER, Category.BUFFER})
-_CONTAINERS = frozenset({"ModuleDict", "ModuleList"})
-"""Classes that hold models and are never called."""
+_CONTAINER = "ModuleDict"
+"""The class that holds models by name, and is never called."""
 _FEW = 2
 """Turns of two models that follow one another directly; with more they take turns."""
 
@@ -22,9 +22,8 @@ _FEW = 2
 class ModelsWaiting(TraceRule):
     """Models whose turn is over, or is still to come, lie on the GPU while another one runs and holds the peak.
 
-    Looks at inference with several models: those that a script calls, or those in an `nn.ModuleDict` or
-    `nn.ModuleList` that a declared step calls. Models that take turns, as a network and its control do in each
-    denoising step, count as one.
+    Looks at inference with several models: those that a script calls, or those in an `nn.ModuleDict` that a declared
+    step calls. Models that take turns, as a network and its control do in each denoising step, count as one.
 
     ## Why it costs memory
 
@@ -133,7 +132,7 @@ class _Moment(NamedTuple):
 
 def _turns(trace: Trace, *, is_script: bool) -> list[_Turn]:
     """Return the turns of the models of a program, in order; empty if it has one model."""
-    if not is_script and dict(trace.modules).get("") not in _CONTAINERS:
+    if not is_script and dict(trace.modules).get("") != _CONTAINER:
         return []
     running = [(node.event, node.module.partition(".")[0]) for node in trace.nodes if node.module]
     order = [next(group) for _, group in groupby(running, key=lambda item: item[1])]
