@@ -107,7 +107,7 @@ def run(
 
     `command` is what one types after `memlint run`, as text or as words; the rest is as there.
 
-    >>> step = memlint.run("fixtures/scripts/train_lm.py --batch 2")
+    >>> step = memlint.run("fixtures/scripts/train_lm.py --layers 2")
     >>> step.workload.script.happened, step.workload.script.steps
     ('trained', 2)
 

@@ -40,6 +40,7 @@ def test_another_program_shows_what_each_has_alone():
     assert sum(each.nbytes for each in comparison.only_simulated) == comparison.simulated - comparison.paired
 
 
+@pytest.mark.usefixtures("copied_pythons")
 def test_a_failure_comes_with_changes_that_were_simulated_on_the_program(tmp_path):
     """The step needs more than there was; with the changes it keeps below the memory that PyTorch could have."""
     program = RecordedProgram()

@@ -218,7 +218,7 @@ def test_what_cannot_be_compiled_runs_eagerly_with_the_reason_and_its_line(tmp_p
 @pytest.mark.usefixtures("executed_pythons")  # in a copy of another process it may be loaded before
 def test_what_a_script_loaded_of_the_compiler_serves_the_step_that_follows_its_failure(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
-        "import torch\n"
+        "import sys, torch\n"
         "import torch._inductor.config\n"
         "class Net(torch.nn.Module):\n"
         "    def __init__(self):\n"
@@ -226,6 +226,9 @@ def test_what_a_script_loaded_of_the_compiler_serves_the_step_that_follows_its_f
         "        self.layer = torch.nn.Linear(64, 64)\n"
         "    def forward(self, x):\n"
         "        return self.layer(x).relu()\n"
+        "    def to(self, device):\n"  # the first that a copy does for a step of its own
+        "        assert 'memlint.compile.simulation' in sys.modules, 'each copy would load it'\n"
+        "        return super().to(device)\n"
         "model = torch.compile(Net().cuda())\n"
         "raise AssertionError('no data')\n"
     )
@@ -235,3 +238,26 @@ def test_what_a_script_loaded_of_the_compiler_serves_the_step_that_follows_its_f
     assert workload["error"] is None
     assert "the script raised AssertionError: no data" in workload["script"]["ending"]
     assert any(each["text"].startswith("torch.compile is simulated") for each in workload["assumptions"])
+
+
+def test_the_compiler_is_loaded_before_a_copy_is_made_which_would_load_it_again(tmp_path: Path) -> None:
+    text = """
+    import sys
+    import torch
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.compile(torch.nn.Linear(64, 64))
+        def forward(self, x):
+            assert "memlint.compile.simulation" in sys.modules, "it is not loaded"
+            return self.layer(x).relu()
+    model = Net().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    del sys.modules["memlint.compile.simulation"]
+    for _ in range(2):
+        model(torch.rand(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+    """
+    checked = run_text(tmp_path, text)
+    assert checked.report.workloads[0].error is None
+    assert "it is not loaded" not in checked.outputs[0].stderr

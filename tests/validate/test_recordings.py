@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from memlint.report.text_style import TextStyle
 from memlint.validate.scoreboard import Scoreboard, scoreboard, worse
 from memlint.validate.store import read_measurements
 from memlint.validate.suite import read_suite
+from tests.forks.pythons import copies_used
+
+if TYPE_CHECKING:
+    from tests.forks.pythons import Template
 
 ROOT = Path(__file__).parents[2]
 MEASUREMENTS = ROOT / "fixtures" / "measurements"
@@ -32,12 +37,13 @@ def test_every_small_workload_is_measured_on_the_host() -> None:
 
 
 @pytest.fixture(scope="module")
-def result() -> Validation:
+def result(template_of_pythons: Template | None) -> Validation:
     recorded = {score.torch.rpartition(".")[0] for score in baseline().scores}
     mine = torch.__version__.partition("+")[0].rpartition(".")[0]
     if mine not in recorded:
         pytest.skip(f"recorded with torch {', '.join(sorted(recorded))}, whose kernels are not those of {mine}")
-    return command.validate((), Options(against=MEASUREMENTS))
+    with copies_used(template_of_pythons):
+        return command.validate((), Options(against=MEASUREMENTS))
 
 
 def baseline() -> Scoreboard:

@@ -26,6 +26,7 @@ class Model(torch.nn.Module):
 def memlint_workload():
     return Model(), {"x": torch.rand(64, 256)}
 """
+ESTIMATE_ALONE = ("--no-cache", "--no-sweep", "--select", "MEM010")
 TEXT = "a GPU is present while the file is imported, which checks for one"
 
 
@@ -35,7 +36,7 @@ def checked(folder: Path, head: str, *options: str) -> dict[str, Any]:
 
 
 def estimated(folder: Path, target: str, *options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "memlint", "check", target, "--no-cache", "--output-format", "json", *options]
+    command = [sys.executable, "-m", "memlint", "check", target, *ESTIMATE_ALONE, "--output-format", "json", *options]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     (workload,) = json.loads(done.stdout)["workloads"]
