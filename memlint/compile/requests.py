@@ -3,8 +3,8 @@
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -91,12 +91,29 @@ def _compiled(
 
 def _begin(running: Simulated) -> Any:
     """Load what compiles, and let it compile until the simulation ends."""
-    with _facade_away():
-        lazy_imports.make_room()
-        from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
+    compiling = _loaded()
     facade = Facade(running, kept_while_compiling(running))
     running.compilation = running.exits.enter_context(compiling(running, facade, Patience.seconds, Patience.announce))
     return running.compilation
+
+
+def load_for(models: Iterable[torch.nn.Module], *, is_used: bool = False) -> None:
+    """Load what compiles if one of these models, or a part of one, is compiled when it is called, or if it `is_used`.
+
+    A process that is about to be copied loads it once for all copies.
+    """
+    running = state.current
+    if not isinstance(running, Simulated) or not running.compiles:
+        return
+    if is_used or any(getattr(part, CALL_COMPILED, None) for model in models for part in model.modules()):
+        _loaded()
+
+
+def _loaded() -> Callable[..., AbstractContextManager[Any]]:
+    with _facade_away():
+        lazy_imports.make_room()
+        from memlint.compile.simulation import compiling  # noqa: PLC0415 -- it takes seconds, and few programs ask
+    return compiling
 
 
 @contextmanager

@@ -27,10 +27,10 @@ from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
+from memlint.compile import requests
 from memlint.memory.records import Assumption
 from memlint.script.abandoned import abandon_graphs
 from memlint.script.construction import PARAMETERS, unwrapped
-from memlint.script.early_compiler import load_compiler
 from memlint.script.forms import forms
 from memlint.script.loop_text import LoopText
 from memlint.script.reruns import copied
@@ -115,7 +115,7 @@ def take_own_step(
             recorder.reruns.is_asked = False
             apart()
 
-        load_compiler([plan.root])
+        requests.load_for([plan.root])
         answer = _in_copy(plan.tried, alone, _SHARE * seconds, end)
         failure, _, hint = answer.partition("\n") if isinstance(answer, str) else ("", "", "")
         tried, of_step = (None, 0.0) if failure else answer

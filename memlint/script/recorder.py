@@ -25,10 +25,10 @@ from memlint.accelerator.private import CALL_COMPILED, graph_task, part_of_rank,
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
+from memlint.compile import requests
 from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
 from memlint.script.construction import Construction
-from memlint.script.early_compiler import load_compiler
 from memlint.script.evaluations import Evaluations
 from memlint.script.own_generations import OwnGenerations
 from memlint.script.pace import Pace
@@ -306,7 +306,7 @@ class ScriptRecorder(Recorder):
             self._is_between = False
             if self.step < 0:
                 self.lead()
-                load_compiler(self._program().roots, is_used=self.compiles_models)
+                requests.load_for(self._program().roots, is_used=self.compiles_models)
                 self.reruns.wait_here(self._program)
                 self._kept = time.perf_counter()
             self._began, self._num_compilations = time.perf_counter(), Compilation.number
