@@ -10,6 +10,9 @@ _PATIENCE = 3
 
 _COARSE = 64
 """The share of a number that is not searched further where its value is costly."""
+_FLAT = 16
+"""The share of a number by which the next one is larger where the value is at the limit and no curve leads on; twice
+as much the next time."""
 _NARROW = 8
 """A range narrower than this share of its end is searched without curves, which rounded values would bend."""
 
@@ -50,13 +53,16 @@ def largest_within(
         return Largest(0, is_limit=high == 1)
     if high is not None:
         within(high)  # points for the guesses
-    looks = 0
+    looks = num_flat = 0
     width = None if high is None else high - low
     while low < most and (high is None or high - low > _step(low, is_costly)):
-        guess = max(_guess(limit, known, low, high), low + _step(low, is_costly))
+        is_flat = is_costly and known[low] == limit
+        guess = low + (low << num_flat) // _FLAT if is_flat else _guess(limit, known, low, high)
+        num_flat += is_flat
+        guess = max(guess, low + _step(low, is_costly))
         if high is None:
             guess = min(guess, most)
-        elif looks >= _PATIENCE:
+        elif is_flat or looks >= _PATIENCE:
             guess = (low + high) // 2
         if within(guess):
             low = guess

@@ -92,14 +92,15 @@ def test_of_costly_values_one_within_and_the_first_that_is_not_within_a_sixty_fo
         assert value(found.number + (1 if found.is_limit else found.number // 64)) > limit
 
 
-def test_costly_values_that_stay_at_the_limit_take_a_handful_of_looks() -> None:
+@pytest.mark.parametrize(("most_needed", "most_looks"), [(83 << 30, 10), (160 << 30, 13)])
+def test_costly_values_that_stay_at_the_limit_take_a_handful_of_looks(most_needed: int, most_looks: int) -> None:
     looks = []
 
     def value(number: int) -> int:
         looks.append(number)
         needed = 3_000_000_000 + 850_000 * number
-        return min(needed, 80 << 30) if needed < 83 << 30 else needed  # what is cached is freed before it fails
+        return min(needed, 80 << 30) if needed < most_needed else needed  # what is cached is freed before it fails
 
     largest, _ = largest_within(80 << 30, value, 8192, None, MOST, is_costly=True)
-    assert len(looks) <= 10
+    assert len(looks) <= most_looks
     assert value(largest) <= 80 << 30 < value(largest + 1 + largest // 64)
