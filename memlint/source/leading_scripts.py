@@ -19,7 +19,7 @@ from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
-from memlint.source.typed_commands import TypedCommand, concrete, is_placeholder, typed_commands
+from memlint.source.typed_commands import CONFIG_OPTION, TypedCommand, concrete, is_placeholder, typed_commands
 
 _KIND = "leading-scripts"
 _MOST_EXAMINED = 16
@@ -35,7 +35,7 @@ _OTHERWISE = re.compile(
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
 _EVALUATES = re.compile(
-    r"--?(test|eval|evaluate|test[_-]only|eval[_-]only|inference|throughput)(=true)?"
+    r"--?(test|eval|evaluate|test[_-]only|eval[_-]only|inference|throughput)(=true)?|--?(inference|demo|predict)[_-]\w+"
     r"|\w*(eval|test)(_only)?=true|--?mode=(test|eval)",
     re.IGNORECASE,
 )
@@ -62,7 +62,6 @@ _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _OF_CONFIGS, _TEMPLATE = (".yaml", ".yml", ".json", ".toml"), re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
-_CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _MODEL_OPTION = re.compile(
     r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
 )
@@ -332,11 +331,14 @@ class LeadingScripts:
         for i, argument in enumerate(arguments):
             option, has_value, value = argument.partition("=")
             place = i if has_value else i + 1
-            if not _CONFIG_OPTION.fullmatch(option) or place >= len(arguments):
+            if not CONFIG_OPTION.fullmatch(option) or place >= len(arguments):
                 continue
             value = value if has_value else arguments[place]
-            if is_placeholder(value) and not (command.folder / value).exists():
-                path = self._config_like(value, command) or self._config_for(command)
+            if (command.folder / value).exists():
+                continue
+            if is_placeholder(value) or Path(value).suffix in _OF_CONFIGS:
+                path = self._config_like(value, command)
+                path = self._config_for(command) if path is None and is_placeholder(value) else path
                 if path is not None:
                     arguments[place] = f"{option}={path}" if has_value else path
         chosen = self._chosen_group(command)
@@ -379,12 +381,13 @@ class LeadingScripts:
     def _config_like(self, template: str, command: TypedCommand) -> str | None:
         """Return a template with a name of a config in its place: of `{DATASET}.yml` the one that is named first.
 
-        The script may add the folder.
+        The script may add the folder. In place of a config that is no longer there one that begins with its name.
         """
         place, text = Path(template), "" if command.document is None else self._files.text(command.document).lower()
         if place.suffix not in _OF_CONFIGS:
             return None
-        pattern = re.compile(".+".join(map(re.escape, _TEMPLATE.split(place.name))))
+        stem, end = ".+".join(map(re.escape, _TEMPLATE.split(place.stem))), re.escape(place.suffix)
+        pattern = re.compile(f"{stem}{end}" if is_placeholder(template) else f"{stem}[_-].+{end}")
         inside = command.folder / place.parent
         paths = (path for path in self._files.paths if pattern.fullmatch(path.name))
         names = [path.name for path in paths if path.parent == inside or not place.parent.name]

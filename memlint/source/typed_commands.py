@@ -64,6 +64,8 @@ _OF_PLACE = re.compile(
     re.IGNORECASE,
 )
 """Names of options, and words of templates, for places in the file system."""
+CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
+"""Options that take the path of a config."""
 _EMPTY = frozenset(["path", "to", "your", "the", "my", "a", "an", "of", "with", "and", "dir", "directory", "folder"])
 _MOST_WORDS = 2
 
@@ -131,6 +133,16 @@ def _made_path(template: str) -> str:
     parts = [re.findall(r"[A-Za-z0-9]+", part.lower()) for part in re.split(r"[/\\]", stem)]
     kept = [[word for word in part if word not in _EMPTY][:_MOST_WORDS] for part in parts]
     return ("/".join("_".join(part) for part in kept if part) or "data") + (suffix[0] if suffix else "")
+
+
+def typed_configs(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the paths that arguments give as a config: what a script reads there are settings, and no data."""
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        option, has_value, value = word.partition("=")
+        if CONFIG_OPTION.fullmatch(before):
+            yield word
+        elif has_value and CONFIG_OPTION.fullmatch(option):
+            yield value
 
 
 def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:

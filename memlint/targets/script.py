@@ -31,6 +31,7 @@ class Amendment(NamedTuple):
         "conflict",
         "hook",
         "accelerator",
+        "devices",
         "load",
         "config",
         "hparams",

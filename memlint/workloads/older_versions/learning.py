@@ -33,6 +33,7 @@ _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
+_TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_SETTER = re.compile(r"property 'hparams' of '\w+' object has no setter")
@@ -89,6 +90,14 @@ def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
 def _of_accelerator(error: BaseException, match: re.Match[str]) -> Amendment:
     package = _module_raising(error).partition(".trainer")[0]
     return Amendment("accelerator", f"{package}.trainer.trainer", match[1])
+
+
+def _of_devices(error: BaseException, match: re.Match[str]) -> Amendment | None:
+    while error.__cause__ is not None:  # hydra has made the trainer
+        error = error.__cause__
+    modules = [str(frame.f_globals["__name__"]) for frame, _line in traceback.walk_tb(error.__traceback__)]
+    trainer = next((each for each in modules if each.endswith(".trainer.trainer")), None)
+    return None if trainer is None else Amendment("devices", trainer, match[1])
 
 
 def _module_raising(error: BaseException) -> str:
@@ -284,6 +293,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (Exception, _TOO_FEW_GPUS, _of_devices),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),

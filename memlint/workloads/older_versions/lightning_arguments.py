@@ -1,4 +1,4 @@
-"""Version 1 of Lightning: methods of its Trainer for argparse, names of accelerators and hooks that 2 no longer has."""
+"""Arguments of Lightning that it refuses here: what only version 1 has, and more GPUs than there are."""
 
 from __future__ import annotations
 
@@ -84,6 +84,17 @@ def with_strategy(accelerator: str, module: Any) -> None:
             strategy = "ddp" if accelerator.startswith("ddp") else "auto"
             named |= {"accelerator": "auto", "strategy": named.get("strategy") or strategy}
         init(self, *arguments, **named)
+
+    module.Trainer.__init__ = __init__
+
+
+def with_one_device(_numbers: str, module: Any) -> None:
+    """Let the Trainer have the one GPU that is there in place of several."""
+    init = module.Trainer.__init__
+
+    @functools.wraps(init)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
+        init(self, *arguments, **named | {"devices": 1})
 
     module.Trainer.__init__ = __init__
 
