@@ -386,3 +386,10 @@ def test_settings_that_the_command_line_names_are_not_made_up(tmp_path):
     assert "config/base.json" in str(ran.error)
     ran = run(tmp_path / "p", script, "--annotations", "config/base.json", fake=True)
     assert ran.error is None, ran.stderr
+
+
+def test_the_small_images_of_super_resolution_are_as_much_smaller_as_their_folder_says(tmp_path):
+    names = ("DIV2K_train_HR/0001.png", "DIV2K_train_LR_bicubic/X4/0001x4.png", "Set5/LRbicx3/a.png", "Set5/all/a.png")
+    opened = "".join(f"print(Image.open('data/{name}').size)\n" for name in names)
+    ran = run(tmp_path / "p", f"from PIL import Image\n{opened}", fake=True)
+    assert ran.stdout.splitlines() == ["(480, 360)", "(120, 90)", "(160, 120)", "(500, 375)"], ran.stderr

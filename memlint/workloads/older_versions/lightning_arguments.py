@@ -7,6 +7,7 @@ import ast
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -76,25 +77,32 @@ def with_settable_hparams(_name: str, module: Any) -> None:
 
 def with_strategy(accelerator: str, module: Any) -> None:
     """Let the Trainer take as a strategy what was the name of an accelerator."""
-    init = module.Trainer.__init__
 
-    @functools.wraps(init)
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
-        if named.get("accelerator") == accelerator:
-            strategy = "ddp" if accelerator.startswith("ddp") else "auto"
-            named |= {"accelerator": "auto", "strategy": named.get("strategy") or strategy}
-        init(self, *arguments, **named)
+    def changed(named: dict[str, Any]) -> dict[str, Any]:
+        if named.get("accelerator") != accelerator:
+            return named
+        strategy = "ddp" if accelerator.startswith("ddp") else "auto"
+        return named | {"accelerator": "auto", "strategy": named.get("strategy") or strategy}
 
-    module.Trainer.__init__ = __init__
+    _change_arguments(module, changed)
+
+
+def without_none(name: str, module: Any) -> None:
+    """Let the Trainer take None for an argument of which it decides itself."""
+    _change_arguments(module, lambda named: named | {name: "auto"} if named.get(name, "") is None else named)
 
 
 def with_one_device(_numbers: str, module: Any) -> None:
     """Let the Trainer have the one GPU that is there in place of several."""
+    _change_arguments(module, lambda named: named | {"devices": 1})
+
+
+def _change_arguments(module: Any, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     init = module.Trainer.__init__
 
     @functools.wraps(init)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
-        init(self, *arguments, **named | {"devices": 1})
+        init(self, *arguments, **changed(named))
 
     module.Trainer.__init__ = __init__
 
