@@ -30,7 +30,7 @@ _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
-    r"prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
+    r"submission|prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
     re.IGNORECASE,
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
@@ -127,7 +127,7 @@ class LeadingScripts:
             scripts.setdefault(command.script, []).append(command)
         later = []
         for script in list(scripts)[:_MOST_EXAMINED]:
-            leads = self._leads(script)
+            leads = self._leads(script, is_typed=any(each.document for each in scripts[script]))
             for command in scripts[script][:_MOST_OF_ONE] if leads is not False else ():
                 found = LeadingScript(command, bool(leads), not self._evaluates(command))
                 if found.is_certain and found.trains:
@@ -233,6 +233,10 @@ class LeadingScripts:
         verb = next(iter(command.arguments), "")
         if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
             return True
+        document = command.document
+        is_of_shell = document is not None and document.suffix == ".sh" and "train" not in document.stem.lower()
+        if is_of_shell and document is not None and _OTHERWISE.fullmatch(document.stem) is not None:
+            return True
         only_shows = ".eval()" in text and not _may_train(text) and _OF_TRAINING.search(text) is None
         return _evaluates(command) or only_shows
 
@@ -289,9 +293,12 @@ class LeadingScripts:
         except Unreadable:
             return ast.Module([], [])
 
-    def _leads(self, script: Path) -> bool | None:
-        """Return True if the script's imports lead to the file, None if nobody can say without running it."""
-        if not self._does_something(script):
+    def _leads(self, script: Path, *, is_typed: bool) -> bool | None:
+        """Return True if the script's imports lead to the file, None if nobody can say without running it.
+
+        What a document types does something.
+        """
+        if not (is_typed or self._does_something(script)):
             return False
         program = self._project.parts([script], to_the_end=True)
         if self.file in program.files:

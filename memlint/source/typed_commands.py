@@ -14,7 +14,7 @@ from memlint.source.shell_branches import Branches, commands_of
 _DOCUMENTS = (".md", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
 _OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
-_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
+_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\r?\n\s*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
@@ -166,7 +166,7 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
     folder, branches = path.parent, Branches()
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
-            if not _runs(line, branches, variables):
+            if line.lstrip().startswith("#") or not _runs(line, branches, variables):
                 continue
             _assign(line, variables, loops)
             rest = _shifted(rest, line, variables)

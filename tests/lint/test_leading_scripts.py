@@ -455,9 +455,24 @@ def test_in_place_of_a_config_that_is_no_longer_there_stands_one_that_begins_wit
 
 
 def test_a_demonstration_comes_after_the_training_of_a_shell_script(tmp_path):
-    project(tmp_path, model=MODEL, main=TRAIN, **{"scripts/train.sh": "python main.py --batch 16\n"})
+    scripts = {"scripts/evaluate.sh": "python main.py --val kitti\n", "scripts/train.sh": "python main.py --batch 16\n"}
+    project(tmp_path, model=MODEL, main=TRAIN, **scripts)
     (tmp_path / "README.md").write_text("```\npython main.py --inference_dir demo --resume a.pth\n```\n")
     assert leading(tmp_path) == ["main.py --batch 16", "main.py --inference_dir demo --resume a.pth"]
+
+
+def test_a_shell_script_is_read_without_its_comments_and_whichever_way_its_lines_end(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    text = "# accelerate launch train.py \\\r\n#   ...\r\npython train.py \\\r\n--batch 16 \\\r\n--lr 1\r\n"
+    (tmp_path / "train.sh").write_text(text, newline="")
+    assert leading(tmp_path) == ["train.py --batch 16 --lr 1"]
+
+
+def test_a_script_that_a_document_types_does_something_whatever_its_text_says(tmp_path):
+    script = "from model import Net\nParser = object\nfor epoch in range(Net.epochs):\n    Net.learn(epoch)\n"
+    project(tmp_path, model=MODEL, scripts__learn=script, other=script)
+    (tmp_path / "README.md").write_text("```\npython scripts/learn.py --dataset a\n```\n")
+    assert leading(tmp_path) == ["learn.py --dataset a"]
 
 
 def test_an_option_that_a_script_requires_is_given_where_the_document_has_a_template(tmp_path):
