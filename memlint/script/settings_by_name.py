@@ -152,7 +152,7 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
             for dtype, switches in _SWITCHES.items():
                 if each.name in switches:
                     return Setting(dtype, source, is_sure=False)
-        text = str(each.value).lower()
+        text = str(each.value).lower().removeprefix("amp_")
         if each.name in names and not isinstance(each.value, bool) and "true" not in text:
             if text.startswith(("bf16", "bfloat16")):
                 return Setting("bf16-amp", source, is_sure=False)

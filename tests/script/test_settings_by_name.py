@@ -92,6 +92,7 @@ def test_a_setting_says_where_it_is() -> None:
     [
         ({"args": Namespace(mixed_precision="bf16")}, "bf16-amp"),
         ({"trainer": {"precision": "16-mixed"}}, "fp16-amp"),
+        ({"config": {"precision": "amp_bf16"}}, "bf16-amp"),
         ({"args": Namespace(use_amp=False, bf16=False)}, None),
         ({"args": Namespace(use_amp=True)}, "fp16-amp"),
         ({"meta": {"use_bfloat16": True}}, "bf16-amp"),
