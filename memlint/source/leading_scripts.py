@@ -30,7 +30,7 @@ _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
-    r"submission|prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
+    r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
     re.IGNORECASE,
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
@@ -233,9 +233,8 @@ class LeadingScripts:
         verb = next(iter(command.arguments), "")
         if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
             return True
-        document = command.document
-        is_of_shell = document is not None and document.suffix == ".sh" and "train" not in document.stem.lower()
-        if is_of_shell and document is not None and _OTHERWISE.fullmatch(document.stem) is not None:
+        place = command.document or command.script
+        if place.suffix == ".sh" and "train" not in place.stem.lower() and _OTHERWISE.fullmatch(place.stem) is not None:
             return True
         only_shows = ".eval()" in text and not _may_train(text) and _OF_TRAINING.search(text) is None
         return _evaluates(command) or only_shows

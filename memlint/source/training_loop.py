@@ -144,10 +144,10 @@ def nearest_batch(target: Path, names: Collection[str], project: Project) -> Loo
     if not found:
         return None
     first, *rest = found
-    others = {each.value: f"{each.value} in {Path(each.path).name}" for each in rest if each.value != first.value}
-    shown = ", ".join([*others.values()][:_MOST_SEEN])
+    seen = {each.value: f"{each.value} in {Path(each.path).name}" for each in rest if each.value != first.value}
+    shown = ", ".join([*seen.values()][:_MOST_SEEN])
     guess = first._replace(text=f"{first.text}: a guess, as others are stated too ({shown})", is_guess=True)
-    return guess if others else first
+    return guess if seen else first
 
 
 def batch_of(settings: Mapping[str, LoopSetting]) -> LoopSetting | None:

@@ -138,11 +138,9 @@ def _made_path(template: str) -> str:
 def typed_configs(arguments: Sequence[str]) -> Iterator[str]:
     """Yield the paths that arguments give as a config: what a script reads there are settings, and no data."""
     for before, word in zip(("", *arguments), arguments, strict=False):
-        option, has_value, value = word.partition("=")
-        if CONFIG_OPTION.fullmatch(before):
-            yield word
-        elif has_value and CONFIG_OPTION.fullmatch(option):
-            yield value
+        option, _, value = word.partition("=")
+        named = word if CONFIG_OPTION.fullmatch(before) else value if CONFIG_OPTION.fullmatch(option) else ""
+        yield from filter(None, [named])
 
 
 def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:

@@ -51,8 +51,8 @@ _IMPORTING = (
     *(importlib.import_module.__code__.co_filename, __file__),
 )
 """Files that import; `importlib.util.find_spec`, which only asks, is in another."""
-_VERSIONS, _VERSION = frozenset(("version", "_version", "__version__")), "0.0.0"
-"""Names of modules that a project's installation writes, and the version that stands in for theirs."""
+_VERSIONS = frozenset(("version", "_version", "__version__"))
+"""Names of modules that a project's installation writes."""
 _USES = (
     "bool", "iter", "next", "len", "contains", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
     "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem",
@@ -524,23 +524,6 @@ class _Finder(MetaPathFinder, Loader):
 _finder = _Finder()
 
 
-class _Versions(Loader):
-    """A module in which each name is a version."""
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _OfVersion(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["__version__"] = _VERSION
-
-
-class _OfVersion(ModuleType):
-    def __getattr__(self, name: str) -> str:
-        if name in ("__path__", "__all__", "__file__"):
-            raise AttributeError(name)
-        return _VERSION
-
-
 class _ProjectFinder(MetaPathFinder):
     """Import hook behind all others: it finds packages of the user's project that nobody else has found."""
 
@@ -581,7 +564,7 @@ class _ProjectFinder(MetaPathFinder):
             return None
         place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         _finder.elsewhere.setdefault(f"{fullname}, which the installation writes, is not there: it says 0.0.0", place)
-        return ModuleSpec(fullname, _Versions())
+        return importlib.util.spec_from_file_location(fullname, Path(__file__).with_name("no_version.py"))
 
     def _elsewhere(self, name: str, frame: FrameType) -> Iterator[str]:
         """Yield the only folder of the project with a module of this name that has what the importing line takes."""
