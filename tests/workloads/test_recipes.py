@@ -902,6 +902,17 @@ def test_inputs_are_those_of_the_example_that_shows_the_model(write, example, in
     ]
 
 
+def test_inputs_of_another_file_that_builds_the_model_alike_are_those_of_an_example_elsewhere(write):
+    path = write(AXES)
+    built = "import torch\nfrom model import Net\nnet = Net(3, axes=2)\n"
+    trains = "for x in data:\n    net(x).sum().backward()\n"
+    for name, text in {"train.py": trains, "count.py": "net(torch.rand(1, 40, 24, 3))\n"}.items():
+        (path.parent / name).write_text(built + text)
+    workload = the_only(path)
+    assert workload.shown is not None
+    assert not workload.shown.builds_so
+
+
 def test_ids_of_an_example_are_below_what_it_says(write):
     path = write(
         "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, words):\n        super().__init__()\n"
