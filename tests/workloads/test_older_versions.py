@@ -39,8 +39,6 @@ _PACKAGE = {
                 if devices > 1:
                     numbers = list(range(devices))
                     raise RuntimeError(f"You requested gpu: {numbers}\\n But your machine only has: [0]")
-                if strategy is None:
-                    raise ValueError(f"You selected an invalid strategy name: `strategy={strategy!r}`.")
                 if accelerator not in ("auto", "gpu"):
                     raise ValueError(f"You selected an invalid accelerator name: `accelerator={accelerator!r}`.")
                 self.accelerator, self.strategy = accelerator, strategy
@@ -292,11 +290,6 @@ def test_a_trainer_that_wants_several_gpus_has_the_one_that_is_there(run, within
     made = within.format("trainer = Trainer(devices=2)")
     trainer = run(f"from boxes.trainer.trainer import Trainer\n{made}\n")["trainer"]
     assert (trainer.devices, texts()) == (1, ["Lightning's Trainer is to use the GPUs 0, 1: there is one of them"])
-
-
-def test_a_trainer_takes_no_strategy_as_its_own_choice(run):
-    variables = run("from boxes.trainer.trainer import Trainer\ntrainer = Trainer(strategy=None)\n")
-    assert (variables["trainer"].strategy, variables["trainer"].accelerator) == ("auto", "auto")
 
 
 def test_a_checkpoint_with_more_than_weights_is_loaded_as_before(run, tmp_path, monkeypatch):

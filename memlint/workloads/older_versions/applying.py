@@ -29,7 +29,6 @@ from memlint.workloads.older_versions.lightning_arguments import (
     with_settable_hparams,
     with_strategy,
     without_hook,
-    without_none,
 )
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY, Argument
@@ -317,7 +316,6 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "hparams": with_settable_hparams,
     "hook": without_hook,
     "accelerator": with_strategy,
-    "strategy": without_none,
     "devices": with_one_device,
 }
 """Changes of a module as soon as it is imported, by kind."""
@@ -325,7 +323,6 @@ _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
-    "strategy": "Lightning's Trainer takes no None for its {}: it is auto",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",

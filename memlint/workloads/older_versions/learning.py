@@ -34,7 +34,6 @@ _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
-_NO_STRATEGY = re.compile(r"invalid (strategy) name: `strategy=None`")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_SETTER = re.compile(r"property 'hparams' of '\w+' object has no setter")
@@ -89,7 +88,7 @@ def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
     return Amendment("name", module, name) if name in RESTORED and is_installed_package(module) else None
 
 
-def _of_trainer(kind: Literal["accelerator", "devices", "strategy"]) -> _Learn:
+def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
     """Return what learns a change of an argument of Lightning's Trainer, perhaps one that hydra has made."""
 
     def learn(error: BaseException, match: re.Match[str]) -> Amendment | None:
@@ -294,7 +293,6 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),
-    (Exception, _NO_STRATEGY, _of_trainer("strategy")),
     (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),

@@ -87,11 +87,6 @@ def with_strategy(accelerator: str, module: Any) -> None:
     _change_arguments(module, changed)
 
 
-def without_none(name: str, module: Any) -> None:
-    """Let the Trainer take None for an argument of which it decides itself."""
-    _change_arguments(module, lambda named: named | {name: "auto"} if named.get(name, "") is None else named)
-
-
 def with_one_device(_numbers: str, module: Any) -> None:
     """Let the Trainer have the one GPU that is there in place of several."""
     _change_arguments(module, lambda named: named | {"devices": 1})
