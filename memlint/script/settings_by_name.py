@@ -20,6 +20,7 @@ from memlint.targets.built import Setting
 from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SIZES, sides_of
 
 BATCH = (
+    *("device_train_microbatch_size", "microbatch_size"),
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
     *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
 )
