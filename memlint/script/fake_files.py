@@ -60,6 +60,11 @@ _NAME_OF_NUMBER = re.compile(r"x\d+")
 _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
 """Settings of the number of values at each step of a series."""
 """Columns of a table of which nothing is known."""
+_OF_SMALL = re.compile(r"(?i)(?<![a-z])(?:lr|lq).*?x([2-8])(?!\d)")
+_OF_LARGE = re.compile(r"(?i)(?<![a-z])hr(?![a-z])|(?<![a-z])gtmod")
+"""Folders of the images of super-resolution: `DIV2K_train_LR_bicubic/X4`, `DIV2K_train_HR`."""
+_LARGE = (480, 360)
+"""A size that every usual scale divides."""
 _PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
 """Side and classes of the images in an archive whose name does not say the side."""
 _SAMPLING_RATE = 24_000
@@ -109,9 +114,19 @@ def _image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     file = io.BytesIO()
     from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
 
-    black_image(PHOTO, mode).save(file, Image.registered_extensions()[suffix])
+    width, height = _sides("/".join(place.parts[-4:-1]))
+    black_image((width, height), mode).save(file, Image.registered_extensions()[suffix])
     path.write_bytes(file.getvalue())
-    return f"a black image of {PHOTO[0]} x {PHOTO[1]} pixels"
+    return f"a black image of {width} x {height} pixels"
+
+
+def _sides(folder: str) -> tuple[int, int]:
+    """Return width and height of a photograph, in folders of the large and the small images of super-resolution too."""
+    small = _OF_SMALL.search(folder)
+    if small is None and _OF_LARGE.search(folder) is None:
+        return PHOTO
+    scale = 1 if small is None else int(small[1])
+    return _LARGE[0] // scale, _LARGE[1] // scale
 
 
 def _audio(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ from memlint.script.fake_files import PLAIN, kind_by_name, written
 from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
+from memlint.source.typed_commands import typed_configs
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ class MissingFiles:
         """Return True where no data is: in memlint's cache, in the system, in packages, and where scripts write."""
         is_own = f"{os.sep}{cache.NAME}{os.sep}" in place
         is_of_package = is_installed(place) or _DISTRIBUTION.search(place) is not None
-        return is_own or is_of_package or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
+        is_config = place in map(os.path.abspath, typed_configs(sys.argv))  # settings that nobody can make up
+        return is_own or is_of_package or is_config or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
 
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""

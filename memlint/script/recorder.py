@@ -385,6 +385,9 @@ class ScriptRecorder(Recorder):
         """Handle the end of an optimizer's step."""
         super().after_optimizer(optimizer, args, kwargs)
         self.roles.note_optimizer(optimizer)
+        weights = (each for group in optimizer.param_groups for each in group["params"])
+        if self._is_between and all(each.grad is None for each in weights):
+            return  # it changes nothing, as one for a scheduler that wants a first step
         if self._leads(optimizer):
             self._followers |= self._stepped
             self._stepped.clear()

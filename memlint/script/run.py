@@ -86,8 +86,8 @@ class ScriptRun:
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
     """The programs that it started."""
-    has_fake_data: bool
-    """True if it was given data that memlint made up."""
+    fake_data: tuple[str, ...]
+    """Descriptions of the data that memlint made up for it."""
     lacks_data: bool
     """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
     amendment: Amendment | None
@@ -172,7 +172,7 @@ def run_script(
                 writes=writes.records(),
                 connections=writes.connections(),
                 programs=writes.programs(),
-                has_fake_data=bool(fake_data),
+                fake_data=tuple(fake_data),
                 lacks_data=_lacks_data(recorder, ending, writes),
                 amendment=_amendment(recorder, ending),
                 looked_for=(*(() if missing is None else missing.looked_for()), *passing_over.notes),

@@ -20,6 +20,7 @@ from memlint.targets.built import Setting
 from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SIZES, sides_of
 
 BATCH = (
+    *("device_train_microbatch_size", "microbatch_size"),
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
     *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
 )
@@ -152,7 +153,7 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
             for dtype, switches in _SWITCHES.items():
                 if each.name in switches:
                     return Setting(dtype, source, is_sure=False)
-        text = str(each.value).lower()
+        text = str(each.value).lower().removeprefix("amp_")
         if each.name in names and not isinstance(each.value, bool) and "true" not in text:
             if text.startswith(("bf16", "bfloat16")):
                 return Setting("bf16-amp", source, is_sure=False)

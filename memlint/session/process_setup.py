@@ -111,9 +111,11 @@ class ProcessSetup:
         """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
         from memlint.script.hydra_plugins import stand_in_for_plugins  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
+        from memlint.script.trackers import silence_trackers  # noqa: PLC0415 -- as above
 
         set_variables(script)
         stand_in_for_plugins()
+        silence_trackers()
         file = Path(script.path or os.curdir).absolute()
         above = [folder for folder in file.parents if folder.is_relative_to(self.root)]
         placeholders.find_project(self.root, list(dict.fromkeys((Path.cwd(), self.root, self.root / "src", *above))))

@@ -104,16 +104,18 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
     of_packages = (*applying.assumptions(), *placeholders.assumptions())
-    given = (*of_packages, *availability.assumptions(), *run.looked_for, *trace.assumptions)
+    # Sizes rest on what was made up: it comes first.
+    of_data = (each for each in trace.assumptions if any(made.startswith(each.text) for made in run.fake_data))
+    given = (*of_data, *of_packages, *availability.assumptions(), *run.looked_for, *trace.assumptions)
     own = run.own_step.assumptions if run.own_step is not None else ()
     of_gpu = (*of_torch(workload, device), *of_context(device))
     compiled = of_compilation(simulated=request.settings.compile != "off")
-    known = (*own, *given, *of_gpu, *compiled, *without)
+    known = tuple(dict.fromkeys((*own, *given, *of_gpu, *compiled, *without)))
     return Capture(
         workload=workload,
         trace=replace(trace, assumptions=known),
         optimizer=run.optimizer or None,
-        assumptions=tuple(dict.fromkeys(known)),
+        assumptions=known,
         loads_everything=device.is_cuda and loads_everything(device),
         script=_facts(run),
     )
@@ -138,7 +140,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
         lacks_data=run.lacks_data,
         amendment=run.amendment,
-        own=(*(run.own_step.own if run.own_step is not None else ()), *(("data",) if run.has_fake_data else ())),
+        own=(*(run.own_step.own if run.own_step is not None else ()), *(("data",) if run.fake_data else ())),
     )
 
 

@@ -19,7 +19,7 @@ from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
-from memlint.source.typed_commands import TypedCommand, concrete, is_placeholder, typed_commands
+from memlint.source.typed_commands import CONFIG_OPTION, TypedCommand, concrete, is_placeholder, typed_commands
 
 _KIND = "leading-scripts"
 _MOST_EXAMINED = 16
@@ -30,12 +30,12 @@ _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
-    r"prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
+    r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
     re.IGNORECASE,
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
 _EVALUATES = re.compile(
-    r"--?(test|eval|evaluate|test[_-]only|eval[_-]only|inference|throughput)(=true)?"
+    r"--?(test|eval|evaluate|test[_-]only|eval[_-]only|inference|throughput)(=true)?|--?(inference|demo|predict)[_-]\w+"
     r"|\w*(eval|test)(_only)?=true|--?mode=(test|eval)",
     re.IGNORECASE,
 )
@@ -62,7 +62,6 @@ _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _OF_CONFIGS, _TEMPLATE = (".yaml", ".yml", ".json", ".toml"), re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
-_CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 _MODEL_OPTION = re.compile(
     r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
 )
@@ -128,7 +127,7 @@ class LeadingScripts:
             scripts.setdefault(command.script, []).append(command)
         later = []
         for script in list(scripts)[:_MOST_EXAMINED]:
-            leads = self._leads(script)
+            leads = self._leads(script, is_typed=any(each.document for each in scripts[script]))
             for command in scripts[script][:_MOST_OF_ONE] if leads is not False else ():
                 found = LeadingScript(command, bool(leads), not self._evaluates(command))
                 if found.is_certain and found.trains:
@@ -234,6 +233,9 @@ class LeadingScripts:
         verb = next(iter(command.arguments), "")
         if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
             return True
+        place = command.document or command.script
+        if place.suffix == ".sh" and "train" not in place.stem.lower() and _OTHERWISE.fullmatch(place.stem) is not None:
+            return True
         only_shows = ".eval()" in text and not _may_train(text) and _OF_TRAINING.search(text) is None
         return _evaluates(command) or only_shows
 
@@ -290,9 +292,12 @@ class LeadingScripts:
         except Unreadable:
             return ast.Module([], [])
 
-    def _leads(self, script: Path) -> bool | None:
-        """Return True if the script's imports lead to the file, None if nobody can say without running it."""
-        if not self._does_something(script):
+    def _leads(self, script: Path, *, is_typed: bool) -> bool | None:
+        """Return True if the script's imports lead to the file, None if nobody can say without running it.
+
+        What a document types does something.
+        """
+        if not (is_typed or self._does_something(script)):
             return False
         program = self._project.parts([script], to_the_end=True)
         if self.file in program.files:
@@ -332,11 +337,14 @@ class LeadingScripts:
         for i, argument in enumerate(arguments):
             option, has_value, value = argument.partition("=")
             place = i if has_value else i + 1
-            if not _CONFIG_OPTION.fullmatch(option) or place >= len(arguments):
+            if not CONFIG_OPTION.fullmatch(option) or place >= len(arguments):
                 continue
             value = value if has_value else arguments[place]
-            if is_placeholder(value) and not (command.folder / value).exists():
-                path = self._config_like(value, command) or self._config_for(command)
+            if (command.folder / value).exists():
+                continue
+            if is_placeholder(value) or Path(value).suffix in _OF_CONFIGS:
+                path = self._config_like(value, command)
+                path = self._config_for(command) if path is None and is_placeholder(value) else path
                 if path is not None:
                     arguments[place] = f"{option}={path}" if has_value else path
         chosen = self._chosen_group(command)
@@ -379,12 +387,13 @@ class LeadingScripts:
     def _config_like(self, template: str, command: TypedCommand) -> str | None:
         """Return a template with a name of a config in its place: of `{DATASET}.yml` the one that is named first.
 
-        The script may add the folder.
+        The script may add the folder. In place of a config that is no longer there one that begins with its name.
         """
         place, text = Path(template), "" if command.document is None else self._files.text(command.document).lower()
         if place.suffix not in _OF_CONFIGS:
             return None
-        pattern = re.compile(".+".join(map(re.escape, _TEMPLATE.split(place.name))))
+        stem, end = ".+".join(map(re.escape, _TEMPLATE.split(place.stem))), re.escape(place.suffix)
+        pattern = re.compile(f"{stem}{end}" if is_placeholder(template) else f"{stem}[_-].+{end}")
         inside = command.folder / place.parent
         paths = (path for path in self._files.paths if pattern.fullmatch(path.name))
         names = [path.name for path in paths if path.parent == inside or not place.parent.name]

@@ -4,7 +4,6 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +69,8 @@ _LENGTH = re.compile(
 )
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
 _SIZES, _MANY = range(8, 4097), range(8, 2**20)
+_MOST_SEEN = 4
+"""Maximum number of other values that a guess names."""
 _OPTIONS = (
     ("batch", _BATCH, range(1, 2**15 + 1)),  # larger ones count tokens or frames
     ("global_batch", _GLOBAL_BATCH, range(1, 8193)),
@@ -93,6 +94,8 @@ class LoopSetting(NamedTuple):
     text: str
     path: str
     line: int
+    is_guess: bool = False
+    """True if it stands where nothing builds the model, and others beside it."""
 
 
 def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
@@ -124,17 +127,27 @@ def side_of_dataset(name: str) -> int | None:
 def nearest_batch(target: Path, names: Collection[str], project: Project) -> LoopSetting | None:
     """Return the batch size in a config that has one of `names`, in a script that imports the file, in any config.
 
-    For a model of the file `target` whose own loop states none: the first of several counts. JSON holds results and
-    data as often as settings: of what names nothing of the model, its name or folder has to say that it is settings.
+    For a model of the file `target` whose own loop states none: the first of several counts, as a guess that names the
+    others. JSON holds results and data as often as settings: of what names nothing of the model, its name or folder
+    has to say that it is settings.
     """
     configs = [str(path) for path in project.files.configs if not EVALUATES.search(path.stem)]
     naming = [each for each in configs if project.files.mentions(Path(each), names)]
-    stated = chain(
+    others = [each for each in configs if not each.endswith(".json") or _SETTINGS.search(each)]
+    places = (
         (sizes_in_config(path, project) for path in naming),
         (_in_source(source, project) for source in training_scripts(target, project)),
-        (sizes_in_config(path, project) for path in configs if not path.endswith(".json") or _SETTINGS.search(path)),
+        (sizes_in_config(path, project) for path in others),
     )
-    return next((batch for each in stated if (batch := batch_of(each)) is not None), None)
+    stated = ([each for each in map(batch_of, place) if each is not None] for place in places)
+    found = next(filter(None, stated), [])
+    if not found:
+        return None
+    first, *rest = found
+    seen = {each.value: f"{each.value} in {Path(each.path).name}" for each in rest if each.value != first.value}
+    shown = ", ".join([*seen.values()][:_MOST_SEEN])
+    guess = first._replace(text=f"{first.text}: a guess, as others are stated too ({shown})", is_guess=True)
+    return guess if seen else first
 
 
 def batch_of(settings: Mapping[str, LoopSetting]) -> LoopSetting | None:
@@ -189,8 +202,9 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
         for source in project.files.code(Path(site.path)) if site.where is Where.DOCUMENT else ():
             settings = {**_in_source(source, project), **settings}
         callers = (scope.source for scope, _call in project.calls_of(site.inside, site.path)) if site.inside else ()
-        for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
-            settings = {**_in_source(source, project), **settings}
+        others = (each for each in callers if each.path != site.path and is_training(each))
+        caller = next(others, None)  # another script would say how something else is trained
+        settings = settings if caller is None else {**_in_source(caller, project), **settings}
     return settings
 
 

@@ -14,7 +14,7 @@ from memlint.source.shell_branches import Branches, commands_of
 _DOCUMENTS = (".md", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
 _OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
-_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n\s*")
+_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\r?\n\s*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
@@ -64,6 +64,8 @@ _OF_PLACE = re.compile(
     re.IGNORECASE,
 )
 """Names of options, and words of templates, for places in the file system."""
+CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
+"""Options that take the path of a config."""
 _EMPTY = frozenset(["path", "to", "your", "the", "my", "a", "an", "of", "with", "and", "dir", "directory", "folder"])
 _MOST_WORDS = 2
 
@@ -133,6 +135,14 @@ def _made_path(template: str) -> str:
     return ("/".join("_".join(part) for part in kept if part) or "data") + (suffix[0] if suffix else "")
 
 
+def typed_configs(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the paths that arguments give as a config: what a script reads there are settings, and no data."""
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        option, _, value = word.partition("=")
+        named = word if CONFIG_OPTION.fullmatch(before) else value if CONFIG_OPTION.fullmatch(option) else ""
+        yield from filter(None, [named])
+
+
 def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:
     """Yield the commands in documents, in the order of the files and of the lines in them, each once."""
     seen = set()
@@ -154,7 +164,7 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
     folder, branches = path.parent, Branches()
     for number, line in _typed_lines(path, text):
         if path.suffix == ".sh":
-            if not _runs(line, branches, variables):
+            if line.lstrip().startswith("#") or not _runs(line, branches, variables):
                 continue
             _assign(line, variables, loops)
             rest = _shifted(rest, line, variables)

@@ -51,6 +51,8 @@ _IMPORTING = (
     *(importlib.import_module.__code__.co_filename, __file__),
 )
 """Files that import; `importlib.util.find_spec`, which only asks, is in another."""
+_VERSIONS = frozenset(("version", "_version", "__version__"))
+"""Names of modules that a project's installation writes."""
 _USES = (
     "bool", "iter", "next", "len", "contains", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
     "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem",
@@ -533,7 +535,7 @@ class _ProjectFinder(MetaPathFinder):
         if frame is None:
             return None
         if "." in fullname:
-            return self._hidden(fullname, frame)
+            return self._hidden(fullname, frame) or self._written(fullname, frame)
         around = [str(self._root.parent)] if fullname == self._root.name else []
         for folder in (*self._folders, *around, *self._elsewhere(fullname, frame)):
             if spec := PathFinder.find_spec(fullname, [folder]):
@@ -553,6 +555,16 @@ class _ProjectFinder(MetaPathFinder):
                 _finder.elsewhere.setdefault(text, place)
                 return spec
         return None
+
+    def _written(self, fullname: str, frame: FrameType) -> ModuleSpec | None:
+        """Return a module in place of the one in which only the project's installation writes its version."""
+        package, _, name = fullname.rpartition(".")
+        is_own = any(map(is_users, map(str, getattr(sys.modules.get(package), "__path__", ()))))
+        if name not in _VERSIONS or not is_own or is_guarded(frame.f_code.co_filename, frame.f_lineno):
+            return None
+        place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        _finder.elsewhere.setdefault(f"{fullname}, which the installation writes, is not there: it says 0.0.0", place)
+        return importlib.util.spec_from_file_location(fullname, Path(__file__).with_name("no_version.py"))
 
     def _elsewhere(self, name: str, frame: FrameType) -> Iterator[str]:
         """Yield the only folder of the project with a module of this name that has what the importing line takes."""

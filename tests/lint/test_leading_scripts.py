@@ -445,6 +445,36 @@ def test_a_template_of_a_config_has_the_name_of_the_one_that_the_document_speaks
     assert leading(tmp_path) == ["train.py --config configs/bedroom.yml"]
 
 
+def test_in_place_of_a_config_that_is_no_longer_there_stands_one_that_begins_with_its_name(tmp_path):
+    configs = dict.fromkeys(["config/sr_16_128.json", "config/sr_64_512.json", "config/sample.json"], "{}")
+    project(tmp_path, model=MODEL, train=TRAIN, **configs)
+    (tmp_path / "README.md").write_text("```\npython train.py -p train -c config/sr.json\n```\n")
+    assert leading(tmp_path) == ["train.py -p train -c config/sr_16_128.json"]
+    (tmp_path / "config" / "sr.json").write_text("{}")
+    assert leading(tmp_path) == ["train.py -p train -c config/sr.json"]
+
+
+def test_a_demonstration_comes_after_the_training_of_a_shell_script(tmp_path):
+    scripts = {"scripts/evaluate.sh": "python main.py --val kitti\n", "scripts/train.sh": "python main.py --batch 16\n"}
+    project(tmp_path, model=MODEL, main=TRAIN, **scripts)
+    (tmp_path / "README.md").write_text("```\npython main.py --inference_dir demo --resume a.pth\n```\n")
+    assert leading(tmp_path) == ["main.py --batch 16", "main.py --inference_dir demo --resume a.pth"]
+
+
+def test_a_shell_script_is_read_without_its_comments_and_whichever_way_its_lines_end(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    text = "# accelerate launch train.py \\\r\n#   ...\r\npython train.py \\\r\n--batch 16 \\\r\n--lr 1\r\n"
+    (tmp_path / "train.sh").write_text(text, newline="")
+    assert leading(tmp_path) == ["train.py --batch 16 --lr 1"]
+
+
+def test_a_script_that_a_document_types_does_something_whatever_its_text_says(tmp_path):
+    script = "from model import Net\nParser = object\nfor epoch in range(Net.epochs):\n    Net.learn(epoch)\n"
+    project(tmp_path, model=MODEL, scripts__learn=script, other=script)
+    (tmp_path / "README.md").write_text("```\npython scripts/learn.py --dataset a\n```\n")
+    assert leading(tmp_path) == ["learn.py --dataset a"]
+
+
 def test_an_option_that_a_script_requires_is_given_where_the_document_has_a_template(tmp_path):
     project(tmp_path, model=MODEL, train=f"p.add_argument('--doc', type=str, required=True)\n{TRAIN}")
     (tmp_path / "README.md").write_text("```\npython train.py --doc {MODEL_NAME} --ni\n```\n")

@@ -392,3 +392,18 @@ def test_a_folder_in_which_a_script_writes_is_made_if_nobody_has_put_it_there(tm
     assert not (tmp_path / "p" / "logs").exists()
     refused = run(tmp_path / "q", text)
     assert "writes in the folder logs/first, which is not there: put it there, or add --fake-data" in refused.error
+
+
+def test_settings_that_the_command_line_names_are_not_made_up(tmp_path):
+    script = "import json, sys\nprint(json.load(open(sys.argv[2]))[0])\n"
+    ran = run(tmp_path / "p", script, "--config", "config/base.json", fake=True)
+    assert "config/base.json" in str(ran.error)
+    ran = run(tmp_path / "p", script, "--annotations", "config/base.json", fake=True)
+    assert ran.error is None, ran.stderr
+
+
+def test_the_small_images_of_super_resolution_are_as_much_smaller_as_their_folder_says(tmp_path):
+    names = ("DIV2K_train_HR/0001.png", "DIV2K_train_LR_bicubic/X4/0001x4.png", "Set5/LRbicx3/a.png", "Set5/all/a.png")
+    opened = "".join(f"print(Image.open('data/{name}').size)\n" for name in names)
+    ran = run(tmp_path / "p", f"from PIL import Image\n{opened}", fake=True)
+    assert ran.stdout.splitlines() == ["(480, 360)", "(120, 90)", "(160, 120)", "(500, 375)"], ran.stderr

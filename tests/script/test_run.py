@@ -535,6 +535,14 @@ def test_a_script_that_ends_for_want_of_data_runs_again_with_fake_data(tmp_path:
     assert "2 steps were taken, with data that memlint made up" in script_text(workload.script)
 
 
+def test_what_was_made_up_is_said_before_all_else_that_is_assumed(tmp_path: Path) -> None:
+    before = "\n    import torch\n    list(torch.utils.data.DataLoader(range(2), num_workers=1))"
+    workload = workload_of(run_text(tmp_path, before + _TRAINS_ON_A_FILE, fake_data=True))
+    first, *others = (each.text for each in workload.assumptions if not each.found)
+    assert first.startswith("the file rows.npy is not there: replaced by")
+    assert any(text.startswith("DataLoader workers are left out") for text in others)
+
+
 def test_a_script_that_has_its_data_runs_with_it_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.ones((96, 64), np.float32))
     script = workload_of(run_text(tmp_path, _TRAINS_ON_A_FILE.replace("rows.npy", f"{tmp_path}/rows.npy"))).script

@@ -80,6 +80,15 @@ def test_a_batch_of_frames_is_divided_into_items() -> None:
     assert batch_of_frames(values_in((), [{"batch_size": 8, "batch_size_type": "sample"}])) is None
 
 
+def test_a_part_of_a_batch_that_is_taken_at_once_counts_more_than_the_batch() -> None:
+    values = values_in(
+        (), [{"config": {"global_batch_size": 1024, "batch_size": 256, "device_train_microbatch_size": 16}}]
+    )
+    setting = named_setting(values, BATCH)
+    assert setting is not None
+    assert setting.value == 16
+
+
 def test_a_setting_says_where_it_is() -> None:
     values = values_in((), [{"config": TrainConfig()}])
     setting = named_setting(values, ACCUMULATION)
@@ -92,6 +101,7 @@ def test_a_setting_says_where_it_is() -> None:
     [
         ({"args": Namespace(mixed_precision="bf16")}, "bf16-amp"),
         ({"trainer": {"precision": "16-mixed"}}, "fp16-amp"),
+        ({"config": {"precision": "amp_bf16"}}, "bf16-amp"),
         ({"args": Namespace(use_amp=False, bf16=False)}, None),
         ({"args": Namespace(use_amp=True)}, "fp16-amp"),
         ({"meta": {"use_bfloat16": True}}, "bf16-amp"),

@@ -55,6 +55,20 @@ FAST = {
         "Adam",
         iterations=4,
     ),
+    "a first step for the scheduler's sake": Way(
+        """
+        model = linear()
+        optimizer = torch.optim.Adam(model.parameters())
+        optimizer.step()
+        for number in itertools.count():
+            model(batch()).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            print(number, flush=True)
+        """,
+        "Adam",
+        iterations=1,
+    ),
     "a critic that steps five times as often": Way(
         """
         generator, critic = linear(), linear()

@@ -238,6 +238,21 @@ def memlint_workload(): return Net()
     assert inputs(write(code)) == ["x_enc [batch, 96, 7] float32", "x_mark_enc [batch, 96, 4] float32"]
 
 
+def test_a_model_whose_kernels_take_no_float32_is_tried_in_autocast(write):
+    code = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(32, 4)
+    def forward(self, x):
+        x = self.l(x)
+        if x.dtype == torch.float32:
+            raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+        return x
+"""
+    assert inputs(write(code)) == ["x [batch, 32] float32"]
+
+
 def test_a_length_that_an_assertion_names_is_taken(write):
     code = """
 class Net(nn.Module):

@@ -34,7 +34,11 @@ _PACKAGE = {
         from boxes.trainer.validator import _verify_loop_configurations
 
         class Trainer:
-            def __init__(self, accelerator="auto", strategy="auto"):
+            def __init__(self, accelerator="auto", strategy="auto", devices=1):
+                self.devices = devices
+                if devices > 1:
+                    numbers = list(range(devices))
+                    raise RuntimeError(f"You requested gpu: {numbers}\\n But your machine only has: [0]")
                 if accelerator not in ("auto", "gpu"):
                     raise ValueError(f"You selected an invalid accelerator name: `accelerator={accelerator!r}`.")
                 self.accelerator, self.strategy = accelerator, strategy
@@ -277,6 +281,15 @@ def test_a_model_and_a_trainer_of_version_1_run_without_the_hook_and_with_the_st
     """)
     trainer = variables["trainer"]
     assert (variables["done"], trainer.accelerator, trainer.strategy) == ("trained", "auto", "ddp")
+
+
+@pytest.mark.parametrize(
+    "within", ["{}", "try:\n    {}\nexcept Exception as error:\n    raise OSError(repr(error)) from error"]
+)
+def test_a_trainer_that_wants_several_gpus_has_the_one_that_is_there(run, within):
+    made = within.format("trainer = Trainer(devices=2)")
+    trainer = run(f"from boxes.trainer.trainer import Trainer\n{made}\n")["trainer"]
+    assert (trainer.devices, texts()) == (1, ["Lightning's Trainer is to use the GPUs 0, 1: there is one of them"])
 
 
 def test_a_checkpoint_with_more_than_weights_is_loaded_as_before(run, tmp_path, monkeypatch):

@@ -265,6 +265,22 @@ def test_a_module_of_the_project_is_found_in_whichever_folder_it_is(run):
     assert folder.endswith("lib, which is taken to be on the search path")
 
 
+def test_a_version_that_only_the_installation_writes_is_one_that_says_nothing(run):
+    variables = run(
+        "from tools_of_mine.parts import kind, version",
+        tools_of_mine__parts="""
+            from .version import __gitsha__, __version__ as version
+            try:
+                from ._version import commit
+            except ImportError:
+                kind = "guarded"
+        """,
+    )
+    assert (variables["version"], variables["kind"]) == ("0.0.0", "guarded")
+    text = "tools_of_mine.version, which the installation writes, is not there: it says 0.0.0"
+    assert text in texts()
+
+
 def test_a_package_that_the_project_only_has_the_name_of_is_to_be_installed_and_own_modules_never(run):
     with pytest.raises(AbsentError) as caught:
         run(

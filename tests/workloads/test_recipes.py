@@ -902,6 +902,17 @@ def test_inputs_are_those_of_the_example_that_shows_the_model(write, example, in
     ]
 
 
+def test_inputs_of_another_file_that_builds_the_model_alike_are_those_of_an_example_elsewhere(write):
+    path = write(AXES)
+    built = "import torch\nfrom model import Net\nnet = Net(3, axes=2)\n"
+    trains = "for x in data:\n    net(x).sum().backward()\n"
+    for name, text in {"train.py": trains, "count.py": "net(torch.rand(1, 40, 24, 3))\n"}.items():
+        (path.parent / name).write_text(built + text)
+    workload = the_only(path)
+    completed, _assumptions = complete(workload, path.parent)
+    assert completed.built_by == "data [batch, 40, 24, 3] float32: nothing states their size"
+
+
 def test_ids_of_an_example_are_below_what_it_says(write):
     path = write(
         "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, words):\n        super().__init__()\n"
@@ -1072,7 +1083,6 @@ def test_the_loop_of_the_models_own_file_says_how_it_is_built_and_trained(write,
         {"model.py": ALONE},  # a size above the class
         {"config/base.yaml": "loader: {batch_size: 24}", "config/eval_all.yaml": "loader: {batch_size: 2}"},
         {"config/base.yaml": "validation: {batch_size: 2}\ntrain: {total_batch_size: 24}"},
-        {"a.yaml": "batch_size: 2", "b.yaml": "batch_size: 24", "README.md": "python train.py --config b.yaml"},
         {"config/base.yaml": "samples_per_gpu: 24"},
         {"results/first.json": '{"batch_size": 2}', "settings/base.json": '{"loader": {"batch_size": 24}}'},
         {
@@ -1093,6 +1103,26 @@ def test_a_batch_that_the_file_or_a_config_says_is_taken_and_named(write, files)
     workload = the_only(path)
     assert (workload.batch, "batch" in workload.assumed) == (24, False)
     assert any(text.startswith("batch 24: ") for text, _line in texts(workload))
+
+
+def test_a_batch_among_others_is_a_guess_that_comes_first_and_names_them(write):
+    path = write(ALONE.replace("batch_size = 24\n", ""))
+    for name, text in {"a.yaml": "batch_size: 2", "b.yaml": "batch_size: 24"}.items():
+        (path.parent / name).write_text(text)
+    (path.parent / "README.md").write_text("python train.py --config b.yaml")
+    assumed = [each.text for each in settings_of(the_only(path)) if not each.found]
+    assert assumed[0] == "batch 24: batch_size: 24: a guess, as others are stated too (2 in a.yaml)"
+
+
+def test_of_several_scripts_that_call_what_builds_the_model_one_says_how_it_is_trained(write):
+    path = write(ALONE.replace("batch_size = 24\n", ""))
+    (path.parent / "build.py").write_text("from model import Net\ndef build():\n    return Net(3)\n")
+    step = "from build import build\nnet = build()\nopt = torch.optim.{}(net.parameters())\nloss.backward()\n"
+    (path.parent / "a.py").write_text("import torch\n" + step.format("SGD"))
+    other = "loader = torch.utils.data.DataLoader(data, batch_size=7)\n"
+    (path.parent / "b.py").write_text("import torch\n" + step.format("Adam") + other)
+    workload = the_only(path)
+    assert (workload.optimizer, workload.batch) == ("sgd", 8)
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,9 @@ def infer_inputs(
         raise failure
     if shown is not None and trial.specs == example:
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
-        where = "as in an example" if shown.builds_so else "as in an example that builds it with other arguments"
-        return Inferred(specs, (Assumption(f"inputs {inputs}, {where}", place, found=shown.builds_so),), dimensions)
+        where = "as in an example" if shown.builds_so else "as in an example elsewhere"
+        note = Assumption(f"inputs {inputs}, {where}", place, found=shown.builds_so)
+        return Inferred(specs, (note,), dimensions, "" if shown.builds_so else inputs)
     unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
     return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions, unstated)
 

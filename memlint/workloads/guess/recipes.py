@@ -198,14 +198,13 @@ class Recipes:
                 continue
             else:
                 settings[each.key] = each.value
-            named = each.key.replace("_", " ")
-            assumptions.append(
-                Assumption(f"{named} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True)
-            )
+            named, place = each.key.replace("_", " "), Frame(each.path, each.line, "")
+            assumptions.append(Assumption(f"{named} {each.value}: {each.text}", place, found=not each.is_guess))
+        guesses = [each for each in assumptions if not each.found]
         return replace(
             workload,
             **settings,
-            found=(*workload.found, *assumptions),
+            found=(*guesses, *workload.found, *(each for each in assumptions if each.found)),
             sizes={**sizes, **workload.sizes},
             assumed=workload.assumed - settings.keys(),
         )
@@ -218,7 +217,9 @@ class Recipes:
             sites, key=lambda site: (site.where is Where.TEST, site is not recipe.site, site.arguments != alike)
         ):
             if (call := shown_call(site, self._project)) is not None:  # the sizes of tests are small on purpose
-                return replace(call, builds_so=site.arguments == alike and site.where is not Where.TEST)
+                is_alike = site.arguments == alike and site.where is not Where.TEST
+                is_here = recipe.site is None or recipe.site.path == site.path
+                return replace(call, builds_so=is_alike and is_here)
         return None
 
     def _fed(self, recipe: Recipe) -> FedCall | None:

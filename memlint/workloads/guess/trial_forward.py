@@ -1,5 +1,6 @@
 """Trial calls of a model with guessed inputs, and how far they get."""
 
+import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ import torch
 from torch import nn
 
 from memlint.accelerator.private import storage_address, tree_leaves, tree_map_only
+from memlint.base.frames import text_of
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.targets.workload import InputSpec
 from memlint.workloads.receiving_layers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
+_OF_HALF = re.compile(r"only supports? (fp16|float16|half) (and|or) (bf16|bfloat16)", re.IGNORECASE)
 TRIAL_BATCH = 2
 """Enough for BatchNorm in training mode, and different from other sizes."""
 
@@ -56,6 +59,8 @@ class TrialModel:
         self._storages: Mapping[int, str] = {}
         self._running: list[tuple[nn.Module, tuple[int, ...]]] = []
         self._widths: dict[int, str] = {}
+        self._needs_half = False
+        """True for a model whose kernels take float16 and bfloat16 alone: it is tried in autocast."""
 
     @contextmanager
     def watched(self) -> Iterator[Self]:
@@ -94,9 +99,12 @@ class TrialModel:
         self._running, self._widths = [], {}
         positional, named = positional_and_named(inputs)
         try:
-            with torch.set_grad_enabled(grad):
+            with torch.set_grad_enabled(grad), torch.autocast(self.device, torch.bfloat16, self._needs_half):
                 trial.output = self.model(*positional, **named)
         except Exception as error:
+            if not self._needs_half and _OF_HALF.search(text_of(error)):
+                self._needs_half = True
+                return self.attempt(specs, dimensions, grad=grad, batch=batch)
             trial.error = unknown_attribute(error) or error
             if self._running:
                 trial.layer, trial.received = self._running[-1]

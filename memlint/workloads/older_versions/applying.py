@@ -25,6 +25,7 @@ from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
     RESTORED,
+    with_one_device,
     with_settable_hparams,
     with_strategy,
     without_hook,
@@ -315,12 +316,14 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "hparams": with_settable_hparams,
     "hook": without_hook,
     "accelerator": with_strategy,
+    "devices": with_one_device,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
+    "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 from memlint.base.frames import text_of
 from memlint.base.guarded_imports import statements_at
@@ -33,6 +33,7 @@ _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
+_TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_SETTER = re.compile(r"property 'hparams' of '\w+' object has no setter")
@@ -44,6 +45,7 @@ _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
 _CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 _IMPORTING = "<frozen importlib"
+_Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 
 
 def amendment_of(error: BaseException) -> Amendment | None:
@@ -86,9 +88,17 @@ def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
     return Amendment("name", module, name) if name in RESTORED and is_installed_package(module) else None
 
 
-def _of_accelerator(error: BaseException, match: re.Match[str]) -> Amendment:
-    package = _module_raising(error).partition(".trainer")[0]
-    return Amendment("accelerator", f"{package}.trainer.trainer", match[1])
+def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
+    """Return what learns a change of an argument of Lightning's Trainer, perhaps one that hydra has made."""
+
+    def learn(error: BaseException, match: re.Match[str]) -> Amendment | None:
+        while error.__cause__ is not None:
+            error = error.__cause__
+        modules = [str(frame.f_globals["__name__"]) for frame, _line in traceback.walk_tb(error.__traceback__)]
+        trainer = next((each for each in modules if each.endswith(".trainer.trainer")), None)
+        return None if trainer is None else Amendment(kind, trainer, match[1])
+
+    return learn
 
 
 def _module_raising(error: BaseException) -> str:
@@ -269,7 +279,6 @@ def _is_asked_by_another(error: BaseException, package: str) -> bool:
     return False
 
 
-_Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
     (AttributeError, _NO_METHOD, _of_method),
@@ -283,7 +292,8 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (AttributeError, _NO_WORDS, _of_default),
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
-    (ValueError, _NO_ACCELERATOR, _of_accelerator),
+    (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),
+    (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),

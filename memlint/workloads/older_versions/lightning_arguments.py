@@ -1,4 +1,4 @@
-"""Version 1 of Lightning: methods of its Trainer for argparse, names of accelerators and hooks that 2 no longer has."""
+"""Arguments of Lightning that it refuses here: what only version 1 has, and more GPUs than there are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ast
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -76,14 +77,27 @@ def with_settable_hparams(_name: str, module: Any) -> None:
 
 def with_strategy(accelerator: str, module: Any) -> None:
     """Let the Trainer take as a strategy what was the name of an accelerator."""
+
+    def changed(named: dict[str, Any]) -> dict[str, Any]:
+        if named.get("accelerator") != accelerator:
+            return named
+        strategy = "ddp" if accelerator.startswith("ddp") else "auto"
+        return named | {"accelerator": "auto", "strategy": named.get("strategy") or strategy}
+
+    _change_arguments(module, changed)
+
+
+def with_one_device(_numbers: str, module: Any) -> None:
+    """Let the Trainer have the one GPU that is there in place of several."""
+    _change_arguments(module, lambda named: named | {"devices": 1})
+
+
+def _change_arguments(module: Any, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     init = module.Trainer.__init__
 
     @functools.wraps(init)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
-        if named.get("accelerator") == accelerator:
-            strategy = "ddp" if accelerator.startswith("ddp") else "auto"
-            named |= {"accelerator": "auto", "strategy": named.get("strategy") or strategy}
-        init(self, *arguments, **named)
+        init(self, *arguments, **changed(named))
 
     module.Trainer.__init__ = __init__
 
