@@ -56,10 +56,10 @@ _NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
+"""Columns of a table of which nothing is known."""
 _NAME_OF_NUMBER = re.compile(r"x\d+")
 _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
 """Settings of the number of values at each step of a series."""
-"""Columns of a table of which nothing is known."""
 _OF_SMALL = re.compile(r"(?i)(?<![a-z])(?:lr|lq).*?x([2-8])(?!\d)")
 _OF_LARGE = re.compile(r"(?i)(?<![a-z])hr(?![a-z])|(?<![a-z])gtmod")
 """Folders of the images of super-resolution: `DIV2K_train_LR_bicubic/X4`, `DIV2K_train_HR`."""
