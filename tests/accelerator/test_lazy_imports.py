@@ -129,8 +129,9 @@ assert "sympy.core" not in sys.modules and not hasattr(sys.modules["torch.utils.
 
 def test_a_module_that_names_the_error_of_symbols_imports_none_and_catches_the_real_one() -> None:
     run("""
-import torch
-from torch.distributed.tensor import _decompositions as naming
+import types, torch.distributed.tensor
+naming = types.ModuleType("naming")
+exec("from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode", naming.__dict__)
 assert "sympy.core" not in sys.modules
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.experimental import symbolic_shapes
