@@ -11,9 +11,12 @@ from memlint.accelerator.device import DEVICE, NAME, real_device_of
 from memlint.accelerator.private import FakeTensor, compiled, originals
 from memlint.accelerator.private.compilation import (
     CONVOLUTION_FORMAT,
+    DECOMPOSE,
     RUN_NODE,
     compile_metrics,
+    decompose,
     device_of_fake,
+    graph_makers,
     is_functional,
     placing_fakes,
     run_node,
@@ -68,6 +71,10 @@ def _placed(target: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
+def _is_virtual_device(value: Any) -> bool:
+    return isinstance(value, torch.device) and value.type == NAME
+
+
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> torch.Tensor:
     """Stand in for `torch.tensor` where PyTorch's own code makes numbers on the GPU: C++ would copy to CUDA."""
     if placement.is_gpu(device):
@@ -100,6 +107,14 @@ def patches(running: Simulated) -> list[Patch]:
             return device
         return placement.device_of(tensor) if is_stored(tensor) else shown
 
+    def decomposed(mode: Any, op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Stand in for `maybe_handle_decomp`: C++ names the virtual device, which no fake is on for decompositions.
+
+        They would take `x.type_as(y)` for a copy from one device to another, which is not computed again in backward.
+        """
+        named = {name: shown if _is_virtual_device(value) else value for name, value in kwargs.items()}
+        return decompose(mode, op, args, named)
+
     text_of_stored: Callable[..., str] = torch.Tensor.__repr__
 
     def text(tensor: torch.Tensor, **options: Any) -> str:
@@ -112,6 +127,7 @@ def patches(running: Simulated) -> list[Patch]:
         (torch.Tensor, "__repr__", text),
         (compile_metrics, RUN_NODE, _run_node),
         (Interpreter, "call_function", _call_function),
+        (graph_makers, DECOMPOSE, decomposed),
         (compiled, CONVOLUTION_FORMAT, _convolution_format),
         *placing_fakes(on_device),
         (FakeTensor, "device", property(device_shown_of_fake)),

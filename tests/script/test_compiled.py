@@ -197,6 +197,44 @@ def test_a_compiled_step_of_an_optimizer_is_whole_and_ends_a_step(tmp_path: Path
     assert len(workload.script.step_peaks) == 2
 
 
+CAST = """
+    import torch
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._inductor.decomposition import select_decomp_table
+
+    ops = []
+    def note(graph, inputs):
+        ops.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    backend = aot_autograd(
+        fw_compiler=note, bw_compiler=note, partition_fn=min_cut_rematerialization_partition,
+        decompositions=select_decomp_table(),
+    )
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = torch.nn.Linear(64, 64), torch.nn.Parameter(torch.ones(64))
+        def forward(self, x):
+            return self.layer(x).float().sin().type_as(x) * self.scale
+
+    model = torch.compile(Scaled().bfloat16().cuda(), backend=backend)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        model(torch.rand(64, 64, device="cuda", dtype=torch.bfloat16)).sum().backward()
+        assert "prims.convert_element_type.default" in ops, ops
+        assert not [each for each in ops if "device_put" in each], ops
+        optimizer.step()
+"""
+
+
+def test_a_cast_on_the_gpu_is_no_copy_between_devices_and_is_computed_again_in_backward(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, CAST).report.workloads
+    assert (workload.error, workload.optimizer) == (None, "SGD")
+
+
 REFUSED = {
     "@torch.compile(backend='of_another_machine')": "InvalidBackend: Invalid backend: 'of_another_machine'",
     "@torch.compile(fullgraph=True)": "Unsupported: Data-dependent branching",

@@ -31,6 +31,7 @@ from torch._inductor.runtime import benchmarking
 from torch._inductor.runtime import hints as _hints
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental import proxy_tensor as _proxy_tensor
 
 # --- TorchDynamo
 
@@ -49,6 +50,12 @@ compile_metrics: Any = utils
 RUN_NODE = "run_node"
 """Name of its function that runs one node of a graph on fakes."""
 run_node: Callable[..., Any] = utils.run_node
+"""The function of that name."""
+graph_makers: Any = _proxy_tensor
+"""The module that makes a graph of what runs on fakes."""
+DECOMPOSE = "maybe_handle_decomp"
+"""Name of its function that runs an op as those it is decomposed into."""
+decompose: Callable[..., Any] = _proxy_tensor.maybe_handle_decomp
 """The function of that name."""
 dynamo_config: Any = _dynamo_config
 """Settings of TorchDynamo."""
