@@ -306,7 +306,8 @@ class ScriptRecorder(Recorder):
             self._is_between = False
             if self.step < 0:
                 self.lead()
-                requests.load_for(self._program().roots, is_used=self.compiles_models)
+                roots = (module for root in self._roots.values() if (module := root()) is not None)
+                requests.load_for(roots, is_used=self.compiles_models)
                 self.reruns.wait_here(self._program)
                 self._kept = time.perf_counter()
             self._began, self._num_compilations = time.perf_counter(), Compilation.number
