@@ -23,8 +23,6 @@ MEASURED = [row for row in ROWS if row.compiled is not None]
 EXACT = (-0.001, 0.001)
 """The figures are of a harness that says everything; its own runs differ by 0.5 MiB."""
 BOUNDS = {
-    "llama 3b packed": (0, 0.06),
-    "llama 3b, loss in chunks": (0, 0.07),
     "llama 3b, LoRA": (0, 0.04),
     "llama 1b pretrained, checkpointed": (-0.03, 0),
     "flux 2, LoRA": (-0.03, 0),
