@@ -41,6 +41,7 @@ def observed(before: Before, after: After) -> Iterator[None]:
         yield
     finally:
         _told.remove((before, after))
+        _stepped.clear()  # of code that ended by an exception
         for hook in hooks:
             hook.remove()
 
