@@ -3,6 +3,9 @@
 Whole recorded runs are in tests/oracles/test_recorded_steps.py.
 """
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -281,16 +284,54 @@ def test_backward_of_a_pointwise_layer_on_tensor_cores_takes_as_much_as_the_grad
         assert workspace(layer, "weight").high >= sum(layer.nbytes())
 
 
-@pytest.mark.parametrize(("groups", "channels_last"), [(1, False), (1, True), (3, False)])
-def test_cudnn_fills_channels_of_half_precision_for_tensor_cores(groups, channels_last):
+@pytest.mark.parametrize("direction", ["forward", "data"])
+def test_cudnn_fills_channels_of_half_precision_for_tensor_cores(direction):
     layer = Problem(
-        (4, 3, 20, 20), (30, 3 // groups, 3, 3), (4, 30, 10, 10), (2, 2), (1, 1), groups, torch.float16, channels_last
+        (4, 3, 20, 20), (30, 3, 3, 3), (4, 30, 10, 10), (2, 2), (1, 1), 1, torch.float16, channels_last=False
     )
-    filled = 2 * (4 * 8 * 20 * 20 + 32 * 8 * 3 * 3 + 4 * 32 * 10 * 10)
+    read = 2 * (4 * 8 * 20 * 20 + 32 * 8 * 3 * 3)
     with virtual_device(device_named("t4")):
-        for direction in ("forward", "data", "weight"):
-            taken = workspace(layer, direction)
-            assert taken.estimate == (filled if groups == 1 and not channels_last else 0)
-            assert taken.high >= taken.estimate
+        assert workspace(layer, direction).estimate == read + 2 * 4 * 32 * 10 * 10 + 16
+        assert workspace(layer._replace(channels_last=True), direction).estimate == read + 16
+        grouped = layer._replace(groups=3, weight=(30, 1, 3, 3))
+        assert workspace(grouped, direction).estimate == sum(grouped.nbytes()) + 16
         unfilled = layer._replace(dtype=torch.float32)
         assert unfilled.filled_nbytes() == unfilled.nbytes()
+
+
+def recorded_on_h200():
+    """Workspaces of whole models on an H200, by problem and direction: see fixtures/convolutions/README.md."""
+    file = Path(__file__).parents[2] / "fixtures" / "convolutions" / "h200-torch-2.11.jsonl"
+    for line in file.read_text().splitlines():
+        direction, dtype, channels_last, nbytes, groups, *shapes = json.loads(line)
+        yield Problem(*map(tuple, shapes), groups, getattr(torch, dtype), channels_last), direction, nbytes
+
+
+def test_workspaces_on_tensor_cores_are_those_of_an_h200():
+    with virtual_device(device_named("h200")):
+        taken = [(workspace(layer, direction), nbytes) for layer, direction, nbytes in recorded_on_h200()]
+    assert len(taken) == 425
+    assert all(each.low <= nbytes <= each.high for each, nbytes in taken)
+    assert sum(abs(each.estimate - nbytes) <= 64 << 10 for each, nbytes in taken) >= 0.69 * len(taken)
+    assert sum(abs(each.estimate - nbytes) <= 9e6 for each, nbytes in taken) >= 0.93 * len(taken)
+
+
+@pytest.mark.parametrize(
+    ("direction", "dtype", "last", "x", "weight", "out", "stride", "groups", "nbytes"),
+    [  # single layers, on the H200
+        ("forward", torch.float32, False, (16, 3, 224, 224), (64, 3, 7, 7), (16, 64, 112, 112), 2, 1, 61_051_664),
+        ("forward", torch.bfloat16, False, (16, 3, 224, 224), (64, 3, 7, 7), (16, 64, 112, 112), 2, 1, 38_585_360),
+        ("weight", torch.float16, False, (16, 64, 56, 56), (256, 64, 1, 1), (16, 256, 56, 56), 1, 1, 1_048_576),
+        ("weight", torch.float16, True, (16, 96, 56, 56), (96, 1, 7, 7), (16, 96, 56, 56), 1, 96, 2_408_448),
+        ("weight", torch.bfloat16, True, (8, 32, 112, 112), (32, 1, 3, 3), (8, 32, 112, 112), 1, 32, 73_728),
+        ("forward", torch.float16, False, (16, 128, 28, 28), (128, 4, 3, 3), (16, 128, 28, 28), 1, 32, 6_431_760),
+        ("data", torch.bfloat16, False, (16, 64, 56, 56), (256, 64, 1, 1), (16, 256, 56, 56), 1, 1, 0),
+        ("weight", torch.float32, False, (32, 256, 14, 14), (256, 256, 3, 3), (32, 256, 14, 14), 1, 1, 22_282_847),
+    ],
+)
+def test_workspaces_of_single_layers_on_tensor_cores(direction, dtype, last, x, weight, out, stride, groups, nbytes):
+    layer = Problem(x, weight, out, (stride, stride), (1, 1), groups, dtype, last)
+    with virtual_device(device_named("h200")):
+        taken = workspace(layer, direction)
+    assert abs(taken.estimate - nbytes) <= 1024
+    assert taken.low <= nbytes <= taken.high

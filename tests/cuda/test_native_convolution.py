@@ -101,7 +101,7 @@ def test_three_dimensions_in_half_precision_are_left_to_pytorch_where_cudnn_is_b
     """github.com/pytorch/pytorch/issues/166643 and 177406: torch 2.9 takes columns that 2.8 does not."""
     trace = traced(Layer(lambda: torch.nn.Conv3d(96, 96, 3, padding=1), (1, 96, 8, 256, 256), dtype), A100, version)
     taken = 96 * 27 * 8 * 256 * 256 * 2
-    assert columns(trace) == ([taken, taken] if version in ((2, 9), (2, 10)) else [])
+    assert columns(trace).count(taken) == (2 if version in ((2, 9), (2, 10)) else 0)
     if version == (2, 9):
         assert trace.doubts == ()
     if version == (2, 10):  # the wheel for CUDA 13 has cuDNN 9.15.1
@@ -109,17 +109,17 @@ def test_three_dimensions_in_half_precision_are_left_to_pytorch_where_cudnn_is_b
 
 
 @pytest.mark.parametrize(
-    ("layer", "layout", "dtype"),
+    ("layer", "layout", "dtype", "numel"),
     [
-        (lambda: torch.nn.Conv3d(8, 8, 1), torch.contiguous_format, HALF),
-        (lambda: torch.nn.Conv3d(8, 8, 3), torch.channels_last_3d, HALF),
-        (lambda: torch.nn.Conv3d(8, 8, 3), torch.contiguous_format, torch.float32),
-        (lambda: torch.nn.Conv3d(8, 16, 3, groups=8), torch.contiguous_format, HALF),
+        (lambda: torch.nn.Conv3d(8, 8, 1), torch.contiguous_format, HALF, 8 * 6**3),
+        (lambda: torch.nn.Conv3d(8, 8, 3), torch.channels_last_3d, HALF, 8 * 27 * 4**3),
+        (lambda: torch.nn.Conv3d(8, 8, 3), torch.contiguous_format, torch.float32, 8 * 27 * 4**3),
+        (lambda: torch.nn.Conv3d(8, 16, 3, groups=8), torch.contiguous_format, HALF, 8 * 27 * 4**3),
     ],
 )
-def test_the_others_of_three_dimensions_are_not(layer, layout, dtype):
+def test_the_others_of_three_dimensions_are_not(layer, layout, dtype, numel):
     trace = traced(Layer(layer, (2, 8, 6, 6, 6), dtype, layout=layout), A100, (2, 9))
-    assert columns(trace) == []
+    assert numel * dtype.itemsize not in columns(trace)
     assert trace.assumptions == ()
 
 

@@ -5,9 +5,10 @@ The sizes of workspaces are those of the algorithm that cuDNN is assumed to choo
 in the forward, of ResNet-18 (batch 8, heuristics, torch 2.0); layers that skip pixels took up to 75 KiB more there.
 Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5). In the backward of ResNet-50 they took as
 much as the gradient of the input when computing it, and mostly nothing for the gradient of the weight; on tensor cores
-as well, judging by the growth with the batch that nvidia-smi showed for rexnet, semnasnet and mobilevitv2 on an A100
-(itu-rad/GPUMemNet). The rest is a guess. Each workspace lies between nothing and the largest that any algorithm is
-known to take for its shape.
+before Hopper as well, judging by the growth with the batch that nvidia-smi showed for rexnet, semnasnet and mobilevitv2
+on an A100 (itu-rad/GPUMemNet). For tensor cores memlint.cuda.kernels.tensor_core_convolution says what was measured.
+The rest is a guess. Each workspace lies between nothing and the largest that any algorithm is known to take for its
+shape.
 
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
@@ -42,7 +43,7 @@ from memlint.accelerator.device import allocate, contiguous, scratch, strides
 from memlint.accelerator.inference import Shape, infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel
-from memlint.cuda.kernels import native_convolution
+from memlint.cuda.kernels import native_convolution, tensor_core_convolution
 from memlint.cuda.kernels.composites import suggested_format
 from memlint.cuda.kernels.native_convolution import HALF, Call
 from memlint.cuda.simulated import simulated
@@ -86,12 +87,22 @@ class Problem(NamedTuple):
     @property
     def is_product(self) -> bool:
         """True if it is one matrix product for each image: a 1 x 1 layer with stride 1."""
-        return set(self.weight[2:]) == {1} == set(self.stride) and self.groups == 1 and self.x[2:] == self.out[2:]
+        return self.is_of_one_element and set(self.stride) == {1} and self.groups == 1 and self.x[2:] == self.out[2:]
+
+    @property
+    def is_of_one_element(self) -> bool:
+        """True if a kernel is one element of each channel."""
+        return set(self.weight[2:]) == {1}
+
+    @property
+    def is_depthwise(self) -> bool:
+        """True if every channel has kernels of its own."""
+        return self.groups == self.x[1] == self.weight[0] > 1
 
     @property
     def is_dense(self) -> bool:
         """True if kernels are larger than one element, and read all channels."""
-        return set(self.weight[2:]) != {1} and self.groups == 1
+        return not self.is_of_one_element and self.groups == 1
 
     def nbytes(self) -> tuple[int, int, int]:
         """Bytes of input, weight and output."""
@@ -112,20 +123,16 @@ class Problem(NamedTuple):
 
 def workspace(problem: Problem, direction: str) -> Workspace:
     """Compute cuDNN's workspace for `forward`, the gradient of the input (`data`) or of the weight (`weight`)."""
-    if len(problem.weight) != 4 or not problem.weight[0]:
+    if not problem.weight[0]:
+        return Workspace(0, 0, sum(problem.nbytes()))
+    if tensor_core_convolution.applies(problem):
+        highest = max(tensor_core_convolution.highest(problem, direction), _largest_winograd(problem))
+        return Workspace(0, tensor_core_convolution.estimate(problem, direction), highest)
+    if len(problem.weight) != 4:
         return Workspace(0, 0, sum(problem.nbytes()))
     transposed = 0 if problem.channels_last else sum(problem.filled_nbytes())
     if problem.dtype is torch.float32 and problem.is_product and direction == "forward":
         return Workspace(0, 0, max(transposed, problem.nbytes()[1]))
-    tf32 = simulated().device.capability >= (8, 0) and torch.backends.cudnn.allow_tf32
-    if problem.dtype in HALF or (problem.dtype is torch.float32 and tf32):
-        if problem.is_product and direction != "forward":
-            return Workspace(0, problem.nbytes()[0] if direction == "data" else 0, transposed)
-        # Tensor cores read channels_last: cuDNN transposes other operands. Float32 with channels that do not fill
-        # tensor cores is assumed to run on other kernels.
-        fills = problem.dtype in HALF or (problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0)
-        estimate = transposed if fills and problem.groups == 1 else 0
-        return Workspace(0, estimate, max(transposed, _largest_winograd(problem)))
     if problem.channels_last:
         return Workspace(0, 0, _largest_winograd(problem))
     if problem.is_plain_3x3:
