@@ -4,6 +4,8 @@ It pads operands of which a size is no multiple of 8 halves or 4 floats, such as
 In half precision padding is taken to win, as tensor cores read unaligned halves at a fraction of their speed: an H200
 padded GPT-2's (torch 2.11), and not in float32 without TF32. Floats are not padded here: their product takes between
 nothing and the copies that its padded operands would be, beside the originals.
+
+To time a product Inductor makes its operands, padded ones and a result while it compiles.
 """
 
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from memlint.accelerator.private.compilation import (
     padding_choice,
 )
 from memlint.base.patching import Patch
+from memlint.compile.autotuning import take_to_time
+from memlint.cuda.simulated import simulated
 
 _Product = tuple[torch.dtype, int, int, int]
 """The dtype of operands, and their sizes: rows of the first, columns of the first, columns of the second."""
@@ -48,6 +52,8 @@ class Padding:
         dtype, *sizes = _product(a, b)
         if not all(isinstance(each, int) for each in sizes) or not is_compute_bound(*sizes, dtype):
             return False
+        simulated().workspaces.product()
+        take_to_time(_nbytes(a, b) + _copies(a, b))
         if dtype.itemsize > _HALF:
             self._products.add(_product(a, b))
         return dtype.itemsize <= _HALF
@@ -73,6 +79,11 @@ _OPERANDS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> _Product:
     return a.dtype, a.shape[-2], a.shape[-1], b.shape[-1]
+
+
+def _nbytes(a: torch.Tensor, b: torch.Tensor) -> int:
+    """Return the bytes of both operands and the result."""
+    return (a.numel() + b.numel() + a.shape[:-1].numel() * b.shape[-1]) * a.element_size()
 
 
 def _copies(a: torch.Tensor, b: torch.Tensor) -> int:

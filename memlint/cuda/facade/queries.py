@@ -25,6 +25,7 @@ from memlint.accelerator.private import (
 from memlint.cuda.facade import memory, streams
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import cudnn_versions
+from memlint.memory.devices import Device
 
 
 class DeviceContext:
@@ -117,6 +118,11 @@ class CUDAGraph:
     capture_begin = capture_end = instantiate = reset = enable_debug_mode = debug_dump = replay
 
 
+def l2_cache(device: Device) -> int:
+    """Return the bytes of a GPU's L2 cache; 0 if they are not known."""
+    return _L2_CACHE.get(device.name, 0) << 20
+
+
 def _graphed(callables: Any, *_: Any, **__: Any) -> Any:
     """Stand in for `torch.cuda.make_graphed_callables`."""
     CUDAGraph()
@@ -138,7 +144,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         warp_size=32,
         is_integrated=False,
         is_multi_gpu_board=False,
-        L2_cache_size=_L2_CACHE.get(device.name, 0) << 20,
+        L2_cache_size=l2_cache(device),
         regs_per_multiprocessor=65536,
         max_threads_per_block=1024,
         shared_memory_per_block=48 << 10,
