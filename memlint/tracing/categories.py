@@ -160,6 +160,6 @@ def categorise(
     return tuple(result)
 
 
-_WORKSPACES = {"cublas", "cublaslt", "transformer_engine"}
+_WORKSPACES = {"cublas", "cublaslt", "cudnn", "transformer_engine"}
 _COPY_OUT = ("fsdp.split_with_sizes_copy", "aten.split_with_sizes_copy")
 """Ops by which fully_shard copies parameters out of a gathered buffer."""

@@ -26,7 +26,7 @@ def test_storages_are_those_of_the_trace(name: str) -> None:
     assert found.workspaces == {
         buffer.id
         for buffer in trace.buffers
-        if buffer.category is Category.WORKSPACE and buffer.op in ("cublas", "cublaslt")
+        if buffer.category is Category.WORKSPACE and buffer.op in ("cublas", "cublaslt", "cudnn")
     }
 
 

@@ -235,7 +235,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {NVTX: _Silent()},
-        torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda, "version": lambda: cudnn_versions()[0]},
+        torch.backends.cudnn: {"is_acceptable": _is_acceptable, "version": lambda: cudnn_versions()[0]},
         compiled: {
             SCATTER: lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
             **statistics.patches(),
@@ -249,6 +249,11 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
 
 
 _init_parallel = nn.DataParallel.__init__
+
+
+def _is_acceptable(tensor: torch.Tensor) -> bool:
+    """Return True if cuDNN is asked to flatten the weights of a recurrent layer: bfloat16 is not, although it runs."""
+    return tensor.is_cuda and torch.backends.cudnn.enabled and tensor.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
 
 
 def _on_one_gpu(self: Any, module: nn.Module, device_ids: Any = None, *args: Any, **kwargs: Any) -> None:

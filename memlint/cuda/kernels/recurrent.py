@@ -4,6 +4,7 @@ The packed sizes depend on lengths, which PyTorch's C++ reads on the host. Known
 sequence is assumed to have the padded length.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
@@ -12,16 +13,21 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, like, real, strides
+from memlint.accelerator.device import contiguous, entry_of, is_virtual, like, real, scratch, strides
+from memlint.accelerator.ledger import Entry
 from memlint.accelerator.private import DispatchKey, kernel_under
 from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.base.errors import TraceError
 from memlint.cuda.kernels import host_cells, host_lstm
+from memlint.cuda.kernels.recurrent_space import GRU, LSTM, RNN_RELU, RNN_TANH, RecurrentLayers
+from memlint.cuda.simulated import simulated
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
-_CUDNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+_CUDNN_MODES = {"rnn_relu": RNN_RELU, "rnn_tanh": RNN_TANH, "lstm": LSTM, "gru": GRU}
+_DROPOUT_STATE = 48 * 1024
+"""Bytes a multiprocessor of the random numbers of dropout between layers, which are kept: 6,488,064 on an H200."""
 _PACK = overload("_pack_padded_sequence")
 _PACK_BACKWARD = overload("_pack_padded_sequence_backward")
 _PAD = overload("_pad_packed_sequence")
@@ -100,22 +106,53 @@ for _mode in _CUDNN_MODES:
 def _cudnn_rnn(
     x: Tensor, weight: Sequence[Tensor], weight_stride0: int, weight_buf: Tensor | None, hx: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
-    cx, mode, hidden, projected, num_layers, batch_first, _dropout, train, bidirectional, batch_sizes, _state = rest
-    directions = 2 if bidirectional else 1
-    width = projected or hidden
-    if batch_sizes:
-        batch, rows = batch_sizes[0], sum(batch_sizes)
-        out = contiguous((x.shape[0], directions * width), x.dtype)
-    else:
-        steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
-        rows = steps * batch
-        out = contiguous((steps, batch, directions * width), x.dtype)
-        out = out.transpose(0, 1) if batch_first else out
-    hy = contiguous((num_layers * directions, batch, width), x.dtype)
-    cy = contiguous((0,) if cx is None else (num_layers * directions, batch, hidden), x.dtype)
-    reserve = cudnn_rnn_reserve(mode, rows, hidden, num_layers, directions, x.element_size()) if train else 0
+    cx, *sizes, batch_first, dropout, train, bidirectional, batch_sizes, _state = rest
+    is_transposed = batch_first and not batch_sizes
+    x = x.transpose(0, 1) if is_transposed else x
+    layers = _layers(x, sizes, dropout, bidirectional, batch_sizes)
+    if train and dropout and not state.current.new_on_host:
+        simulated().workspaces.hold("cudnn", simulated().device.num_sms * _DROPOUT_STATE)
+    copy = _copy(x)
+    out = contiguous((*x.shape[:-1], layers.directions * hx.shape[2]), x.dtype)
+    hy, cy = like(hx), contiguous((0,), x.dtype) if cx is None else like(cx)
     buffer = weight_buf if weight_buf is not None else _weight_buffer(weight, x.dtype)
-    return out, hy, cy, contiguous((reserve,), torch.uint8), buffer
+    workspace = _workspace(layers, train)
+    reserve = contiguous((layers.reserve() if train else 0,), torch.uint8)
+    del workspace, copy
+    return out.transpose(0, 1) if is_transposed else out, hy, cy, reserve, buffer
+
+
+def _layers(
+    x: Tensor, sizes: Sequence[int], dropout: float, bidirectional: bool, batch_sizes: Sequence[int]
+) -> RecurrentLayers:
+    """Describe layers and their sequences `x`: padded to [step, batch, feature], or packed to [row, feature]."""
+    mode, hidden, projected, num_layers = sizes
+    return RecurrentLayers(
+        mode=mode,
+        itemsize=x.element_size(),
+        input_size=x.shape[-1],
+        hidden=hidden,
+        projected=projected,
+        num_layers=num_layers,
+        directions=2 if bidirectional else 1,
+        rows=math.prod(x.shape[:-1]),
+        batch=batch_sizes[0] if batch_sizes else x.shape[1],
+        packed=bool(batch_sizes),
+        dropout=dropout > 0 and num_layers > 1,
+    )
+
+
+def _copy(x: Tensor) -> Tensor | None:
+    """Allocate the copy that cuDNN reads in place of `x`; None if it reads `x`."""
+    return None if x.is_contiguous() else like(x)
+
+
+def _workspace(layers: RecurrentLayers, train: bool) -> Entry | None:
+    """Take the workspace of one call; None for layers that stay on the host, beside a GPU."""
+    if state.current.new_on_host:
+        return None
+    is_hopper = simulated().device.capability == (9, 0)
+    return scratch(layers.workspace(train=train), layers.bounds(train=train, is_hopper=is_hopper))
 
 
 def _weight_buffer(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -126,27 +163,42 @@ def _weight_buffer(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     return contiguous((numel,), dtype)
 
 
-def cudnn_rnn_reserve(mode: int, rows: int, hidden: int, num_layers: int, directions: int, itemsize: int) -> int:
-    """Bytes that a training forward keeps for its backward, for `rows` = steps x batch.
-
-    cuDNN does not publish the layout. It is modelled as the tensors that the gradient of every cell needs: the gates,
-    the cell state and its tanh, and the input of every layer but the first.
-    """
-    gates = {0: 1, 1: 1, 2: 6, 3: 5}[mode]
-    state.assume("cuDNN's reserve of a recurrent layer is modelled from what its gradient needs, not measured")
-    return rows * hidden * directions * itemsize * (gates * num_layers + num_layers - 1)
-
-
 @kernel("_cudnn_rnn_backward")
 def _cudnn_rnn_backward(
     x: Tensor, weight: Sequence[Tensor], stride0: int, weight_buf: Tensor, hx: Tensor, cx: Tensor | None, *rest: Any
 ) -> tuple[Any, ...]:
-    output_mask = rest[-1]
-    grad_x = allocate(x.shape, x.stride(), x.dtype) if output_mask[0] else None
-    grad_hx, grad_cx = like(hx), None if cx is None else like(cx)
+    out, *grads, mode, hidden, projected, num_layers, batch_first, dropout, _, bidirectional, batch_sizes = rest[:-3]
+    of = [t for t in (out, hx, cx) if t is not None]
+    grads = [like(t) if grad is None else grad for t, grad in zip(of, grads, strict=False)]
+    is_transposed = batch_first and not batch_sizes
+    if is_transposed:
+        x, grads[0] = x.transpose(0, 1), grads[0].transpose(0, 1)
+    layers = _layers(x, (mode, hidden, projected, num_layers), dropout, bidirectional, batch_sizes)
+    grad_x, *grad_states = _input_gradients(layers, x, of[1:], grads[0])
+    gradients = _weight_gradients(layers, x, weight, stride0) if rest[-1][3] else []
+    grad_hx, grad_cx = grad_states if cx is not None else (*grad_states, None)
+    return grad_x.transpose(0, 1) if is_transposed else grad_x, grad_hx, grad_cx, gradients
+
+
+def _input_gradients(layers: RecurrentLayers, x: Tensor, states: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
+    """Allocate gradients of the input and of the first states; cuDNN computes them whether they are needed or not."""
+    copies = _copy(x), _copy(grad)
+    gradients = [like(x), *(like(each) for each in states)]
+    workspace = _workspace(layers, train=True)
+    del workspace, copies
+    return gradients
+
+
+def _weight_gradients(layers: RecurrentLayers, x: Tensor, weight: Sequence[Tensor], stride0: int) -> list[Tensor]:
+    """Allocate gradients of all weights in one chunk; layers without biases (`stride0` 2 or 3) copy them out of it."""
+    copy = _copy(x)
     buffer = contiguous((sum(w.numel() for w in weight),), x.dtype)
+    workspace = _workspace(layers, train=True)
+    if stride0 in (2, 3):
+        return [like(w) for w in weight]
+    del workspace, copy
     places = zip(weight, accumulate((w.numel() for w in weight), initial=0), strict=False)
-    return grad_x, grad_hx, grad_cx, [buffer.as_strided(w.shape, strides(w.shape), offset) for w, offset in places]
+    return [buffer.as_strided(w.shape, strides(w.shape), offset) for w, offset in places]
 
 
 @kernel("_cudnn_rnn_flatten_weight")
