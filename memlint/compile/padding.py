@@ -2,8 +2,9 @@
 
 It pads operands of which a size is no multiple of 8 halves or 4 floats, such as the 50257 words of GPT-2's vocabulary.
 In half precision padding is taken to win, as tensor cores read unaligned halves at a fraction of their speed: an H200
-padded GPT-2's (torch 2.11), and not in float32 without TF32. Floats are not padded here: their product takes between
-nothing and the copies that its padded operands would be, beside the originals.
+(torch 2.11) padded the three products of GPT-2's words, and two of those of BERT's 30522; the third, whose result alone
+has so many rows, only where their number is odd. Float32 without TF32 was not padded. What is not padded here takes
+between nothing and the copies that its padded operands would be, beside the originals.
 
 To time a product Inductor makes its operands, padded ones and a result while it compiles.
 """
@@ -54,9 +55,11 @@ class Padding:
             return False
         simulated().workspaces.product()
         take_to_time(_nbytes(a, b) + _copies(a, b))
-        if dtype.itemsize > _HALF:
+        rows, *others = sizes
+        wins = dtype.itemsize <= _HALF and (rows % 2 or any(padded_by(n, alignment_of(a)) for n in others))
+        if not wins:
             self._products.add(_product(a, b))
-        return dtype.itemsize <= _HALF
+        return bool(wins)
 
     def _with_copies(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
         first = _OPERANDS[kernel.__name__]

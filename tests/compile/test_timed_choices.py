@@ -27,12 +27,13 @@ GPU = device_named("a100-80gb")
 class Words(Compiled):
     """A step of a model whose number of words is no multiple of 8."""
 
-    def __init__(self, dtype: torch.dtype, **options: Any) -> None:
+    def __init__(self, dtype: torch.dtype, num_words: int = 5025, **options: Any) -> None:
         super().__init__("cuda", **options)
         self.dtype = dtype
+        self.num_words = num_words
 
     def setup(self) -> None:
-        self.model = torch.nn.Linear(256, 5025, bias=False).to(self.device, self.dtype)
+        self.model = torch.nn.Linear(256, self.num_words, bias=False).to(self.device, self.dtype)
         self.inputs = {"x": torch.zeros(2048, 256, device=self.device, dtype=self.dtype)}
         self.words = torch.zeros(2048, device=self.device, dtype=torch.int64)
         self.called = torch.compile(lambda x, words: F.cross_entropy(self.model(x), words), **self.options)
@@ -54,6 +55,13 @@ def test_products_in_half_precision_are_padded_as_a_gpu_does() -> None:
     """An H200 padded those of gpt2-b8-compiled-bf16amp (fixtures/measurements)."""
     padded = estimated(traced(Words(torch.bfloat16, options={"force_shape_pad": True}))).requested
     assert estimated(traced(Words(torch.bfloat16))).requested.low == padded.low
+
+
+@pytest.mark.parametrize(("num_words", "padded"), [(5025, 2), (5026, 1)])
+def test_rows_of_a_result_are_padded_if_their_number_is_odd(num_words: int, padded: int) -> None:
+    """An H200 padded so for 50257 words and for 30522: the weight in forward, and its gradient's operand."""
+    born = [buffer for buffer in traced(Words(torch.bfloat16, num_words)).buffers if buffer.step == 1]
+    assert sum(buffer.op == "aten.constant_pad_nd.default" for buffer in born) == padded
 
 
 def test_the_bounds_hold_a_step_with_padded_products_in_float32_and_one_without() -> None:
