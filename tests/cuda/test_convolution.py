@@ -153,7 +153,8 @@ def test_the_search_for_the_fastest_algorithm_takes_the_largest_workspace_once()
     layer = Problem(x, (64, 32, 3, 3), y, (1, 1), (1, 1), 1, torch.float32, channels_last=False)
     with virtual_device(V100), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         largest = [workspace(layer, direction).high for direction in ("forward", "data", "weight")]
-    assert [trace.buffers[doubt.buffer].nbytes for doubt in trials(trace)] == largest
+    transforms = int(0.45 * 2 * 8 * (4 * (32 + 64) + 32 * 64) * 64 * 33)
+    assert [trace.buffers[doubt.buffer].nbytes for doubt in trials(trace)] == [max(transforms, n) for n in largest]
     (assumption,) = trace.assumptions
     assert "cudnn.benchmark" in assumption.text
     assert assumption.frame.path == __file__
@@ -305,6 +306,29 @@ def recorded_on_h200():
     for line in file.read_text().splitlines():
         direction, dtype, channels_last, nbytes, groups, *shapes = json.loads(line)
         yield Problem(*map(tuple, shapes), groups, getattr(torch, dtype), channels_last), direction, nbytes
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "out", "nbytes"),
+    [  # dcgan of pytorch/examples, 64 images, the gradient of the input
+        ((64, 256, 8, 8), (512, 256, 4, 4), (64, 512, 4, 4), 2_734_686_224),
+        ((64, 64, 32, 32), (128, 64, 4, 4), (64, 128, 16, 16), 275_906_576),
+    ],
+)
+def test_a_search_tries_what_an_h200_was_seen_to_try(x, weight, out, nbytes):
+    layer = Problem(x, weight, out, (2, 2), (1, 1), 1, torch.float32, channels_last=False)
+    with virtual_device(device_named("h200")):
+        likely = convolution.likely_tried(layer, workspace(layer, "data").high)
+    assert 0.99 * nbytes <= likely <= most_tried(layer)
+
+
+def test_a_search_for_kernels_that_do_not_overlap_tries_about_the_operands():
+    """ConvNeXt, convnext-b32-benchmark of the suite: 77,101,359 bytes on the H200."""
+    layer = Problem(
+        (32, 96, 56, 56), (192, 96, 2, 2), (32, 192, 28, 28), (2, 2), (1, 1), 1, torch.float32, channels_last=False
+    )
+    with virtual_device(device_named("h200")):
+        assert 0.95 * 77_101_359 <= convolution.likely_tried(layer, workspace(layer, "forward").high) <= 85e6
 
 
 def test_workspaces_on_tensor_cores_are_those_of_an_h200():

@@ -19,11 +19,15 @@ shape.
   layout. The estimate of a search counts nothing for layers of 1 x 1 and of groups: CNNs of such layers were seen to
   grow with the batch as they do without a search (itu-rad/GPUMemNet, A100). Their bound is counted as the upper end of
   the interval.
-  FFT is assumed to work on squares of a power of two up to 256, for stride and dilation of 1 (cuDNN's API reference),
-  and to hold each transform twice. Evidence: xception65p showed 16.4 GiB more with 16 images than with 8, and
-  mobilevitv2_125 21.1 GiB more with 8 than with 16, where the formula gives 17.4 and 27.2 GiB for one layer of 1 x 1.
-  37,502,976 bytes, published for 12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1
-  times one buffer. Layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  FFT is assumed to work on squares of a power of two up to 256 (cuDNN's API reference), of at least 64 for kernels that
+  overlap, and to hold each transform twice. It was believed to need a stride of 1; but a DCGAN's layers of 4 x 4 with a
+  stride of 2 were tried with 0.45 and 0.40 times that on an H200 (2,734,686,224 bytes for 64 images, 256 and 512
+  channels; torch 2.11, cuDNN 9.19), so 0.45 times is the estimate of a search for float32. A ConvNeXt, whose kernels do
+  not overlap, was tried there with up to a third more than its operands. Evidence for a stride of 1: xception65p showed
+  16.4 GiB more with 16 images than with 8, and mobilevitv2_125 21.1 GiB more with 8 than with 16, where the formula
+  gives 17.4 and 27.2 GiB for one layer of 1 x 1. 37,502,976 bytes, published for 12 x 4 x 256 x 256 and 5 kernels of 32
+  x 64 (Theano/Theano pull request 6348), are 1.1 times one buffer. Layers of 1 x 1 were recorded with 128 MiB
+  (automata, torch 2.3).
   The fastest algorithm takes at most the columns of the batch if kernels are larger than one element. That is a
   hypothesis: in the same source the memory of CNNs of 3 x 3 layers is higher than everything else explains, by about
   that of one layer.
@@ -54,6 +58,8 @@ Arguments = Sequence[Any]
 """Arguments of a convolution after its tensors: stride, padding, dilation, transposed, output padding, groups."""
 TRIED_ANYWAY = 128 << 20
 """Workspaces in bytes that algorithms were recorded to take whatever the shape."""
+SMALLEST_TRANSFORM = 64
+_SHARE_TRIED = 0.45
 LARGEST_TRANSFORM = 256
 """Largest number of rows and columns of an image with its padding for which cuDNN's FFT works."""
 
@@ -98,6 +104,11 @@ class Problem(NamedTuple):
     def is_depthwise(self) -> bool:
         """True if every channel has kernels of its own."""
         return self.groups == self.x[1] == self.weight[0] > 1
+
+    @property
+    def overlaps(self) -> bool:
+        """True if kernels read elements that the next ones read as well."""
+        return all(size > step for size, step in zip(self.weight[2:], self.stride, strict=True))
 
     @property
     def is_dense(self) -> bool:
@@ -198,7 +209,7 @@ def _take(problem: Problem | None, direction: str) -> None:
                 "bound the most that an algorithm can request for its shape"
             )
             most = total + min(max(high, most_tried(problem)), total - 1)
-            scratch(high if problem.is_dense else 0, (low, most))
+            scratch(likely_tried(problem, high), (low, most))
         columns = _columns_of_batch(problem) if problem.is_dense else 0
         if columns > high:
             high = 2 * total + columns
@@ -211,15 +222,25 @@ def most_tried(problem: Problem) -> int:
     return max(*sizes, TRIED_ANYWAY)
 
 
+def likely_tried(problem: Problem, largest: int) -> int:
+    """Return what a search most likely takes; `largest` is the most that the chosen algorithm may take."""
+    if not problem.is_dense:
+        return 0
+    by_transforms = _SHARE_TRIED * _transforms(problem) if problem.dtype is torch.float32 and problem.overlaps else 0
+    return max(largest, int(by_transforms))
+
+
 def _columns_of_batch(problem: Problem) -> int:
     return problem.x[0] * problem.groups * _columns(problem)
 
 
 def _transforms(problem: Problem) -> int:
     """Bytes of FFT: complex numbers of half a square for each channel and kernel, twice; 0 if FFT does not apply."""
-    if {*problem.stride, *problem.dilation} != {1}:
+    if set(problem.dilation) != {1} or (set(problem.stride) != {1} and not problem.overlaps):
         return 0
-    side = max(_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], problem.weight[2:], strict=True))
+    least = SMALLEST_TRANSFORM if problem.overlaps else 1
+    sides = [_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], problem.weight[2:], strict=True)]
+    side = max(least, *sides)
     if side > LARGEST_TRANSFORM:
         return 0
     planes = problem.x[0] * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
