@@ -50,16 +50,17 @@ class Padding:
         """Stand in for the choice: note that it is open where neither the settings nor the dtype make it."""
         if inductor_config.force_shape_pad:
             return True
-        dtype, *sizes = _product(a, b)
-        if not all(isinstance(each, int) for each in sizes) or not is_compute_bound(*sizes, dtype):
+        dtype, rows, inner, columns = _product(a, b)
+        are_known = all(isinstance(each, int) for each in (rows, inner, columns))
+        if not are_known or not is_compute_bound(rows, inner, columns, dtype):
             return False
         simulated().workspaces.product()
         take_to_time(_nbytes(a, b) + _copies(a, b))
-        rows, *others = sizes
-        wins = dtype.itemsize <= _HALF and (rows % 2 or any(padded_by(n, alignment_of(a)) for n in others))
+        is_unaligned = bool(rows % 2) or any(padded_by(n, alignment_of(a)) for n in (inner, columns))
+        wins = dtype.itemsize <= _HALF and is_unaligned
         if not wins:
             self._products.add(_product(a, b))
-        return bool(wins)
+        return wins
 
     def _with_copies(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
         first = _OPERANDS[kernel.__name__]

@@ -12,7 +12,8 @@ but unallocated bytes. In MiB: T4 115, 135 (Zheng-Chong/CatVTON issue 133), 141 
 164; V100 379, 385, 389, 399; A100 501 (TianheWu/CoSeR issue 10), 512, 531, 860 (PyTorch's page about CUDA memory),
 1,096; L4 211, 323; L40S 523, 524; RTX 3090 260, 300, 315, beside 256 before the first tensor (invoke-ai/InvokeAI issue
 9413); RTX 5090 614; H100 666, beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull request
-1053).
+1053). H200 (driver 580, torch 2.11 for CUDA 13, NVML's figure for the process: fixtures/measurements/h200): 518 before
+the first tensor, 742 in training steps in float32, 758 with half precision, 668 to 692 in inference.
 
 Its bounds are 0.8 and 1.275 times that. Of 42 such messages in files on GitHub (read in November 2026: processes on one
 GPU, torch 2.1 to 2.11) 36 lie within: 13 of an A100 say 422 to 543 MiB and one 860, four of an H100 510 to 666, four of
@@ -156,7 +157,7 @@ _DEVICES = (
     # Printed properties, H100 80GB HBM3 with torch 2.7, CUDA 12.8: 81089 MiB (79.19 GiB in messages).
     Device("h100-80gb", "NVIDIA H100 80 GB", 81_089 * _MIB, (9, 0), 132, 2048, *_context(600)),
     # Printed properties: 143156 MiB; messages: 139.80 GiB.
-    Device("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, *_context(600)),
+    Device("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, *_context(742)),
     # The card of 96 GB; messages: 94.50 GiB, 101.5 * 10**9 bytes on Lambda's machines; 132 as on H100 and H200.
     Device("gh200", "NVIDIA GH200 96 GB", _gib("94.50"), (9, 0), 132, 2048, *_context(600)),
     # Out-of-memory messages: 184.31 GiB; 152 multiprocessors (hao-ai-lab/FastVideo, tests of its kernels).

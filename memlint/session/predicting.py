@@ -37,18 +37,15 @@ def predict(target: Target, order: PredictOrder) -> Predictions:
     """Predictions for the Subjects of `order`; what goes wrong with one stands in its Prediction."""
     ProcessSetup.of_predictions(target.request, order.gpu).arm()
     context = target.request.settings.context
-    return Predictions(
-        predictions=[
-            _predicted(subject, target.root, order.gpu, context, listed=order.allocations) for subject in order.subjects
-        ]
-    )
+    return Predictions(predictions=[_predicted(subject, target.root, order, context) for subject in order.subjects])
 
 
-def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, listed: bool) -> Prediction:
+def _predicted(subject: Subject, root: Path, order: PredictOrder, context: int | None) -> Prediction:
     try:
         with under(subject.conditions):
-            workload = subject.workload(root, gpu)
-            capture = Traced.of(replace(workload, context=context or workload.context), root).capture
+            workload = subject.workload(root, order.gpu)
+            there = replace(workload, context=context or workload.context, torch=order.torch or workload.torch)
+            capture = Traced.of(there, root).capture
             timeline, peak = Timeline.of(capture.trace), estimate_of(capture)
     except MemlintError as error:
         return Prediction(name=subject.name, error=error.message)
@@ -59,7 +56,7 @@ def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, l
         categories=dict(_category_peaks(timeline)),
         peak_phase=peak.phase,
         peak_op=peak.op,
-        allocations=_allocations(timeline) if listed else [],
+        allocations=_allocations(timeline) if order.allocations else [],
     )
 
 

@@ -44,6 +44,8 @@ class PredictOrder(Record):
 
     subjects: list[Subject]
     gpu: str
+    torch: str = ""
+    """Version of PyTorch there, as 2.11; empty for the installed one."""
     allocations: bool = False
     """True if every allocation is to be listed."""
 

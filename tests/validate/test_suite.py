@@ -84,7 +84,7 @@ def test_the_suite_covers_what_changes_memory(suite: tuple[Entry, ...]) -> None:
     on_gpu = [entry.subject for entry in suite if not entry.cpu]
     tables = [subject.table for subject in on_gpu]
     assert {table["dtype"] for table in tables} == {"float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"}
-    assert {table["mode"] for table in tables} == {"train", "inference"}
+    assert {table["mode"] for table in tables} == {"train", "inference", "generate"}
     optimizers = {str(table["optimizer"]).rpartition("::")[2] for table in tables}
     assert {"sgd", "adam", "adamw", "adafactor", "adamw_loop", "adamw_foreach", "adamw_fused"} <= optimizers
     assert any(subject.conditions.matmul_precision == "high" for subject in on_gpu)
@@ -96,7 +96,9 @@ def test_the_suite_covers_what_changes_memory(suite: tuple[Entry, ...]) -> None:
         arguments
     )
     assert any(int(table["batch"]) % 2 for table in tables)  # type: ignore[arg-type]
-    assert sum(entry.history for entry in suite) == 10
+    assert sum(table.get("compile") == "on" for table in tables) >= 20
+    assert sum(subject.conditions.cudnn_benchmark for subject in on_gpu) >= 5
+    assert sum(entry.history for entry in suite) == 17
 
 
 def test_the_suite_covers_every_kind_of_model(suite: tuple[Entry, ...]) -> None:

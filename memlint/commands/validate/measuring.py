@@ -144,35 +144,36 @@ class Session:
 
     def comparisons(self, measurements: Sequence[Measurement]) -> Iterator[Comparison]:
         """Each Measurement with what memlint says of it, in order."""
-        by_gpu: dict[str, dict[str, Subject]] = {}
+        by_machine: dict[tuple[str, str], dict[str, Subject]] = {}
         for measurement in measurements:
-            by_gpu.setdefault(measurement.machine.gpu, {})[_key(measurement.subject)] = measurement.subject
+            by_machine.setdefault(measurement.group, {})[_key(measurement.subject)] = measurement.subject
         predictions = {
-            (gpu, key): prediction
-            for gpu, subjects in by_gpu.items()
-            for key, prediction in zip(subjects, self._predictions([*subjects.values()], gpu), strict=True)
+            (*machine, key): prediction
+            for machine, subjects in by_machine.items()
+            for key, prediction in zip(subjects, self._predictions([*subjects.values()], *machine), strict=True)
         }
         for measurement in measurements:
-            prediction = predictions[measurement.machine.gpu, _key(measurement.subject)]
+            prediction = predictions[*measurement.group, _key(measurement.subject)]
             yield Comparison(measurement=measurement, prediction=prediction)
 
-    def _predictions(self, subjects: Sequence[Subject], gpu: str) -> Iterator[Prediction]:
+    def _predictions(self, subjects: Sequence[Subject], gpu: str, torch: str) -> Iterator[Prediction]:
         if known_gpu(gpu):
+            of_gpu = ".".join(torch.split(".")[:2]) if gpu != "cpu" else ""  # the host's kernels are the installed ones
             for start in range(0, len(subjects), _TOGETHER):
-                yield from self._predicted(subjects[start : start + _TOGETHER], gpu)
+                yield from self._predicted(subjects[start : start + _TOGETHER], gpu, of_gpu)
         else:
             reason = f"the GPU {gpu} is not in memlint's catalogue"
             yield from (Prediction(name=subject.name, error=reason) for subject in subjects)
 
-    def _predicted(self, subjects: Sequence[Subject], gpu: str) -> list[Prediction]:
+    def _predicted(self, subjects: Sequence[Subject], gpu: str, torch: str) -> list[Prediction]:
         """Made by one process, or by one each where that dies: it takes nobody else's Prediction with it."""
-        order = PredictOrder(subjects=list(subjects), gpu=gpu, allocations=self.allocations)
+        order = PredictOrder(subjects=list(subjects), gpu=gpu, torch=torch, allocations=self.allocations)
         name = f"the estimate of {subjects[0].name}" + (f" and {len(subjects) - 1} more" if len(subjects) > 1 else "")
         answer = self._ask(PredictSubjects(order), Predictions, name, times=len(subjects))
         if answer.error is None:
             return _result(answer, Predictions).predictions
         if len(subjects) > 1:
-            return [prediction for subject in subjects for prediction in self._predicted([subject], gpu)]
+            return [prediction for subject in subjects for prediction in self._predicted([subject], gpu, torch)]
         return [Prediction(name=subjects[0].name, error="the process that made it died")]
 
     def _ask(self, job: Job, model: type[Record], name: str, allocator: str = "", times: int = 1) -> Answer:
