@@ -38,20 +38,22 @@ def test_every_small_workload_is_measured_on_the_host() -> None:
 
 @pytest.fixture(scope="module")
 def result(template_of_pythons: Template | None) -> Validation:
-    recorded = {score.torch.rpartition(".")[0] for score in baseline().scores}
+    recorded = {score.torch.rpartition(".")[0] for score in baseline().scores if score.gpu == "cpu"}
     mine = torch.__version__.partition("+")[0].rpartition(".")[0]
     if mine not in recorded:
         pytest.skip(f"recorded with torch {', '.join(sorted(recorded))}, whose kernels are not those of {mine}")
     with copies_used(template_of_pythons):
-        return command.validate((), Options(against=MEASUREMENTS))
+        return command.validate((), Options(against=MEASUREMENTS / "cpu"))
 
 
-def baseline() -> Scoreboard:
-    return Scoreboard.model_validate_json(BASELINE.read_bytes())
+def baseline(gpu: str = "") -> Scoreboard:
+    """The committed scoreboard, or the part of one machine."""
+    whole = Scoreboard.model_validate_json(BASELINE.read_bytes())
+    return whole.model_copy(update={"scores": [score for score in whole.scores if gpu in ("", score.gpu)]})
 
 
 def test_the_scoreboard_is_no_worse_than_the_committed_one(result: Validation) -> None:
-    assert worse(scoreboard(result.comparisons), baseline()) == [], (
+    assert worse(scoreboard(result.comparisons), baseline("cpu")) == [], (
         f"Mend the model; if the change is right, write {BASELINE.name} anew as fixtures/measurements/README.md says."
     )
 
@@ -60,7 +62,32 @@ def test_every_recorded_workload_has_an_estimate(result: Validation) -> None:
     assert [c.measurement.subject.name for c in result.comparisons if c.prediction.error is not None] == []
 
 
-def test_the_page_is_what_the_command_prints(result: Validation) -> None:
-    assert result.rendered("markdown", TextStyle()) == PAGE.read_text(encoding="utf-8"), (
+_EXACT = """
+    gpt2-b8-bf16amp llama-b4-bf16amp-gqa bert-b16-masked-fp32 vit-b32-bf16amp moe-b4-bf16amp t5-b8-bf16
+    convnext-b32-channels-last-bf16amp gpt2-b16-checkpoint-bf16amp recommender-b4096-fp32 mlp-b4096-fp32
+    generate-llama-dynamic-bf16
+"""
+
+
+def test_steps_on_an_h200_are_predicted_to_32_kib(template_of_pythons: Template | None) -> None:
+    names = tuple(_EXACT.split())
+    with copies_used(template_of_pythons):
+        compared = command.validate((), Options(against=MEASUREMENTS / "h200", only=names)).comparisons
+    assert {each.measurement.subject.name for each in compared} == {*names}
+    differences = {
+        each.measurement.subject.name: each.prediction.peaks["requested"].estimate - each.measurement.peaks.requested
+        for each in compared
+    }
+    assert {name: n for name, n in differences.items() if abs(n) > 32 << 10} == {}
+
+
+@pytest.mark.slow
+def test_the_whole_scoreboard_is_no_worse_and_the_page_is_what_the_command_prints(
+    template_of_pythons: Template | None,
+) -> None:
+    with copies_used(template_of_pythons):
+        whole = command.validate((), Options(against=MEASUREMENTS))
+    assert worse(scoreboard(whole.comparisons), baseline()) == []
+    assert whole.rendered("markdown", TextStyle()) == PAGE.read_text(encoding="utf-8"), (
         f"Write {PAGE.name} anew as its first paragraph says."
     )
