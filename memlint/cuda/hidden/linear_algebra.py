@@ -27,7 +27,7 @@ def _matrix_exp(x: Tensor) -> Steps:
     scratch(11 * nbytes, (2 * nbytes, 13 * nbytes))
 
 
-@hidden("linalg_inv_ex", source="BatchLinearAlgebra.cpp: linalg_solve_ex of the identity", devices="any")
+@hidden("linalg_inv_ex", source="BatchLinearAlgebra.cpp: linalg_solve_ex of the identity", devices="host")
 def _inverse(x: Tensor, **_: Any) -> Steps:
     """The decomposition and its pivots."""
     yield
