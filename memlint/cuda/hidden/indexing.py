@@ -246,8 +246,21 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
     del sorting, numbers
     yield
     marks = scratch(INDEX * count) if return_inverse else None
-    selecting = scratch(cub.scan(count, INDEX))
-    del selecting, marks, order, ordered
+    number = scratch(INDEX)
+    scratch(cub.scan(count, INDEX) if return_counts else cub.unique(count))
+    del number, marks, order, ordered
+
+
+@hidden("unique_consecutive", source="Unique.cu; measured on H200")
+def _unique_neighbours(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, *_: Any, **__: Any
+) -> Steps:
+    """The number of values, and CUB's storage."""
+    yield
+    if not return_inverse and not return_counts:
+        number = scratch(INDEX)
+        scratch(cub.unique(x.numel()))
+        del number
 
 
 @hidden("cumsum", "cumprod", source="ReduceOps.cpp, ScanUtils.cuh; recorded")

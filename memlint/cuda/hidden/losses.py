@@ -74,3 +74,10 @@ def _keeping_elements(op: OpOverload, position: int, *args: Any, **kwargs: Any) 
 
 for _name, _position in (("mse_loss", 2), ("smooth_l1_loss", 2), ("binary_cross_entropy", 3)):
     kernel(_name)(partial(_keeping_elements, overload(_name), _position))
+
+
+@hidden("_pdist_backward", source="DistanceKernel.cu: pdist_backward_kernel_impl; measured on H200")
+def _pair_distances_backward(_grad: Tensor, x: Tensor, *_: Any) -> Steps:
+    """The gradient of each row's difference from every other row."""
+    yield
+    scratch(x.shape[0] * max(x.shape[0] - 1, 0) * x.shape[1] * x.element_size())
