@@ -12,6 +12,7 @@ import torch
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
+from memlint.cuda.hidden.linear_algebra import take_to_unpack
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 from memlint.cuda.simulated import simulated
 
@@ -122,26 +123,59 @@ def _reflectors_to_matrix(x: Tensor) -> None:
     _work(128 * KIB + max(1152, 128 * rows), 128 * KIB, 128 * KIB + 1152 + 1536 * rows)
 
 
-@hidden("linalg_qr", source=_MEASURED)
-def _qr(x: Tensor, mode: str = "reduced") -> Steps:
-    """The reflectors' scales, then geqrf: of cuBLAS for a batch of small matrices, else of cuSOLVER; then orgqr."""
-    yield
+def _reflect(x: Tensor) -> Entry:
+    """Decompose by reflections: geqrf of cuBLAS for a batch of matrices, else of cuSOLVER; returns their scales."""
     batch, least = _batch(x), min(x.shape[-2:])
-    if not batch or not least:
-        return
     scales = scratch(x.element_size() * batch * least)
     if batch > 1:
         _pointers(batch, 2)
-    else:
-        nbytes = 3 * MIB + 128 + max(0, 1024 * x.element_size() * least - MIB)
+        return scales
+    success, nbytes = scratch(INT), 3 * MIB + 128 + max(0, 1024 * x.element_size() * least - MIB)
+    _work(nbytes, 0, 2 * nbytes)
+    del success
+    return scales
+
+
+@hidden("linalg_qr", source=_MEASURED)
+def _qr(x: Tensor, mode: str = "reduced") -> Steps:
+    """The reflections' scales and workspace, then that of orgqr."""
+    yield
+    if x.numel():
+        scales = _reflect(x)
         success = scratch(INT)
-        _work(nbytes, 0, 2 * nbytes)
-        del success
-    if mode != "r":
-        success = scratch(INT)
-        _reflectors_to_matrix(x)
-        del success
-    del scales
+        if mode != "r":
+            _reflectors_to_matrix(x)
+        del success, scales
+
+
+@hidden("linalg_lstsq", source=_MEASURED)
+def _least_squares(x: Tensor, *_: Any, **__: Any) -> Steps:
+    """A copy of the matrix, and reflections."""
+    yield
+    if x.numel():
+        copy = copy_of(x)
+        scales = _reflect(x)
+        del scales, copy
+
+
+@hidden("linalg_matrix_exp", source=f"LinearAlgebra.cpp: compute_T18_scale_square; {_MEASURED}")
+def _matrix_exp(x: Tensor) -> Steps:
+    """Powers and sums of the Taylor polynomial; its degree, 1 to 18, depends on norms; the workspace of cuBLAS."""
+    yield
+    simulated().workspaces.product()
+    nbytes = x.numel() * x.element_size()
+    scratch(12 * nbytes, (2 * nbytes, 13 * nbytes))
+
+
+@hidden("linalg_lu", source=f"BatchLinearAlgebra.cpp: linalg_lu_factor_ex, lu_unpack; {_MEASURED}")
+def _lu(x: Tensor, **_: Any) -> Steps:
+    """The decomposition, its pivots and workspace, then the memory of unpacking."""
+    yield
+    pivots, factors = scratch(INT * _batch(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
+    _factor(x)
+    del factors
+    take_to_unpack(x)
+    del pivots
 
 
 @hidden("linalg_householder_product", source=_MEASURED)

@@ -287,13 +287,19 @@ def _cudnn_batch_norm(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ..
 
 @kernel("cudnn_batch_norm_backward")
 def _cudnn_batch_norm_backward(x: Tensor, grad: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    """The three gradients, a copy of a gradient in another layout, and with channels last cuDNN's workspace.
+
+    It was 536,612 bytes for 64 channels of float32 and float16 on H200, and none in the usual layout.
+    """
     layout = suggested_format(x)
     copy = None if grad.is_contiguous(memory_format=layout) else allocate(x.shape, x.stride(), grad.dtype)
     grads = (
         allocate(x.shape, x.stride(), x.dtype),
         *(allocate(weight.shape, weight.stride(), weight.dtype) for _ in range(2)),
     )
-    del copy
+    workspace = 0 if layout is torch.contiguous_format else 8192 * weight.numel()
+    hidden = scratch(workspace, (0, 2 * workspace))
+    del hidden, copy
     return grads
 
 
