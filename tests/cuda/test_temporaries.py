@@ -89,6 +89,19 @@ MEASURED: dict[str, tuple[Callable[..., object], tuple[Callable[[], object], ...
         [200_704, 401_408, 51_380_224],
     ),
     "unique": (torch.unique, (lambda: floats(100_000),), [400_000, 424_191, 8, 1023]),
+    "lengths of CTC": (
+        lambda x: torch.ops.aten._ctc_loss(
+            x, torch.ones(16, 40, dtype=torch.int64, device="cuda"), [200] * 16, [40] * 16
+        ),
+        (lambda: floats(200, 16, 30),),
+        [5120, 128, 128, 128],
+    ),
+    "membership of many": (
+        torch.isin,
+        (lambda: floats(100_000).long(), lambda: floats(100).long()),
+        [800_000, 800_000, 800_000, 1_639_423],
+    ),
+    "membership of few": (torch.isin, (lambda: floats(100_000).long(), lambda: floats(10).long()), []),
     "unique neighbours": (torch.unique_consecutive, (lambda: floats(4_000_000),), [8, 5887]),
     "histogram": (lambda x: torch.histc(x, 100), (lambda: floats(4_000_000),), [4, 1956, 4]),
     "distances of pairs": (

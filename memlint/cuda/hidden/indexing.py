@@ -251,6 +251,16 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
     del number, marks, order, ordered
 
 
+@hidden("isin", source="TensorCompare.cpp: isin_sorting; measured on H200")
+def _is_in(x: Tensor, others: Tensor, *_: Any, **__: Any) -> Steps:
+    """Unless the others are few: the elements in order, their original order, a range, and CUB's storage."""
+    yield
+    if isinstance(x, torch.Tensor) and isinstance(others, torch.Tensor) and others.numel() >= 10 * x.numel() ** 0.145:
+        taken = copy_of(x), scratch(INDEX * x.numel()), scratch(INDEX * x.numel())
+        scratch(sorting_storage(x.numel(), x.element_size(), INDEX))
+        del taken
+
+
 @hidden("unique_consecutive", source="Unique.cu; measured on H200")
 def _unique_neighbours(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, *_: Any, **__: Any
