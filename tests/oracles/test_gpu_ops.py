@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import random
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -27,10 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 DATABASE = Path(__file__).parents[2] / "fixtures" / "ops" / "database.json.gz"
 MEASURED_WITH = (2, 11)
 EVERY = 10
-WRONG_OF_TENTH = 999
-WRONG_OF_CASES = 999
-WRONG_OF_DATABASE = {"fp32": 999, "bf16": 999}
-"""Numbers of programs whose interval does not hold what they took: they may only fall."""
+KNOWN = Path(__file__).with_name("known_gpu_differences.toml")
 
 
 def difference(program: Any, real: Iterable[int]) -> Difference:
@@ -60,15 +58,23 @@ def lines(every: int) -> Iterator[tuple[str, Any, Iterable[int]]]:
         yield text, Line(text), real
 
 
+def unexplained(found: Iterable[tuple[str, Difference]], kind: str) -> list[tuple[str, Difference]]:
+    """Those of no known cause, and those above the number that a cause may have."""
+    left = list(found)
+    for cause in tomllib.loads(KNOWN.read_text())[kind]:
+        assert cause["because"]
+        belong = [each for each in left if any(part in each[0] for part in cause["programs"])]
+        left = [each for each in left if each not in belong] + belong[cause["most"] :]
+    return left
+
+
 def test_a_tenth_of_the_cases_takes_what_it_took() -> None:
-    found = wrong(lines(EVERY))
-    assert len(found) <= WRONG_OF_TENTH, found
+    assert unexplained(wrong(lines(EVERY)), "case") == []
 
 
 @pytest.mark.slow
 def test_cases_take_what_they_took() -> None:
-    found = wrong(lines(1))
-    assert len(found) <= WRONG_OF_CASES, found
+    assert unexplained(wrong(lines(1)), "case") == []
 
 
 class OnGpu(OpProgram):
@@ -110,5 +116,4 @@ def _in_bfloat16(x: torch.Tensor) -> torch.Tensor:
 @patch("torch.testing._utils.freeze_rng_state", contextlib.nullcontext)  # asks the device's module
 def test_ops_of_the_database_take_what_they_took(dtype: str) -> None:
     pytest.importorskip("expecttest", reason="OpInfo's database needs it")
-    found = wrong(of_database(dtype))
-    assert len(found) <= WRONG_OF_DATABASE[dtype], found
+    assert unexplained(wrong(of_database(dtype)), dtype) == []

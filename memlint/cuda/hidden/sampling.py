@@ -35,7 +35,7 @@ def take_to_choose(num_rows: int, length: int, item: int) -> None:
     blocks = num_rows * -(-length // (THREADS * _items_per_thread(num_rows * length)))
     rows = [scratch(num_rows * nbytes) for nbytes in (item, INDEX, INDEX)]  # the element, what is sought, its bits
     counts = [scratch(2 * THREADS * blocks), scratch(4 * THREADS * num_rows), scratch(4 * blocks), scratch(4 * blocks)]
-    scratch(cub.scan(blocks, INDEX))
+    scratch(cub.scan(blocks, INDEX) + cub.ALIGNMENT)
     del counts, rows
 
 
