@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 INT, POINTER = 4, 8
 """Bytes of an int32, and of an address, of which batched kernels take one a matrix."""
 VERY_FEW_ROWS = 8
-"""Rows from which cuSOLVER solves for a single matrix, without memory of PyTorch's."""
+"""Rows from which cuSOLVER solves for a single matrix and one column, without memory of PyTorch's."""
 FEW_ROWS = 32
 """Rows up to which batched kernels solve and decompose; above, one matrix after another, or by triangles."""
 KIB, MIB = 1 << 10, 1 << 20
@@ -59,7 +59,8 @@ def _factor(x: Tensor) -> None:
 def _solve_factored(x: Tensor, b: Tensor) -> None:
     """Solve with triangles: small matrices by cuBLAS's getrs, others by order of rows and two triangular solves."""
     batch, n = _batch(x), x.shape[-1]
-    if not batch or not n or (batch == 1 and VERY_FEW_ROWS < n <= FEW_ROWS):
+    one_column = b.shape == x.shape[:-1] or b.shape[-1] == 1
+    if not batch or not n or (batch == 1 and VERY_FEW_ROWS < n <= FEW_ROWS and one_column):
         return
     if n <= FEW_ROWS:
         _pointers(batch, 2)
@@ -105,6 +106,20 @@ def _determinant(x: Tensor) -> Steps:
     _factor(x)
     numbers = [scratch(INT * n), scratch(batch * n), scratch(8 * batch), scratch(8 * batch * n)]
     del numbers, success
+
+
+@hidden("linalg_solve_triangular", "triangular_solve", source=_MEASURED)
+def _solve_triangular(*operands: Any, **_: Any) -> Steps:
+    """Addresses of the matrices, and the workspace of cuBLAS."""
+    yield
+    if all(x.numel() for x in operands[:2]):
+        _pointers(_batch(operands[0]), 2)
+
+
+@hidden("cholesky_inverse", source=_MEASURED)
+def _cholesky_inverse(a: Tensor, *_: Any, **__: Any) -> Steps:
+    """A copy of the matrix; for a batch the workspace of cuBLAS."""
+    yield from _cholesky_solve(a, a)
 
 
 @hidden("_cholesky_solve_helper", source=_MEASURED)
