@@ -97,9 +97,12 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
     """Register the kernel of an op of unique()'s family; `dimension` is the position of the argument of that name."""
     names = [argument.name for argument in schema_of(op).arguments]
 
-    def is_made(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if schema_of(op).name != "aten::unique_consecutive":  # the others sort, and hold as many numbers meanwhile
-            return True
+    def is_made(name: str, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        on_gpu = state.current.cuda and not entry_of(x).host and dimension is None
+        if not on_gpu and schema_of(op).name != "aten::unique_consecutive":
+            return True  # the others sort, and hold as many numbers meanwhile
+        if name not in names:
+            return False
         position = names.index(name) - 1
         return bool(args[position] if position < len(args) else kwargs.get(name, False))
 
@@ -118,13 +121,13 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         kept = "every element" if share == 1 else "half of its elements" if most is None else f"{count} elements"
         state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep {kept}, and at most all")
         of_elements = tuple(x.shape) if dim is None else (count,)
-        inverse = contiguous(of_elements if is_made("return_inverse", args, kwargs) else (0,), torch.int64)
+        inverse = contiguous(of_elements if is_made("return_inverse", x, args, kwargs) else (0,), torch.int64)
         entry_of(inverse).largest = count - 1
         state.take_as_upper_bound(count, share if most is None else 1.0)
         out = contiguous((count,) if dim is None else tuple(x.shape), x.dtype)
         if len(schema_of(op).returns) == 2:
             return out, inverse
-        return out, inverse, contiguous((count if is_made("return_counts", args, kwargs) else 0,), torch.int64)
+        return out, inverse, contiguous((count if is_made("return_counts", x, args, kwargs) else 0,), torch.int64)
 
     kernel(schema_of(op).name.removeprefix("aten::"))(unique)
 

@@ -22,7 +22,16 @@ from memlint.cuda.facade import (
     reading,
     serialization,
 )
-from memlint.cuda.kernels import attention, composites, convolution, encoder, host, quantized, recurrent
+from memlint.cuda.kernels import (
+    attention,
+    attention_cudnn,
+    composites,
+    convolution,
+    encoder,
+    host,
+    quantized,
+    recurrent,
+)
 from memlint.cuda.simulated import MISSING, Replaced, Simulated
 from memlint.cuda.versions import takes_oldest_block_first
 from memlint.cuda.workspaces import Workspaces
@@ -96,7 +105,7 @@ def _patches(running: Simulated) -> list[Patch]:
 
 
 _REGISTER = (
-    *(attention, backend, composites, convolution, encoder, hidden, quantized, recurrent),
+    *(attention, attention_cudnn, backend, composites, convolution, encoder, hidden, quantized, recurrent),
     *(sparse_kernels, sparse_products),
 )
 """Modules whose import registers kernels."""

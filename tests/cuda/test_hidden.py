@@ -369,4 +369,4 @@ def test_the_gradient_of_a_running_product_may_meet_zeros() -> None:
     with virtual_device(device_named("a100-80gb")) as ledger:
         for x in (torch.rand(64, 64, device="cuda"), torch.ones(64, 64, device="cuda")):
             x.requires_grad_().cumprod(-1).sum().backward()
-    assert list(ledger.doubts.values()) == [(0, 64 * 64 * 18)]
+    assert list(ledger.doubts.values()) == [(0, 64 * 64 * 30)]  # 29.8 and 30.0 for each number on H200

@@ -53,11 +53,6 @@ COPIED = {
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 3), turned, IMAGE),
     "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x, 3), turned, VOLUME),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True), turned, IMAGE),
-    "adaptive_max_pool2d of channels_last": (
-        lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True),
-        by_channels,
-        IMAGE,
-    ),
     "adaptive_max_pool3d": (lambda x: F.adaptive_max_pool3d(x, 3, return_indices=True), turned, VOLUME),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), turned, IMAGE),
     "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), turned, VOLUME),

@@ -14,6 +14,8 @@ from memlint.cuda.hidden import (
     operands,
     products,
     reductions,
+    sampling,
+    solvers,
     transforms,
 )
 from memlint.cuda.hidden.table import ROWS, Row
@@ -29,6 +31,8 @@ _TABLES = (
     operands,
     products,
     reductions,
+    sampling,
+    solvers,
     transforms,
 )
 """Modules whose import enters their rows in the table."""

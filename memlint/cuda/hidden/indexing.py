@@ -8,7 +8,7 @@ import torch
 
 from memlint.accelerator.device import scratch
 from memlint.cuda.hidden import cub
-from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden, on_host
+from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden, on_host, sorting_storage
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import torch_version
 
@@ -102,7 +102,7 @@ def _index_put(
         value = scratch(count * slices * values.element_size())
     ordered, original, numbers = (scratch(INDEX * count) for _ in range(3))
     largest = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) // max(slices, 1)
-    sorting = scratch(cub.radix_sort(count, INDEX, INDEX, max(largest.bit_length(), 1)))
+    sorting = scratch(sorting_storage(count, INDEX, INDEX, max(largest.bit_length(), 1)))
     del sorting, numbers, original, ordered, value, linear, dense
 
 
@@ -146,7 +146,7 @@ def _summed_by_row(count: int, index: int, num_weights: int, grad: Tensor, *, by
     """Gradients sorted by row and summed in segments of up to ten, then by row; `index` is the bytes of an index."""
     width, wide = grad.shape[-1], max(grad.element_size(), 4)
     ordered, original, numbers = (scratch(index * count) for _ in range(3))
-    sorting = scratch(cub.radix_sort(count, index, index))
+    sorting = scratch(sorting_storage(count, index, index))
     del sorting, numbers
     frequencies = scratch(index * count) if by_frequency else None
     yield
@@ -219,13 +219,13 @@ def take_to_sort(numel: int, length: int, item: int, *, is_dense: bool) -> None:
     rows = numel // length
     if rows == 1 or length >= 1_000_000:
         order = scratch(INDEX * length)
-        sorting = scratch(cub.radix_sort(length, item, INDEX))
+        sorting = scratch(sorting_storage(length, item, INDEX))
         del sorting, order
     elif rows < 128:
         packed, repacked, keys = scratch(8 * numel), scratch(8 * numel), scratch(numel * item)
-        sorting = scratch(cub.radix_sort(numel, item, 8))
+        sorting = scratch(sorting_storage(numel, item, 8))
         del sorting, keys
-        sorting = scratch(cub.radix_sort(numel, 8, 0, (rows - 1).bit_length()))
+        sorting = scratch(sorting_storage(numel, 8, 0, (rows - 1).bit_length()))
         del sorting, repacked, packed
     else:
         order = scratch(INDEX * numel)
@@ -242,12 +242,35 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
     order = numbers = None
     if return_inverse:
         order, numbers = scratch(INDEX * count), scratch(INDEX * count)
-    sorting = scratch(cub.radix_sort(count, item, INDEX if return_inverse else 0))
+    sorting = scratch(sorting_storage(count, item, INDEX if return_inverse else 0))
     del sorting, numbers
     yield
     marks = scratch(INDEX * count) if return_inverse else None
-    selecting = scratch(cub.scan(count, INDEX))
-    del selecting, marks, order, ordered
+    number = scratch(INDEX)
+    scratch(cub.scan(count, INDEX) if return_counts else cub.unique(count))
+    del number, marks, order, ordered
+
+
+@hidden("isin", source="TensorCompare.cpp: isin_sorting; measured on H200")
+def _is_in(x: Tensor, others: Tensor, *_: Any, **__: Any) -> Steps:
+    """Unless the others are few: the elements in order, their original order, a range, and CUB's storage."""
+    yield
+    if isinstance(x, torch.Tensor) and isinstance(others, torch.Tensor) and others.numel() >= 10 * x.numel() ** 0.145:
+        taken = copy_of(x), scratch(INDEX * x.numel()), scratch(INDEX * x.numel())
+        scratch(sorting_storage(x.numel(), x.element_size(), INDEX))
+        del taken
+
+
+@hidden("unique_consecutive", source="Unique.cu; measured on H200")
+def _unique_neighbours(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, *_: Any, **__: Any
+) -> Steps:
+    """The number of values, and CUB's storage."""
+    yield
+    if not return_inverse and not return_counts:
+        number = scratch(INDEX)
+        scratch(cub.unique(x.numel()))
+        del number
 
 
 @hidden("cumsum", "cumprod", source="ReduceOps.cpp, ScanUtils.cuh; recorded")
@@ -259,13 +282,3 @@ def _cumulate(x: Tensor, dim: int, *, dtype: torch.dtype | None = None, **_: Any
     if x.dim() and x.numel() == x.shape[dim]:
         scratch(cub.scan(x.numel(), result.itemsize))
     del cast
-
-
-@hidden("multinomial", source="Distributions.cpp, MultinomialKernel.cu")
-def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Steps:
-    """A tensor of random numbers like the input; with replacement the normalised and cumulated probabilities."""
-    noise = [copy_of(x)]
-    if replacement and num_samples > 1:
-        noise.append(copy_of(x))
-    yield
-    del noise

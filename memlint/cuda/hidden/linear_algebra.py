@@ -1,4 +1,4 @@
-"""Rows of decompositions and solvers: memory that they take on every device, and LAPACK's workspaces on the host."""
+"""Rows of decompositions and solvers on the host: their tensors, and LAPACK's workspaces."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ def _batch(x: Tensor) -> int:
     return math.prod(x.shape[:-2])
 
 
-@hidden("linalg_matrix_exp", source="LinearAlgebra.cpp: compute_T18_scale_square; measured", devices="any")
+@hidden("linalg_matrix_exp", source="LinearAlgebra.cpp: compute_T18_scale_square; measured", devices="host")
 def _matrix_exp(x: Tensor) -> Steps:
     """Powers and sums of the Taylor polynomial; its degree, 1 to 18, depends on norms."""
     yield
@@ -27,7 +27,7 @@ def _matrix_exp(x: Tensor) -> Steps:
     scratch(11 * nbytes, (2 * nbytes, 13 * nbytes))
 
 
-@hidden("linalg_inv_ex", source="BatchLinearAlgebra.cpp: linalg_solve_ex of the identity", devices="any")
+@hidden("linalg_inv_ex", source="BatchLinearAlgebra.cpp: linalg_solve_ex of the identity", devices="host")
 def _inverse(x: Tensor, **_: Any) -> Steps:
     """The decomposition and its pivots."""
     yield
@@ -52,13 +52,13 @@ def _solve(x: Tensor, b: Tensor, **_: Any) -> Steps:
         copy_of(b)
 
 
-@hidden("linalg_lu", source="BatchLinearAlgebra.cpp: linalg_lu_factor_ex, lu_unpack", devices="any")
+@hidden("linalg_lu", source="BatchLinearAlgebra.cpp: linalg_lu_factor_ex, lu_unpack", devices="host")
 def _lu(x: Tensor, **_: Any) -> Steps:
     """The decomposition and its pivots, then the memory of unpacking."""
     yield
     pivots, factors = scratch(INT * _batch(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
     del factors
-    _unpack_rows(x)
+    take_to_unpack(x)
     del pivots
 
 
@@ -66,10 +66,11 @@ def _lu(x: Tensor, **_: Any) -> Steps:
 def _unpack(x: Tensor, *_: Any, **__: Any) -> Steps:
     """The permutation, and a copy of the triangle unless it is a whole matrix."""
     yield
-    _unpack_rows(x)
+    take_to_unpack(x)
 
 
-def _unpack_rows(x: Tensor) -> None:
+def take_to_unpack(x: Tensor) -> None:
+    """Allocate and free the triangle of a matrix that is not square, and the order of its rows."""
     rows, columns = x.shape[-2:]
     if rows != columns:
         scratch(_batch(x) * min(rows, columns) ** 2 * x.element_size())

@@ -15,6 +15,8 @@ from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 
 Tensor = torch.Tensor
+BATCHED = 3
+"""Number of dimensions of log probabilities with a batch."""
 NONE = 0
 """Value of `at::Reduction::None`."""
 
@@ -74,3 +76,20 @@ def _keeping_elements(op: OpOverload, position: int, *args: Any, **kwargs: Any) 
 
 for _name, _position in (("mse_loss", 2), ("smooth_l1_loss", 2), ("binary_cross_entropy", 3)):
     kernel(_name)(partial(_keeping_elements, overload(_name), _position))
+
+
+@hidden("_pdist_backward", source="DistanceKernel.cu: pdist_backward_kernel_impl; measured on H200")
+def _pair_distances_backward(_grad: Tensor, x: Tensor, *_: Any) -> Steps:
+    """The gradient of each row's difference from every other row."""
+    yield
+    scratch(x.shape[0] * max(x.shape[0] - 1, 0) * x.shape[1] * x.element_size())
+
+
+@hidden("_ctc_loss", "_ctc_loss_backward", source="LossCTC.cu: ctc_loss_gpu_template; measured on H200")
+def _ctc_loss(*operands: Any, **_: Any) -> Steps:
+    """Lengths of inputs and targets and where targets begin, in int64."""
+    log_probs = operands[1] if operands[1].is_floating_point() else operands[0]
+    batch = log_probs.shape[1] if log_probs.dim() == BATCHED else 1
+    taken = [scratch(8 * batch) for _ in range(3)]
+    yield
+    del taken

@@ -10,6 +10,7 @@ from memlint.accelerator.device import scratch
 from memlint.accelerator.private import DisableTorchFunction, contiguous_strides, output_strides
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
+from memlint.cuda.kernels.composites import suggested_format
 from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
@@ -172,3 +173,54 @@ def _group_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, *r
 def _closest_factor(n: int) -> int:
     """Return the largest divisor of `n` that is not above its square root."""
     return next(divisor for divisor in range(math.isqrt(n), 0, -1) if n % divisor == 0)
+
+
+@hidden("native_batch_norm", source="Normalization.cuh: batch_norm_stats_channels_last_cuda_template; measured on H200")
+def _batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, var: Tensor | None, training: bool,
+    *_: Any,
+) -> Steps:  # fmt: skip
+    """In training with channels last: four numbers of each block for every channel, and counters of blocks."""
+    yield
+    if training and _has_channels_last(x):
+        _of_blocks(x, 4)
+
+
+@hidden("native_batch_norm_backward", source="Normalization.cuh: batch_norm_backward_reduce; measured on H200")
+def _batch_norm_backward(grad: Tensor, x: Tensor, *_: Any) -> Steps:
+    """With channels last two sums for each channel, and in blocks these and those of weight and bias."""
+    if not _has_channels_last(x):
+        yield
+        return
+    sums = [scratch(4 * x.shape[1]) for _ in range(2)]
+    _of_blocks(x, 2)
+    yield
+    del sums
+
+
+def _has_channels_last(x: Tensor) -> bool:
+    return suggested_format(x) is not torch.contiguous_format or (x.is_contiguous() and x.stride(1) == 1)
+
+
+def _of_blocks(x: Tensor, numbers: int) -> None:
+    """Allocate and free partial sums of float32 for each channel where several blocks share it."""
+    channels = x.shape[1]
+    rows = x.numel() // max(channels, 1)
+    wide, high = _batch_norm_grid(channels, rows)
+    if high > 1:
+        staging, counters = scratch(4 * numbers * channels * high), scratch(4 * wide)
+        del staging, counters
+
+
+def _batch_norm_grid(channels: int, rows: int) -> tuple[int, int]:
+    """Return the blocks across channels and across rows: `flexible_launch_configs`, of at least 8 or one."""
+    width = min(_power_of_two(channels), 32)
+    height = min(_power_of_two(-(-rows // 16)), 512 // width)
+    if width * height != 512:
+        width = min(_power_of_two(channels), 512 // height)
+    high = min(-(-rows // (16 * height)), 128)
+    return -(-channels // width), high if high >= 8 else 1
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n.bit_length() - 1, 0)

@@ -48,7 +48,6 @@ def _copies(*operands: Tensor, layout: torch.memory_format = torch.contiguous_fo
 @_hidden("_upsample_bilinear2d_aa_backward", source="UpSampleBilinear2d.cu")
 @_hidden("_upsample_bicubic2d_aa_backward", source="UpSampleBilinear2d.cu")
 @_hidden("upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward", source="UpSampleNearest3d.cu")
-@_hidden("topk", source="TensorTopK.cu")
 @_hidden("nonzero_static", source="Nonzero.cu")
 def _dense_first(x: Tensor, *_: Any, **__: Any) -> Steps:
     """A copy of the first operand if it is not contiguous, channels_last included."""
@@ -136,7 +135,6 @@ def _adaptive_average_pool_backward(grad: Tensor, x: Tensor) -> Steps:
         _copies(grad)
 
 
-@_hidden("adaptive_max_pool2d", source="AdaptiveMaxPooling2d.cu")
 @_hidden("_adaptive_avg_pool3d", "adaptive_max_pool3d", source="AdaptiveAveragePooling3d.cu")
 def _dense_batch(x: Tensor, output_size: Any) -> Steps:
     """A copy of a batch that is not contiguous; a single image is read in its own layout."""
@@ -145,11 +143,25 @@ def _dense_batch(x: Tensor, output_size: Any) -> Steps:
         _copies(x)
 
 
-@_hidden("adaptive_max_pool2d_backward", source="AdaptiveMaxPooling2d.cu")
-def _adaptive_max_pool_backward(grad: Tensor, _x: Tensor, indices: Tensor) -> Steps:
-    """Copies of a gradient and of indices that are not contiguous."""
+@_hidden("adaptive_max_pool2d", source="AdaptiveMaxPooling2d.cu; measured on H200")
+def _adaptive_max_pool(x: Tensor, output_size: Any) -> Steps:
+    """For a batch with channels last the results in the usual layout, which are copied; a copy of the batch."""
     yield
-    _copies(grad, indices)
+    if x.dim() == BATCHED:
+        results = math.prod((*x.shape[:BATCH_AND_CHANNELS], *output_size))
+        dense = [] if _layout(x) is torch.contiguous_format else [scratch(results * n) for n in (x.element_size(), 8)]
+        _copies(x)
+        del dense
+
+
+@_hidden("adaptive_max_pool2d_backward", source="AdaptiveMaxPooling2d.cu; measured on H200")
+def _adaptive_max_pool_backward(grad: Tensor, x: Tensor, indices: Tensor) -> Steps:
+    """Copies of a gradient and of indices that are not contiguous, and with channels last of the result."""
+    yield
+    copies = _copies(grad, indices)
+    if _layout(x) is not torch.contiguous_format:
+        copies.append(copy_of(x))
+    del copies
 
 
 @_hidden("avg_pool2d", source="AveragePool2d.cu")

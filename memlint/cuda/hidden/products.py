@@ -25,6 +25,8 @@ def _matrix_copy(x: Tensor) -> Entry | None:
 def _product(first: int, end: int, *args: Any, fused: bool = False, **_: Any) -> Steps:
     """Register a product whose operands are the arguments from `first` up to, not including, `end`."""
     yield
+    if not all(x.numel() for x in args[first:end]):
+        return  # nothing is multiplied
     copies = [_matrix_copy(x) for x in reversed(args[first:end])]
     workspaces = simulated().workspaces
     (workspaces.product_with_bias if fused else workspaces.product)()
@@ -36,6 +38,8 @@ for _ops, _first, _end, _what, _source in (
     (("mm",), 0, 2, _COPIES, "Blas.cpp, cuBlasCommonArgs.h; recorded"),
     (("bmm",), 0, 2, _COPIES, "Blas.cpp (prepare_batch_matrix_for_cublas); recorded"),
     (("baddbmm", "baddbmm_"), 1, 3, "As mm.", "Blas.cpp"),
+    (("addbmm", "addbmm_"), 1, 3, "As mm.", "Blas.cpp; measured"),
+    (("_int_mm",), 0, 2, "As mm.", "Blas.cpp; measured"),
     (("mv",), 0, 1, "As mm.", "Blas.cpp"),
     (("addmv", "addmv_"), 1, 2, "As mm.", "Blas.cpp"),
     (("dot", "vdot"), 0, 0, "The workspace of cuBLAS.", "Blas.cpp"),

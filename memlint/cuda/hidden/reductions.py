@@ -174,3 +174,13 @@ def _foreach_norm(tensors: Sequence[Tensor], *_: Any, **__: Any) -> Steps:
     yield
     chunks = max((math.ceil(t.numel() / 65_536) for t in tensors), default=0)
     scratch(4 * chunks * len(tensors))
+
+
+@hidden("histc", source="SummaryOps.cu: _histc_cuda_template; measured on H200")
+def _histogram(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Steps:
+    """Where no range is given the least and the largest element, and staging."""
+    yield
+    if low == high:
+        element = scratch(x.element_size())
+        stage(x, None, x.element_size(), (x.element_size(),))
+        del element

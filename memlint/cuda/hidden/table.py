@@ -8,6 +8,8 @@ import torch
 from memlint.accelerator.device import NAME, entry_of, real_device_of, scratch
 from memlint.accelerator.kernel import Temporaries, enter_temporaries
 from memlint.accelerator.ledger import Entry
+from memlint.cuda.hidden import cub
+from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
 
@@ -59,6 +61,11 @@ def on_host(x: Tensor) -> bool:
 def contiguous(x: Tensor) -> Entry | None:
     """Allocate the copy that a kernel makes of an operand that is not contiguous; None if it needs none."""
     return None if x.is_contiguous() else copy_of(x)
+
+
+def sorting_storage(num_items: int, key: int, value: int, bits: int | None = None) -> int:
+    """Bytes that CUB takes to sort on the simulated GPU: `cub.radix_sort`."""
+    return cub.radix_sort(num_items, key, value, bits, hopper=simulated().device.capability >= (9, 0))
 
 
 Steps = Iterator[None]

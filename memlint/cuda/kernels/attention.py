@@ -1,6 +1,6 @@
 """Scaled-dot-product attention: the kernel that CUDA would choose, and the memory it allocates.
 
-The rules are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, attention.cu and attention_backward.cu.
+The rules are those of aten/src/ATen/native/transformers/cuda/attention.cu and attention_backward.cu.
 """
 
 import math
@@ -10,15 +10,23 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, contiguous, strides
-from memlint.accelerator.private import attention_backends, output_permutation
+from memlint.accelerator.private import output_permutation
 from memlint.accelerator.registration import composite, kernel
+from memlint.cuda.kernels.attention_choice import (
+    CUDNN,
+    EFFICIENT,
+    FLASH,
+    HALF,
+    capability_of_gpu,
+    choose,
+    is_deterministic,
+    shapes_fit,
+)
 from memlint.cuda.kernels.composites import temporary
 from memlint.cuda.simulated import simulated
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
-HALF = (torch.float16, torch.bfloat16)
-MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3
 MAX_BATCH = (1 << 16) - 1
 """Largest batch of memory-efficient attention: larger ones are split."""
 
@@ -26,72 +34,6 @@ MAX_BATCH = (1 << 16) - 1
 def round_up(n: int, multiple: int) -> int:
     """Round up to the next multiple."""
     return -(-n // multiple) * multiple
-
-
-def _capability() -> tuple[int, int]:
-    return simulated().device.capability
-
-
-def _shapes_fit(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> bool:
-    if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype == k.dtype == v.dtype):
-        return False
-    if 0 in (q.shape[0], q.shape[2], k.shape[2]) or any(t.stride(-1) != 1 for t in (q, k, v)):
-        return False
-    return (grouped or q.shape[1] == k.shape[1] == v.shape[1]) and q.shape[0] == k.shape[0] == v.shape[0]
-
-
-def takes_flash(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool
-) -> bool:
-    """Return True if FlashAttention accepts these operands on the simulated GPU."""
-    capability, head = _capability(), q.shape[-1]
-    needs_grad = any(t.requires_grad for t in (q, k, v))
-    refused_in_training = (
-        capability in ((8, 6), (8, 9), (12, 0), (12, 1))
-        and needs_grad
-        and (192 < head <= 224 or (head > 224 and dropout > 0))
-    )
-    return (
-        torch.backends.cuda.flash_sdp_enabled()
-        and capability >= (8, 0)
-        and mask is None
-        and q.dtype in HALF
-        and _shapes_fit(q, k, v, grouped=grouped)
-        and k.shape[-1] == v.shape[-1] == head <= 256
-        and not (causal and q.shape[2] != k.shape[2])
-        and not refused_in_training
-    )
-
-
-def takes_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> bool:
-    """Return True if memory-efficient attention accepts these operands on the simulated GPU."""
-    capability = _capability()
-    dtypes = (torch.float16, torch.float32, *((torch.bfloat16,) if capability >= (8, 0) else ()))
-    if capability >= (8, 0):
-        alignment = 8 if q.dtype in HALF else 4
-    else:
-        alignment = 8 if q.dtype is torch.float16 and capability >= (7, 0) else 1
-    return (
-        torch.backends.cuda.mem_efficient_sdp_enabled()
-        and capability >= (5, 0)
-        and q.dtype in dtypes
-        and _shapes_fit(q, k, v, grouped=False)
-        and not (grouped and q.shape[1] != k.shape[1])
-        and all(t.shape[-1] % alignment == 0 for t in (q, k, v))
-        and q.shape[-1] == k.shape[-1]
-    )
-
-
-def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool) -> int:
-    """Choose the backend as CUDA does, in PyTorch's order of preference; math always qualifies."""
-    for backend in attention_backends():
-        if backend == FLASH and takes_flash(q, k, v, mask, dropout, causal, grouped):
-            return FLASH
-        if backend == EFFICIENT and takes_efficient(q, k, v, mask, grouped):
-            return EFFICIENT
-        if backend == MATH and torch.backends.cuda.math_sdp_enabled():
-            return MATH
-    return MATH
 
 
 @composite("scaled_dot_product_attention")
@@ -125,6 +67,12 @@ def attention(
             query, key, value, mask, needs_grad, dropout_p, is_causal, scale=scale
         )[0]
         return efficient
+    if backend == CUDNN:
+        mask = _additive(attn_mask, query.dtype)
+        of_cudnn: Tensor = aten._scaled_dot_product_cudnn_attention(
+            query, key, value, mask, needs_grad, dropout_p, is_causal, False, scale=scale
+        )[0]
+        return of_cudnn
     mask = _additive(attn_mask, query.dtype)
     return _math(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
 
@@ -152,7 +100,7 @@ def _on_cpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) ->
     flash = (
         dropout == 0.0
         and q.dtype in (torch.float32, torch.float64, *HALF)
-        and _shapes_fit(q, k, v, grouped=True)
+        and shapes_fit(q, k, v, grouped=True)
         and q.shape[-1] == k.shape[-1] == v.shape[-1]
         and (
             mask is None
@@ -254,14 +202,10 @@ def flash_backward(q: Tensor, k: Tensor, cu_seqlens: Tensor | None, max_q: int, 
     return row_sums
 
 
-def _is_deterministic() -> bool:
-    return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
-
-
 @kernel("_scaled_dot_product_flash_attention")
 def _sdpa_flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *_: Any, **__: Any) -> tuple[Any, ...]:
     """FlashAttention in SDPA; the output is laid out as the query (`mha_fwd` of aten's flash_api.cpp: `empty_like`)."""
-    out = _laid_out_as(q)
+    out = laid_out_as(q)
     rows, columns = q.shape[2], k.shape[2]
     lse, p, seed = flash_forward(q.transpose(1, 2), k.transpose(1, 2), None, rows, columns, dropout, True, torch.uint64)
     # The state of the random generator: [2] uint64 and an unused scalar since torch 2.7.
@@ -273,13 +217,13 @@ def _sdpa_flash_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any, **_: Any
 ) -> tuple[Tensor, ...]:
     copies = _packed(grad.transpose(1, 2), out.transpose(1, 2))
-    grads = tuple(_laid_out_as(t) for t in (q, k, v))
-    row_sums = flash_backward(q.transpose(1, 2), k.transpose(1, 2), None, q.shape[2], _is_deterministic())
+    grads = tuple(laid_out_as(t) for t in (q, k, v))
+    row_sums = flash_backward(q.transpose(1, 2), k.transpose(1, 2), None, q.shape[2], is_deterministic())
     del row_sums, copies
     return grads
 
 
-def _laid_out_as(x: Tensor) -> Tensor:
+def laid_out_as(x: Tensor) -> Tensor:
     """`empty_like` as a part of the kernel: dimensions in the same order in memory, without gaps."""
     order, _ = output_permutation(x)
     steps = dict(zip(order, strides([x.shape[dim] for dim in order]), strict=True))
@@ -305,7 +249,7 @@ def _flash_forward(
         max_q, max_k = q.shape[1], k.shape[1]
     elif grouped_query(q, k, max_q, dropout, plain):
         copies = [contiguous(q.shape, q.dtype) for _ in range(2)]  # the query with groups as rows, and its output
-    out = _laid_out_as(q)
+    out = laid_out_as(q)
     lse, p, seed = flash_forward(q, k, cu_seqlens, max_q, max_k, dropout, plain, torch.uint64, debug)
     del copies
     return out, lse, seed, allocate((), (), torch.uint64), p
@@ -317,8 +261,8 @@ def _flash_backward(
     max_q: int, *_: Any, **__: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     copies = _packed(grad, out)
-    grads = tuple(_laid_out_as(t) for t in (q, k, v))
-    row_sums = flash_backward(q, k, cu_seqlens, q.shape[1] if cu_seqlens is None else max_q, _is_deterministic())
+    grads = tuple(laid_out_as(t) for t in (q, k, v))
+    row_sums = flash_backward(q, k, cu_seqlens, q.shape[1] if cu_seqlens is None else max_q, is_deterministic())
     del row_sums, copies
     return grads
 
@@ -432,7 +376,7 @@ def _delta(grad: Tensor, size: int) -> Tensor:
     b, s, h, _ = grad.shape
     half = grad.dtype in HALF
     block_i, max_k = _blocks(size, half)
-    if half and (max_k <= block_i or not (7, 0) <= _capability() < (7, 5)):
+    if half and (max_k <= block_i or not (7, 0) <= capability_of_gpu() < (7, 5)):
         return temporary(4 * b * h * s)
     casts = [temporary(4 * grad.numel()) for _ in range(2)] if half else []
     product = temporary(4 * grad.numel())
@@ -444,7 +388,7 @@ def _delta(grad: Tensor, size: int) -> Tensor:
 
 def _blocks(size: int, half: bool) -> tuple[int, int]:
     """Rows of queries in a block and the largest head of the kernel for heads of `size`: `dispatch_cutlassB`."""
-    capability = _capability()
+    capability = capability_of_gpu()
     max_k = next(n for n in (32, 64, 128, 65536) if size <= n)
     wide = max_k > 64 and (capability >= (8, 0) or (half and capability >= (7, 0)))
     return 128 if wide else 64, max_k
@@ -453,7 +397,7 @@ def _blocks(size: int, half: bool) -> tuple[int, int]:
 def accumulators(b: int, h: int, s: int, columns: int, d: int, d_v: int, half: bool) -> int:
     """Bytes of the accumulators of memory-efficient attention's backward: mem_eff_attention/kernel_backward.h."""
     block_i, max_k = _blocks(max(d, d_v), half)
-    preload = _capability() >= (8, 0) and half and max_k <= 128
+    preload = capability_of_gpu() >= (8, 0) and half and max_k <= 128
     block_j = 128 if preload and max_k > 64 else 64
     staged = half and max_k > block_i  # float32 accumulates in the gradients themselves, small heads in registers
     blocks = -(-columns // block_j)

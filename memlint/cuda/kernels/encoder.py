@@ -11,7 +11,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import contiguous
 from memlint.accelerator.registration import composite, kernel
-from memlint.cuda.kernels.attention import EFFICIENT, FLASH, choose
+from memlint.cuda.kernels.attention_choice import EFFICIENT, FLASH, choose
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
