@@ -252,7 +252,7 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
 
 
 @hidden("isin", source="TensorCompare.cpp: isin_sorting, isin_default_kernel_gpu; measured on H200")
-def _is_in(x: Tensor, others: Tensor, *_: Any, **__: Any) -> Steps:
+def _is_in(x: Any, others: Any, *_: Any, **__: Any) -> Steps:
     """Each element compared with each other one, of which any; with many others the elements are sorted.
 
     Then in order, their original order, a range, and CUB's storage.
