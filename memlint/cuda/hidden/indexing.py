@@ -251,11 +251,19 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
     del number, marks, order, ordered
 
 
-@hidden("isin", source="TensorCompare.cpp: isin_sorting; measured on H200")
-def _is_in(x: Tensor, others: Tensor, *_: Any, **__: Any) -> Steps:
-    """Unless the others are few: the elements in order, their original order, a range, and CUB's storage."""
+@hidden("isin", source="TensorCompare.cpp: isin_sorting, isin_default_kernel_gpu; measured on H200")
+def _is_in(x: Any, others: Any, *_: Any, **__: Any) -> Steps:
+    """Each element compared with each other one, of which any; with many others the elements are sorted.
+
+    Then in order, their original order, a range, and CUB's storage.
+    """
     yield
-    if isinstance(x, torch.Tensor) and isinstance(others, torch.Tensor) and others.numel() >= 10 * x.numel() ** 0.145:
+    if not isinstance(x, torch.Tensor) or not isinstance(others, torch.Tensor):
+        return
+    if others.numel() < 10 * x.numel() ** 0.145:
+        compared, found = scratch(x.numel() * others.numel()), scratch(x.numel())
+        del found, compared
+    else:
         taken = copy_of(x), scratch(INDEX * x.numel()), scratch(INDEX * x.numel())
         scratch(sorting_storage(x.numel(), x.element_size(), INDEX))
         del taken

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate, contiguous, like, scratch, strides
+from memlint.accelerator.device import allocate, contiguous, is_virtual, like, scratch, strides
 from memlint.accelerator.inference import Shape, infer, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.private import FAKE_MODE, DispatchKey, dispatch_mode, functorch, kernel_under
@@ -119,7 +119,7 @@ def _cumprod_backward(grad: Tensor, x: Tensor, dim: int, output: Tensor) -> Any:
     """
     size = x.shape[dim] if x.dim() else 1
     more = 2 * x.element_size() + 10 + max(0, (21 + x.element_size()) / max(size, 1) - 5)
-    if state.current.cuda and not is_host(x):
+    if state.current.cuda and is_virtual(x):
         more += 8 * x.dim() - 4
     is_known = content(x) is not None or uniform_value(x) is not None
     hidden = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))
@@ -297,8 +297,9 @@ def _cudnn_batch_norm_backward(x: Tensor, grad: Tensor, weight: Tensor, *_: Any)
         allocate(x.shape, x.stride(), x.dtype),
         *(allocate(weight.shape, weight.stride(), weight.dtype) for _ in range(2)),
     )
-    workspace = 0 if layout is torch.contiguous_format else 8192 * weight.numel()
-    hidden = scratch(workspace, (0, 2 * workspace))
+    workspace = 8192 * weight.numel()
+    takes_it = layout is not torch.contiguous_format and is_virtual(x)
+    hidden = scratch(workspace, (0, 2 * workspace)) if takes_it else None
     del hidden, copy
     return grads
 
