@@ -12,7 +12,8 @@ import torch
 from fixtures.scripts.resnet18 import ResNet18Training
 from memlint.base.patching import patched
 from memlint.cuda.kernels import convolution
-from memlint.cuda.kernels.convolution import Problem, most_tried, workspace
+from memlint.cuda.kernels.convolution import most_tried, workspace
+from memlint.cuda.kernels.cudnn_problem import Problem
 from memlint.cuda.session import virtual_device
 from memlint.memory.devices import device_named
 from memlint.memory.estimate import estimate, most_device

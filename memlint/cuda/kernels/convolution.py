@@ -49,7 +49,8 @@ from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels import native_convolution, tensor_core_convolution
 from memlint.cuda.kernels.composites import suggested_format
-from memlint.cuda.kernels.native_convolution import HALF, Call
+from memlint.cuda.kernels.cudnn_problem import Problem, filled
+from memlint.cuda.kernels.native_convolution import Call
 from memlint.cuda.simulated import simulated
 
 aten = torch.ops.aten
@@ -70,66 +71,6 @@ class Workspace(NamedTuple):
     low: int
     estimate: int
     high: int
-
-
-class Problem(NamedTuple):
-    """One convolution: sizes of input, weight and output as PyTorch orders them."""
-
-    x: tuple[int, ...]
-    weight: tuple[int, ...]
-    out: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    dtype: torch.dtype
-    channels_last: bool
-
-    @property
-    def is_plain_3x3(self) -> bool:
-        """True if Winograd's algorithms apply."""
-        plain = set(self.stride) == {1} and set(self.dilation) == {1} and self.groups == 1
-        return plain and self.weight[2:] == (3, 3)
-
-    @property
-    def is_product(self) -> bool:
-        """True if it is one matrix product for each image: a 1 x 1 layer with stride 1."""
-        return self.is_of_one_element and set(self.stride) == {1} and self.groups == 1 and self.x[2:] == self.out[2:]
-
-    @property
-    def is_of_one_element(self) -> bool:
-        """True if a kernel is one element of each channel."""
-        return set(self.weight[2:]) == {1}
-
-    @property
-    def is_depthwise(self) -> bool:
-        """True if every channel has kernels of its own."""
-        return self.groups == self.x[1] == self.weight[0] > 1
-
-    @property
-    def overlaps(self) -> bool:
-        """True if kernels read elements that the next ones read as well."""
-        return all(size > step for size, step in zip(self.weight[2:], self.stride, strict=True))
-
-    @property
-    def is_dense(self) -> bool:
-        """True if kernels are larger than one element, and read all channels."""
-        return not self.is_of_one_element and self.groups == 1
-
-    def nbytes(self) -> tuple[int, int, int]:
-        """Bytes of input, weight and output."""
-        return tuple(math.prod(s) * self.dtype.itemsize for s in (self.x, self.weight, self.out))  # type: ignore[return-value]
-
-    def filled_nbytes(self) -> tuple[int, int, int]:
-        """Bytes with channels padded as tensor cores read them: to multiples of 8 in half precision, unless grouped.
-
-        cuDNN's Developer Guide, "Tensor Transformations": packed NCHW data is padded as needed.
-        """
-        if self.dtype not in HALF or self.groups != 1:
-            return self.nbytes()
-        outputs, inputs = self.weight[:2]
-        more_outputs, more_inputs = _filled(outputs, 8) / outputs, _filled(inputs, 8) / inputs
-        x, weight, out = self.nbytes()
-        return round(x * more_inputs), round(weight * more_outputs * more_inputs), round(out * more_outputs)
 
 
 def workspace(problem: Problem, direction: str) -> Workspace:
@@ -165,11 +106,7 @@ def _winograd(problem: Problem, direction: str) -> int:
     if direction == "weight":
         return _largest_winograd(problem)
     outputs, inputs = problem.weight[:2] if direction == "forward" else problem.weight[1::-1]
-    return 4 * (9 * outputs * inputs + 16 * _filled(outputs, 32) * _filled(inputs, 8) + outputs)
-
-
-def _filled(channels: int, multiple: int) -> int:
-    return math.ceil(channels / multiple) * multiple
+    return 4 * (9 * outputs * inputs + 16 * filled(outputs, 32) * filled(inputs, 8) + outputs)
 
 
 def _largest_winograd(problem: Problem) -> int:

@@ -19,18 +19,13 @@ Before Hopper, products in half precision take as much as the gradient of the in
 memlint.cuda.kernels.convolution says.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from memlint.cuda.kernels.cudnn_problem import Problem
 from memlint.cuda.kernels.native_convolution import HALF
 from memlint.cuda.simulated import simulated
-
-if TYPE_CHECKING:
-    from memlint.cuda.kernels.convolution import Problem
 
 TILE = 128
 """Rows and columns of a tile of a sum; half as many for weights of up to 64 output channels."""
