@@ -27,7 +27,7 @@ PAGE = ROOT / "docs" / "accuracy.md"
 
 def test_every_measurement_is_of_the_suite_as_it_is() -> None:
     subjects = {entry.subject.name: entry.subject for entry in read_suite(ROOT / "fixtures" / "suite.toml", ROOT)}
-    for measurement in read_measurements(MEASUREMENTS):
+    for measurement in [*read_measurements(MEASUREMENTS), *read_measurements(ROOT / "fixtures" / "compiled")]:
         assert measurement.subject == subjects[measurement.subject.name]
 
 
