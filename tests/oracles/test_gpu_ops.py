@@ -32,7 +32,7 @@ KNOWN = Path(__file__).with_name("known_gpu_differences.toml")
 
 
 def difference(program: Any, real: Iterable[int]) -> Difference:
-    """What a program took on the real GPU, and what memlint's takes."""
+    """Bytes that a program took on the real GPU, and that it takes on memlint's."""
     torch.manual_seed(0)
     random.seed(0)
     device = device_named("h200")

@@ -178,7 +178,7 @@ def _foreach_norm(tensors: Sequence[Tensor], *_: Any, **__: Any) -> Steps:
 
 @hidden("histc", source="SummaryOps.cu: _histc_cuda_template; measured on H200")
 def _histogram(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Steps:
-    """Where no range is given the least and the largest element, and staging."""
+    """Take the least and the largest element where no range is given, and staging."""
     yield
     if low == high:
         element = scratch(x.element_size())
