@@ -48,15 +48,18 @@ class Padding:
 
     def _is_padded(self, _match: Any, a: torch.Tensor, b: torch.Tensor, *_: Any, **__: Any) -> bool:
         """Stand in for the choice: note that it is open where neither the settings nor the dtype make it."""
+        dtype, rows, inner, columns = _product(a, b)
+        alignment = alignment_of(a)
+        if not any(padded_by(n, alignment) for n in (rows, inner, columns)):  # torch 2.10 asks all the same
+            return False
         if inductor_config.force_shape_pad:
             return True
-        dtype, rows, inner, columns = _product(a, b)
         are_known = all(isinstance(each, int) for each in (rows, inner, columns))
         if not are_known or not is_compute_bound(rows, inner, columns, dtype):
             return False
         simulated().workspaces.product()
         take_to_time(_nbytes(a, b) + _copies(a, b))
-        is_unaligned = bool(rows % 2) or any(padded_by(n, alignment_of(a)) for n in (inner, columns))
+        is_unaligned = bool(rows % 2) or any(padded_by(n, alignment) for n in (inner, columns))
         wins = dtype.itemsize <= _HALF and is_unaligned
         if not wins:
             self._products.add(_product(a, b))

@@ -229,7 +229,7 @@ class _Assembly:
         self._before = {first.births[b]: number for b, number in names.items() if b in first.births}
         learned = first.bounds[BEGIN + NUM_SIZES * pieces.period]
         closed = {~event for event in first.trace.events[:learned] if event < 0}
-        self._lasting: defaultdict[Any, list[int]] = defaultdict(list)
+        self._lasting: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         """Storages open after all rounds that were learned, by the place where they open."""
         for buffer, number in names.items():
             if buffer not in closed:  # which outlives its round
@@ -257,9 +257,12 @@ class _Assembly:
         own = len(last) - 1
         opened = last.opened(own)
         names = {buffer: self._opened + place for place, buffer in enumerate(opened)}
+        only_here = self._lasting_only_here(last)
         for buffer in last.carried(own):
             alike, birth = self._lasting[_place(last, buffer)], last.births[buffer]
             same = self._before.get(birth, -1)
+            if birth.round <= 0 and not alike:
+                alike = only_here[last.trace.buffers[buffer].dtype]
             if alike:
                 names[buffer] = alike.pop(alike.index(same) if same in alike else 0)
             else:
@@ -269,6 +272,18 @@ class _Assembly:
         doubts = {each.buffer: each for each in last.trace.doubts}
         self.doubts += (Doubt(names[b], doubts[b].low, doubts[b].high) for b in opened if b in doubts)
         self._append(number, np.array([last.trace.buffers[buffer].nbytes for buffer in opened], np.int64))
+
+    def _lasting_only_here(self, last: Rounds) -> defaultdict[str, list[int]]:
+        """Return by dtype storages up to the prefill that the last rounds lack, such as a decoder's first token.
+
+        Those begin with what it has written, which a program keeps instead.
+        """
+        places = {_place(last, buffer) for buffer, birth in last.births.items() if birth.round <= 0}
+        only_here: defaultdict[str, list[int]] = defaultdict(list)
+        for place, numbers in self._lasting.items():
+            if place not in places and place[0] <= 0:
+                only_here[place[-1]] += numbers
+        return only_here
 
     def whole(self) -> Whole:
         """Return all of it."""
@@ -295,7 +310,7 @@ class _Assembly:
         return int(self.sizes[0][storage])
 
 
-def _place(rounds: Rounds, buffer: int) -> tuple[object, ...]:
+def _place(rounds: Rounds, buffer: int) -> tuple[Any, ...]:
     """Return what tells storages apart that outlive rounds, whatever the number of kernels before them."""
     record = rounds.trace.buffers[buffer]
     return rounds.births[buffer].round, record.op, record.frame, record.module, record.dtype

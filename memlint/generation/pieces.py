@@ -11,7 +11,7 @@ from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, live
 if TYPE_CHECKING:
     from memlint.generation.rounds import Birth, Rounds
 
-BEGIN = 3
+BEGIN = 2
 """The first round that is learned from: in those before it what the prefill has left is freed."""
 
 

@@ -42,9 +42,21 @@ def every_token(own):
     ("model", "new_tokens", "dtype"),
     [
         ("llama", 48, "bfloat16"),
+        ("bart", 40, "float32"),
         *(
             pytest.param(model, new_tokens, "float32", marks=pytest.mark.slow)
-            for model in ("llama", "gpt2", "gemma3", "mistral", "mamba", "jamba", "mixtral", "deepseek", "qwen3_next")
+            for model in (
+                "llama",
+                "gpt2",
+                "gemma3",
+                "mistral",
+                "mamba",
+                "jamba",
+                "mixtral",
+                "deepseek",
+                "qwen3_next",
+                "t5",
+            )
             for new_tokens in (256, 1024)
         ),
     ],
@@ -110,6 +122,6 @@ def test_the_events_of_a_generation_that_was_stopped_follow_from_its_first_token
 
 def test_a_generation_that_was_stopped_too_soon_is_not_extended():
     own = workload("llama", 40)
-    first = trace_program(completed_program(own), own.device, num_steps=1, most_rounds=7).trace
+    first = trace_program(completed_program(own), own.device, num_steps=1, most_rounds=6).trace
     with pytest.raises(NotExtendableError):
         extended(first, 40)
