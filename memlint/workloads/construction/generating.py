@@ -82,7 +82,7 @@ def is_of_transformers(model: Any) -> bool:
 
 def generate(model: Any, inputs: Mapping[str, Any], workload: Workload) -> object:
     """Let the model generate. Raises WorkloadError for one that cannot."""
-    sizes = workload.dimensions
+    sizes = {**GENERATED, **workload.dimensions}
     num_new, num_beams = sizes["new_tokens"], sizes["num_beams"]
     own = getattr(model, "generate", None)
     if not callable(own):
