@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,6 +66,12 @@ class Simulated(state.State):
     """Places that compiled code leaves to Python, and why; and the pool that it takes memory from."""
     graph_breaks: dict[Frame, None] = field(default_factory=dict)
     """Lines of these places at which a graph ends."""
+    num_pools: int = 0
+    """Number of pools that the program made for CUDA graphs."""
+    captures: bool = False
+    """True while a CUDA graph is captured."""
+    replayed: Callable[[], object] = lambda: None
+    """Called when a CUDA graph is replayed."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """Number of streams of each priority that the program made, by the priority's distance from 0."""
 

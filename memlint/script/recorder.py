@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj"))
 """Variables of libraries whose names tell nothing about a model."""
 _MOST_STEPS_MORE = 10
-"""Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet."""
+"""Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet, and for the
+capture of a CUDA graph, before which steps run on a stream of their own."""
 _ENOUGH_EVALUATIONS = 4
 """Calls of models after which a script that does not train is known well enough."""
 _COLLECTED_EVERY = 16
@@ -305,6 +306,7 @@ class ScriptRecorder(Recorder):
         if self._is_between:
             self._is_between = False
             if self.step < 0:
+                simulated().replayed = self.replayed
                 self.lead()
                 roots = (module for root in self._roots.values() if (module := root()) is not None)
                 requests.load_for(roots, is_used=self.compiles_models)
@@ -415,8 +417,8 @@ class ScriptRecorder(Recorder):
         self.seconds.append(time.perf_counter() - self._began)
         self._is_between, self._had_backward, self._was_written = True, False, False
         if self.num_steps >= self.script.steps and not self.script.whole:
-            waits = len(self.made) > 1 + len(self._followers) and self.num_steps < _MOST_STEPS_MORE * self.script.steps
-            self._is_full = not waits
+            has_more = len(self.made) > 1 + len(self._followers) or state.current.ledger.stream != 0
+            self._is_full = not has_more or self.num_steps >= _MOST_STEPS_MORE * self.script.steps
             if self._is_full and not self._followers:
                 self._end()
         if self.num_steps % _COLLECTED_EVERY == 0 or Compilation.number > self._num_compilations:
@@ -424,6 +426,11 @@ class ScriptRecorder(Recorder):
         if time.perf_counter() - self._kept > _KEPT_EVERY:
             self.keep()
             self._kept = time.perf_counter()
+
+    def replayed(self) -> None:
+        """A CUDA graph is replayed, which takes no memory: no step after it takes other memory."""
+        if self.num_steps >= self.script.steps and not self.script.whole:
+            self._end()
 
     def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"

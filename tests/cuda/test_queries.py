@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.accelerator import state
 from memlint.cuda.session import virtual_device
 from memlint.memory.context import with_context
 from memlint.memory.devices import device_named
@@ -187,21 +186,6 @@ def test_ranges_and_profilers_decorate_and_surround(gpu: Ledger) -> None:
     with torch.cuda.nvtx.range("again"), torch.cuda.profiler.profile(), torch.autograd.profiler.emit_nvtx():
         torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
     assert torch.cuda.cudart().cudaMemGetInfo(0) == torch.cuda.mem_get_info()
-
-
-def test_graphs_run_once_and_say_so(gpu: Ledger) -> None:
-    assumptions: list[str] = []
-    state.current.assume = assumptions.append
-    model, x = nn.Linear(8, 8).cuda(), torch.zeros(4, 8, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream()):
-        y = model(x)
-    graph.replay()
-    assert y.shape == (4, 8)
-    assert torch.cuda.make_graphed_callables(model, (x,)) is model
-    assert set(assumptions) == {
-        "a CUDA graph is an ordinary run: its pool does not keep the memory of what is freed in it"
-    }
 
 
 def test_what_programs_ask_of_a_device_is_there(gpu: Ledger) -> None:

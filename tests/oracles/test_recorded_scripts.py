@@ -12,6 +12,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "scripts" / "h200"
 RECORDED = json.loads((FOLDER / "peaks.json").read_text(encoding="utf-8"))
+_FAST = ("flex_documents.py", "graph_capture.py")
 REQUESTED = {"cuda_graphs.py": 0.03}
 """Share that the requested peak may differ: CUDA graphs keep copies that are counted a little longer."""
 
@@ -29,7 +30,7 @@ def predicted(record: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "record",
-    [pytest.param(each, marks=[] if each["script"] == "flex_documents.py" else pytest.mark.slow) for each in RECORDED],
+    [pytest.param(each, marks=[] if each["script"] in _FAST else pytest.mark.slow) for each in RECORDED],
     ids=lambda record: " ".join([record["script"], *record["arguments"]]),
 )
 def test_a_script_takes_what_an_h200_took(record: dict[str, Any], tmp_path: Path) -> None:

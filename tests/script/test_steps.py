@@ -69,6 +69,26 @@ FAST = {
         "Adam",
         iterations=1,
     ),
+    "a CUDA graph of a step, after steps on a stream of their own": Way(
+        """
+        model, x = linear(), batch()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        def step():
+            model(x).mean().backward()
+            optimizer.step()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                step()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        print("captured", flush=True)
+        for number in itertools.count():
+            graph.replay()
+            print(number, flush=True)
+        """,
+        steps=4,
+    ),
     "a critic that steps five times as often": Way(
         """
         generator, critic = linear(), linear()

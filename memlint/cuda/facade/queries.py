@@ -22,7 +22,7 @@ from memlint.accelerator.private import (
     cuda_functions,
     parallel_functions,
 )
-from memlint.cuda.facade import memory, streams
+from memlint.cuda.facade import graphs, memory, streams
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import cudnn_versions
 from memlint.memory.devices import Device
@@ -62,8 +62,6 @@ _NAMES = """
 """
 _SILENT = _NAMES.split()
 """Functions of `torch.cuda` that do nothing here."""
-_CONTEXTS = ("graph", "use_mem_pool")
-"""Context managers of `torch.cuda` that change nothing here."""
 _SHARED_MEMORY = {
     (7, 0): (96, 96), (7, 5): (64, 64), (8, 0): (164, 163), (8, 6): (100, 99), (8, 7): (164, 163), (8, 9): (100, 99),
     (9, 0): (228, 227), (10, 0): (228, 227), (10, 3): (228, 227), (12, 0): (100, 99),
@@ -102,31 +100,9 @@ class _Silent:
         return lambda *_, **__: 0
 
 
-class CUDAGraph:
-    """Stand-in for `torch.cuda.CUDAGraph`: capture is an ordinary run, and a replay computes into existing tensors."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        state.assume("a CUDA graph is an ordinary run: its pool does not keep the memory of what is freed in it")
-
-    def pool(self) -> tuple[int, int]:
-        """Return the pool that all graphs share."""
-        return (0, 0)
-
-    def replay(self, *_: Any, **__: Any) -> None:
-        """Do nothing: no value is computed."""
-
-    capture_begin = capture_end = instantiate = reset = enable_debug_mode = debug_dump = replay
-
-
 def l2_cache(device: Device) -> int:
     """Return the bytes of a GPU's L2 cache; 0 if they are not known."""
     return _L2_CACHE.get(device.name, 0) << 20
-
-
-def _graphed(callables: Any, *_: Any, **__: Any) -> Any:
-    """Stand in for `torch.cuda.make_graphed_callables`."""
-    CUDAGraph()
-    return callables
 
 
 def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
@@ -170,7 +146,6 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "get_device_capability": device.capability,
             "get_device_properties": properties,
             "get_arch_list": [f"sm_{device.capability[0]}{device.capability[1]}"],
-            "is_current_stream_capturing": False,
             "current_blas_handle": 0,
             "initial_seed": 0,
             "get_rng_state": random_state,
@@ -179,7 +154,6 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "can_device_access_peer": False,
             "cudart": cudart,
             "is_tf32_supported": device.capability >= (8, 0),
-            "graph_pool_handle": (0, 0),
             "get_sync_debug_mode": 0,
             "set_sync_debug_mode": None,
             "list_gpu_processes": "no processes are running",
@@ -220,14 +194,12 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch.cuda: {
             CUDA_INITIALIZED: True,
             "is_bf16_supported": is_bf16_supported,
-            "CUDAGraph": CUDAGraph,
-            "make_graphed_callables": _graphed,
             "MemPool": _Silent,
             CUDART: cudart,
             "device": DeviceContext,
             "device_of": type("device_of", (DeviceContext,), {}),
             "device_memory_used": lambda *_, **__: device.total_nbytes - statistics.free,
-            **{name: _nothing_different() for name in _CONTEXTS},
+            "use_mem_pool": _nothing_different(),
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
         nn.DataParallel: {"__init__": _on_one_gpu},
@@ -244,7 +216,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},
     }
     replaced = [(owner, name, _answer(value)) for owner, each in answers.items() for name, value in each.items()]
-    replaced += streams.patches()
+    replaced += [*streams.patches(), *graphs.patches()]
     return replaced + [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
 
 

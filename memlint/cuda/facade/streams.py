@@ -83,8 +83,8 @@ class Stream:
         state.current.ledger.synchronize(self.stream_id)
 
     def is_capturing(self) -> bool:
-        """Return False: a graph capture is an ordinary run."""
-        return False
+        """Return True while a CUDA graph is captured."""
+        return simulated().captures
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record an event after the work queued so far."""
