@@ -7,16 +7,13 @@ serves no other stream either, so each pool is a stream of its own here. A repla
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.cuda.simulated import simulated
 from memlint.memory.records import CUDA_GRAPHS
-
-if TYPE_CHECKING:
-    from memlint.cuda.facade.streams import Stream
 
 _FIRST = CUDA_GRAPHS + 1
 _POOLS = f"a CUDA graph takes its memory from a pool of its own: streams from {_FIRST} on stand for such pools"
@@ -63,7 +60,7 @@ class Capture:
         self,
         cuda_graph: CUDAGraph,
         pool: tuple[int, int] | None = None,
-        stream: Stream | None = None,
+        stream: torch.cuda.Stream | None = None,
         *_: Any,
         **__: Any,
     ) -> None:
