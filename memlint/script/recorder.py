@@ -417,8 +417,8 @@ class ScriptRecorder(Recorder):
         self.seconds.append(time.perf_counter() - self._began)
         self._is_between, self._had_backward, self._was_written = True, False, False
         if self.num_steps >= self.script.steps and not self.script.whole:
-            has_more = len(self.made) > 1 + len(self._followers) or state.current.ledger.stream != 0
-            self._is_full = not has_more or self.num_steps >= _MOST_STEPS_MORE * self.script.steps
+            waits = self._lacks_optimizers or state.current.ledger.stream != 0
+            self._is_full = not waits or self.num_steps >= _MOST_STEPS_MORE * self.script.steps
             if self._is_full and not self._followers:
                 self._end()
         if self.num_steps % _COLLECTED_EVERY == 0 or Compilation.number > self._num_compilations:
@@ -429,8 +429,13 @@ class ScriptRecorder(Recorder):
 
     def replayed(self) -> None:
         """A CUDA graph is replayed, which takes no memory: no step after it takes other memory."""
-        if self.num_steps >= self.script.steps and not self.script.whole:
+        if self.num_steps >= self.script.steps and not (self.script.whole or self._lacks_optimizers):
             self._end()
+
+    @property
+    def _lacks_optimizers(self) -> bool:
+        """True if some optimizer has not stepped yet."""
+        return len(self.made) > 1 + len(self._followers)
 
     def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"

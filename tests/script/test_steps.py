@@ -89,6 +89,26 @@ FAST = {
         """,
         steps=4,
     ),
+    "a graphed critic that steps five times as often": Way(
+        """
+        generator, critic = linear(), linear()
+        critic = torch.cuda.make_graphed_callables(critic, (batch().requires_grad_(),))
+        of_critic, of_generator = torch.optim.RMSprop(critic.parameters()), torch.optim.Adam(generator.parameters())
+        for number in itertools.count():
+            of_critic.zero_grad()
+            critic(generator(batch()).detach().requires_grad_()).mean().backward()
+            of_critic.step()
+            if number % 5 == 4:
+                of_generator.zero_grad()
+                critic(generator(batch())).mean().backward()
+                of_generator.step()
+            print(number, flush=True)
+        """,
+        "RMSprop",
+        steps=9,  # with three in which PyTorch warms up
+        iterations=6,
+        phase_peaks=("optimizer",),
+    ),
     "a critic that steps five times as often": Way(
         """
         generator, critic = linear(), linear()
