@@ -63,7 +63,12 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return watch
 
 
-def test_a_copy_gives_what_it_returns_prints_and_reads(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_gives_what_it_returns_prints_and_reads(
+    watch: Watch, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a child; capfd's own stream writes past descriptor 1.
+    monkeypatch.setattr(sys, "stdout", os.fdopen(1, "w", encoding="utf-8", closefd=False))
+
     def work() -> int:
         watch.files.add("/read/by/the/copy")
         sys.stdout.write("printed by the copy\n")
