@@ -25,6 +25,8 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(*_ENGINE), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
+_programs: tuple[str, ...] = ()
+"""Folders of installed packages that are run as a program: `python -m whisper`."""
 
 
 def _temporary_folders() -> str:
@@ -55,6 +57,12 @@ def count_as_memlint(file: str) -> str:
     return beginning
 
 
+def count_as_users(folder: str) -> None:
+    """Let the files of an installed package be the user's, as it is the program that runs."""
+    global _programs  # noqa: PLW0603 -- of the process, which runs the program
+    _programs = (*_programs, *_prefixes(folder))
+
+
 def is_users(path: str) -> bool:
     """Return True if the file is the user's; rules count too, the user's own and the built-in ones."""
     return not (path.startswith(("<", *_MEMLINT)) or is_installed(path))
@@ -62,6 +70,8 @@ def is_users(path: str) -> bool:
 
 def is_installed(path: str) -> bool:
     """Return True if the file belongs to Python or to an installed package, which may have written it at run time."""
+    if path.startswith(_programs):
+        return False
     return path.startswith(_STANDARD_LIBRARY) or bool(_PACKAGES.search(path) or _GENERATED.match(path))
 
 

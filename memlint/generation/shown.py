@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 def shown(pieces: Pieces, num_rounds: int) -> Trace:
-    """Give the last learned rounds the sizes of the last of `num_rounds`, and leave out the one that was cut short."""
+    """Give the last learned rounds the sizes of the last of `num_rounds`, and leave out those after them.
+
+    Of a period, rounds like the last ones are a few before the last learned: so the trace ends with one of these.
+    """
     first, period = pieces.first, pieces.period
-    trace, end = first.trace, BEGIN + NUM_SIZES * period
-    left_out = (num_rounds - end) // period * period
+    trace, learned = first.trace, BEGIN + NUM_SIZES * period
+    end = learned - (learned - num_rounds) % period
+    left_out = num_rounds - end
     buffers, nodes = list(trace.buffers), list(trace.nodes)
-    for own in range(end - 2 * period if period > 1 else BEGIN, end):
+    for own in range(max(end - 2 * period, BEGIN + period) if period > 1 else BEGIN, end):
         lives = pieces.at(own + left_out)
         steps = left_out // period
         sizes, opened = lives.sizes[len(first.carried(own)) :].tolist(), first.opened(own)

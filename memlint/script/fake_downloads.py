@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from email.message import Message
 from pathlib import Path, PurePosixPath
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.response import addinfourl
@@ -25,7 +25,7 @@ from urllib.response import addinfourl
 import torch
 
 from memlint.base.after_import import after_import
-from memlint.base.ownership import is_users
+from memlint.base.ownership import is_standard_library, is_users
 from memlint.script.fake_files import kind_by_name, written
 from memlint.script.nvidia_smi import answer_of_nvidia_smi
 from memlint.script.script_line import fake_data, note, note_fake_data
@@ -48,7 +48,11 @@ _PROGRAMS = frozenset(("wget", "curl", "gdown", "gsutil", "aws", "kaggle", "hugg
 _OF_TERMINAL = {"stty size": "echo 24 80", "tput cols": "echo 80", "tput lines": "echo 24"}
 """Commands that ask for the size of a terminal, which a script has none of here, and commands that answer."""
 _CHECKSUMS = ("md5", "sha1", "sha256")
+_LEAST_WEIGHTS = 2**20
+"""Bytes of what stands for weights: a program may take a small file for an error."""
 _NOT_DOWNLOADED = "is not downloaded"
+_WITHOUT_DOWNLOADS: set[str] = set()
+"""Files whose code was given something else than it asked to be downloaded, and may compare checksums."""
 _HINT = "download it once before, or add --fake-data to do without"
 
 
@@ -79,20 +83,28 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if not is_users(sys._getframe(1).f_code.co_filename):
-                raise
             url = _address(next(iter((*args, *kwargs.values())), ""))
             is_weights = is_of_weights(_path(url))
+            caller = sys._getframe(1)
+            if not (is_users(caller.f_code.co_filename) or (is_weights and _is_of_package(caller))):
+                raise
             if is_weights and gives is _opened and not fake:
                 note(error, f"downloads the weights {url}", "download them once before")
                 raise  # which are read from here, and checked
             if not (is_weights or fake):
                 note(error, f"downloads {url}", _HINT)
                 raise
+            _WITHOUT_DOWNLOADS.add(caller.f_code.co_filename)
         note_fake_data(f"{url} {_NOT_DOWNLOADED}")
         return gives(url, *args, **kwargs) if gives is not None else (args[1:] or (kwargs.get("output"),))[0]
 
     return download
+
+
+def _is_of_package(frame: FrameType) -> bool:
+    """Return True if an installed package downloads by code of its own, and not Python or PyTorch on its behalf."""
+    name = str(frame.f_globals.get("__name__"))
+    return not (is_standard_library(frame.f_code.co_filename) or name.partition(".")[0] == "torch")
 
 
 class _Checksum(str):  # noqa: SLOT000 -- of which there are few
@@ -126,7 +138,8 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def hashed(*args: Any, **kwargs: Any) -> Any:
         made = function(*args, **kwargs)
-        is_asked = is_users(sys._getframe(1).f_code.co_filename) and any(_NOT_DOWNLOADED in each for each in fake_data)
+        file = sys._getframe(1).f_code.co_filename
+        is_asked = file in _WITHOUT_DOWNLOADS or (is_users(file) and any(_NOT_DOWNLOADED in each for each in fake_data))
         return _Hash(made) if is_asked else made
 
     return hashed
@@ -156,7 +169,8 @@ def _content(url: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file"
         written(kind or "text", _path(url), path, {})
-        return path.read_bytes() if kind else STANDS_FOR + path.read_bytes()
+        content = path.read_bytes() if kind else STANDS_FOR + path.read_bytes()
+    return content.ljust(_LEAST_WEIGHTS, b"\0") if content == STANDS_FOR else content
 
 
 def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
@@ -177,7 +191,9 @@ def _replace_requests(module: ModuleType, replacing: Replacing, *, fake: bool) -
         note_fake_data(f"{url} {_NOT_DOWNLOADED}")
         response = sys.modules["requests"].models.Response()
         response.status_code, response.url, response.encoding = 200, str(url), "utf-8"
-        response.raw = io.BytesIO(_content(str(url)))
+        content = _content(str(url))
+        response.headers["Content-Length"] = str(len(content))
+        response.raw = sys.modules["urllib3"].HTTPResponse(io.BytesIO(content), status=200, preload_content=False)
         return response
 
     replacing.put(module.Session, "request", requested)

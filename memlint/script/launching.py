@@ -6,7 +6,7 @@ processes. There it is stopped.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch.distributed.run
 
 from memlint.base.errors import WorkloadError
+from memlint.base.ownership import count_as_users
 from memlint.base.patching import patched
 from memlint.source.required_packages import required_packages
+from memlint.targets.console_scripts import package_of
 from memlint.workloads.missing_modules import remedy
 from memlint.workloads.placeholders import is_missing
 from memlint.workloads.user_errors import missing_package
@@ -41,11 +43,16 @@ class _StartedError(BaseException):
 def launched(script: Script) -> Script:
     """Set the environment variables of the script's launcher, and return the script with its number of ranks.
 
-    Raises WorkloadError for a config that accelerate refuses.
+    An installed package that is the script, as of `-m whisper` or `yolo`, counts as the user's code. Raises
+    WorkloadError for a config that accelerate refuses.
     """
     os.environ.update(script.variables)
     added = dict(script.variables).get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [os.path.abspath(place) for place in added if place]  # noqa: PTH100 -- as Python does
+    package = script.module.partition(".")[0] or package_of(Path(script.path))
+    if package and package not in sys.modules and (spec := importlib.util.find_spec(package)) is not None:
+        for folder in spec.submodule_search_locations or ():
+            count_as_users(folder)
     if script.accelerate is None:
         return script
     started = _started_by_accelerate(script, script.accelerate)

@@ -69,6 +69,8 @@ class ScriptRecorder(Recorder):
 
     num_items = 0
     """Number of entries of the list that is the first argument of the first training call; zero if it is no list."""
+    rows: frozenset[int] = frozenset()
+    """First sizes of all inputs of the first training call."""
     _num_compilations = 0
     """Compilations before the step. Those within it leave tensors in cycles, as `without_collector` says."""
 
@@ -324,6 +326,7 @@ class ScriptRecorder(Recorder):
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
             self.num_items = len(first) if isinstance(first, list) else 0
+            self.rows = frozenset(each.shape[0] for each in inputs if each.dim())
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}

@@ -314,10 +314,11 @@ def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
 
     A first input of one row may choose an action; if another training call has as many as settings say, those count. So
-    do those of a list of items, each with tensors of its own.
+    do those of a list of items, each with tensors of its own, and those of another input than the first, which may have
+    a row for each box.
     """
     sizes, stated = next(iter(recorder.shapes), ()), recorder.construction.batch()
-    if stated is not None and recorder.num_items == stated.value:
+    if stated is not None and (recorder.num_items == stated.value or 1 != stated.value in recorder.rows):
         return int(stated.value)
     stated = stated if len(sizes) > 1 else None
     if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:

@@ -190,8 +190,6 @@ COMPANIONS = {
 
 # --- What the heads of transformers are trained with: `huggingface/labels.py`, the likeliest first
 
-TRANSCRIPT = 128
-"""Tokens of a transcript, and of the text a sequence-to-sequence model writes from something else."""
 _OBJECTS = 8
 """Objects per image in detection."""
 
@@ -209,7 +207,7 @@ HEADS = (
         Row("next_sentence_label", (BATCH,), "int64", high=2),
     ),
     (Row("labels", ("*@tokens",), "int64", high="@num_words", when="labels tokens !masked_image"),),
-    (Row("labels", (BATCH, TRANSCRIPT), "int64", 1, "@vocabulary", when="labels !tokens !masked_image"),),
+    (Row("labels", (BATCH, "@transcript"), "int64", 1, "@vocabulary", when="labels !tokens !masked_image"),),
     (Row("labels", (BATCH,), "int64", high="@num_labels", when="labels !masked_image"),),
 )
 """Rows that go together; the facts of the first are those of all."""

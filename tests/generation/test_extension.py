@@ -43,6 +43,7 @@ def every_token(own):
     [
         ("llama", 48, "bfloat16"),
         ("bart", 40, "float32"),
+        ("t5", 41, "float32"),  # whose rounds are alike after four of them
         *(
             pytest.param(model, new_tokens, "float32", marks=pytest.mark.slow)
             for model in (

@@ -11,10 +11,11 @@ import pytest
 import torch.distributed.run
 
 from memlint.base.errors import WorkloadError
+from memlint.commands.run.run import run, started_by
 from memlint.script.launching import launched
 from memlint.targets.script import Script
 from tests.script.isolated import needs
-from tests.script.running import run_script, stdout_of, write
+from tests.script.running import OPTIONS, run_script, stdout_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +120,62 @@ def test_the_settings_of_a_config_of_accelerate_hold(tmp_path: Path) -> None:
     assert workload.estimate is not None
     assert workload.estimate.categories["communication"] > 0
     assert workload.estimate.categories["parameter"] < 2 * 257 * 256 * 4 / 2  # an eighth, where one layer is gathered
+
+
+TRAINS = """
+import torch
+
+def main():
+    print(len(open("words.txt").read()) > 0)
+    model = torch.nn.Linear(64, 64, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.randn(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages with one that trains, and its command on the path."""
+    packages, commands = tmp_path / "site-packages", tmp_path / "bin"
+    for folder in (packages / "hearing", packages / "hearing-1.0.dist-info", commands):
+        folder.mkdir(parents=True)
+    (packages / "hearing/__init__.py").write_text(TRAINS)
+    (packages / "hearing/__main__.py").write_text("from hearing import main\nmain()\n")
+    (packages / "hearing-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: hearing\nVersion: 1.0\n")
+    (packages / "hearing-1.0.dist-info/entry_points.txt").write_text("[console_scripts]\nhear = hearing:main\n")
+    (commands / "hear").write_text(f"#!{sys.executable}\nimport sys\nfrom hearing import main\nsys.exit(main())\n")
+    (commands / "hear").chmod(0o755)
+    (tmp_path / "memlint.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(packages)
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.setenv("PATH", str(commands), prepend=os.pathsep)
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [("-m", "hearing"), ("hear",)])
+def test_a_package_that_is_run_as_a_program_is_the_users_code(installed: Path, words: tuple[str, ...]) -> None:
+    is_module = words[0] == "-m"
+    script = Script(**started_by(words[is_module:], is_module=is_module))
+    checked = run(script, {"select": ("MEM010",)}, OPTIONS)
+    (workload,) = checked.report.workloads
+    assert workload.error is None, workload.error
+    assert workload.name == words[-1]
+    assert stdout_of(checked).split() == ["True"]  # of a file that is made up for the user's code alone
+    assert workload.script is not None
+    assert workload.script.steps == 2
+    assert workload.batch == 8
+
+
+def test_a_command_that_no_package_installs_is_none(installed: Path) -> None:
+    (installed / "bin/other").write_text("#!/bin/sh\n")
+    (installed / "bin/other").chmod(0o755)
+    assert started_by(["other"], is_module=False)["path"] == "other"
+    assert started_by(["hear"], is_module=False)["path"] == str(installed / "bin/hear")
+    (installed / "hear").write_text("print()\n")
+    assert started_by(["hear"], is_module=False)["path"] == "hear"
 
 
 def test_a_package_that_accelerate_wants_is_named_with_all_that_the_script_lacks(

@@ -1,5 +1,7 @@
 """Data that is not there: which line wants it, or made-up data of the same sizes."""
 
+import textwrap
+
 import pytest
 
 from tests.script.isolated import needs, run
@@ -442,6 +444,39 @@ def test_the_checksum_of_what_was_not_downloaded_is_as_the_script_expects(tmp_pa
     ran = run(tmp_path / "p", script, fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["False", "True False"]
+
+
+def test_weights_that_an_installed_package_downloads_are_left_out(tmp_path):
+    package = """\
+    import hashlib, os, urllib.request
+    import torch
+    def load(url, folder):
+        target = os.path.join(folder, os.path.basename(url))
+        with urllib.request.urlopen(url) as source, open(target, "wb") as output:
+            output.write(source.read())
+        if hashlib.sha256(open(target, "rb").read()).hexdigest() != 64 * "0":
+            raise RuntimeError("of another checksum")
+        model = torch.nn.Linear(2, 2)
+        print(model.load_state_dict(torch.load(target)).missing_keys)
+    def ask():
+        try:
+            urllib.request.urlopen("https://example.org/newest_version.json")
+        except OSError:
+            print("not asked")
+    """
+    folder = tmp_path / "p/site-packages/hearing"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(textwrap.dedent(package), encoding="utf-8")
+    script = """\
+    import sys
+    sys.path.insert(0, "site-packages")
+    import hearing
+    hearing.ask()
+    hearing.load("https://example.org/base.pt", ".")
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["not asked", "[]"]
 
 
 @needs("huggingface_hub")

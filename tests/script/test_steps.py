@@ -426,6 +426,39 @@ def test_the_batch_of_inputs_whose_time_comes_first_is_that_of_the_settings(tmp_
     assert other.batch == 35
 
 
+BOXES_FIRST = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    class Detector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Conv2d(3, 4, 8, 8)
+
+        def forward(self, batch):
+            return self.head(batch["image"]).mean((2, 3))[batch["of_image"]].sub(batch["box"]).abs().mean()
+
+    def together(items):
+        boxes = torch.rand(2 * len(items), 4).cuda()
+        of_image = torch.arange(len(items)).repeat_interleave(2).cuda()
+        return {"box": boxes, "of_image": of_image, "image": torch.stack(items).cuda()}
+
+    model = Detector().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in DataLoader(torch.randn(64, 3, 64, 64), batch_size=8, shuffle=True, collate_fn=together):
+        model(batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_the_batch_is_that_of_the_loader_where_another_input_than_the_first_has_as_many_rows(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, BOXES_FIRST).report.workloads
+    assert workload.error is None, workload.error
+    assert workload.batch == 8
+
+
 def test_steps_on_the_host_of_which_a_norm_alone_is_on_the_gpu_are_no_steps_on_it(tmp_path: Path) -> None:
     text = TIME_FIRST.replace("nn.utils.clip", "torch.ones((), device='cuda') * 2\n        nn.utils.clip")
     (workload,) = run_text(tmp_path, text, "--device", "cpu").report.workloads

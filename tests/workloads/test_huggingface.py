@@ -54,6 +54,27 @@ CONFIGS = {
         },
         ["input_ids [batch, seq=512] int64 below 99", "labels [batch, seq=512] int64 below 99"],
     ),
+    "WhisperForConditionalGeneration": (
+        {
+            "model_type": "whisper",
+            "d_model": 32,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "num_mel_bins": 16,
+            "max_source_positions": 50,
+            "max_target_positions": 64,
+            "vocab_size": 99,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 1,
+            "decoder_start_token_id": 2,
+        },
+        ["input_features [batch, 16, 100] float32", "labels [batch, 64] int64 below 99"],
+    ),
 }
 
 

@@ -11,6 +11,7 @@ from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
+from memlint.targets.console_scripts import console_script, package_of
 from memlint.targets.launchers import Launch, assignments_before, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
@@ -36,6 +37,8 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
         launch = launch_of(words)
     if launch is None:
         path, module = ("", first) if is_module else (first, "")
+        if not module and not Path(first).exists() and (command_file := console_script(first)) is not None:
+            path = str(command_file)
         return {"name": module or Path(path).stem, "path": path, "module": module, "arguments": tuple(arguments)}
     return {
         "name": launch.module or Path(launch.path).stem,
@@ -86,7 +89,8 @@ def run(
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
     refuse_notebook(file)
-    start = Path(script.folder).resolve() if script.module else file.resolve().parent
+    is_installed = script.module or package_of(file)
+    start = Path(script.folder).resolve() if is_installed else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)
     absolute = script.model_copy(update={"path": "" if script.module else str(file.resolve())})

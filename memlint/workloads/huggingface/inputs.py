@@ -15,9 +15,8 @@ from memlint.workloads.huggingface.by_name import required_besides
 from memlint.workloads.huggingface.configs import image_size, main_input, number, without_adapter
 from memlint.workloads.huggingface.labels import labels
 from memlint.workloads.huggingface.processors import Prepared
-from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, lengths, text
+from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, length_of_transcript, lengths, text
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
-from memlint.workloads.name_table import TRANSCRIPT
 
 SAMPLES = 160_000
 """Samples of a speech recording: ten seconds at 16 kHz."""
@@ -88,7 +87,7 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
                         yield Candidate((*main, *expected), dimensions, media.notes)
                 yield Candidate(main, dimensions, media.notes)
                 if "decoder_input_ids" in names:
-                    decoder = text(model.config, "decoder_input_ids", TRANSCRIPT)
+                    decoder = text(model.config, "decoder_input_ids", length_of_transcript(model.config))
                     yield Candidate((*main, decoder), dimensions, media.notes)
             if not dimensions:
                 break

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from memlint.targets.workload import InputSpec
-from memlint.workloads.huggingface.texts import CHOICES, vocabulary
+from memlint.workloads.huggingface.texts import CHOICES, length_of_transcript, vocabulary
 from memlint.workloads.name_table import HEADS, as_input, holds
 
 Specs = tuple[InputSpec, ...]
@@ -35,6 +35,7 @@ def labels(model: Any, names: frozenset[str], main: Specs, length: int) -> Itera
         "@num_choices": lambda: CHOICES if "Choice" in kind else num_labels,
         "@num_words": lambda: num_labels if "TokenClassification" in kind else vocabulary(config),
         "@vocabulary": lambda: vocabulary(config),
+        "@transcript": lambda: length_of_transcript(config),
         "@tokens": lambda: tokens.shape if tokens is not None else None,
         "@sides": lambda: main[0].shape[2:],
     }

@@ -22,6 +22,8 @@ _POSITIONS = (
 _MARKS = ("pad_token_id", "bos_token_id", "eos_token_id")
 """Attributes that name the tokens for padding, the beginning and the end of a text."""
 _ROUND = 128
+_TRANSCRIPT = 128
+"""Tokens of a transcript, and of the text a sequence-to-sequence model writes from something else."""
 _LEAST_TEXT = 64
 """Minimum number of ordinary tokens in a text."""
 
@@ -38,6 +40,11 @@ def positions_of(config: Any) -> int | None:
     text = text_config(config)
     longest = next((value for name in _POSITIONS if isinstance(value := getattr(text, name, None), int)), 0)
     return longest if longest > 1 else None
+
+
+def length_of_transcript(config: Any) -> int:
+    """Return the tokens of a transcript, or fewer if the model has positions for fewer."""
+    return min(_TRANSCRIPT, positions_of(config) or _TRANSCRIPT)
 
 
 def lengths(config: Any, runs: Runs) -> Iterator[int]:

@@ -41,9 +41,10 @@ def installed_version(package: str) -> str:
 
 
 def is_installed_package(name: str) -> bool:
-    """Return True if the package that a dotted name begins with is imported and not the user's."""
-    file = getattr(sys.modules.get(name.partition(".")[0]), "__file__", None)
-    return isinstance(file, str) and not is_users(file)
+    """Return True if the package that a dotted name begins with is imported and not the user's, as a script is."""
+    package = name.partition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return package != "__main__" and isinstance(file, str) and not is_users(file)
 
 
 def place_of(module: str, name: str, message: str = "") -> Place | None:
