@@ -13,7 +13,7 @@ from memlint.memory.records import Assumption
 if TYPE_CHECKING:
     from memlint.memory.devices import Device
     from memlint.memory.records import Frame, Trace
-    from memlint.targets.script import Amendment, Happened
+    from memlint.targets.script import Amendment, Happened, Started
     from memlint.targets.workload import Workload
 
 
@@ -81,6 +81,8 @@ class ScriptFacts:
     """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
     amendment: Amendment | None = None
     """A change with which it may come further; only where it ended before its first step."""
+    started: Started | None = None
+    """The program that it started, if it did nothing else."""
     own: tuple[str, ...] = ()
     """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
 

@@ -36,7 +36,7 @@ from memlint.memory.records import (
     Whole,
     World,
 )
-from memlint.targets.script import Amendment
+from memlint.targets.script import Amendment, Started
 from memlint.targets.workload import InputSpec, Workload
 
 SUFFIX: Final = ".memlint"
@@ -455,6 +455,7 @@ class _Decoder:
                 "error": _failure(header["error"]),
                 "stop": _failure(header.get("stop")),
                 "amendment": Amendment(*amendment) if (amendment := header.get("amendment")) else None,
+                "started": _started(header.get("started")),
                 "own": tuple(header.get("own", ())),
                 "writes": tuple(WrittenFile(path, n, self._frame(frame)) for path, n, frame in header["writes"]),
                 "connections": tuple(OtherHost(host, self._frame(frame)) for host, frame in header["connections"]),
@@ -463,6 +464,13 @@ class _Decoder:
                 ),
             }
         )
+
+
+def _started(fields: list[Any] | None) -> Started | None:
+    if fields is None:
+        return None
+    words, folder, variables = fields
+    return Started(tuple(words), folder, tuple((name, value) for name, value in variables))
 
 
 def _failure(texts: list[Any] | None) -> tuple[str, str, tuple[str, ...]] | None:

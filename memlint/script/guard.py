@@ -12,7 +12,7 @@ import mmap
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +64,10 @@ class Program:
     command: tuple[str, ...]
     frame: Frame | None
     """The line that first started it."""
+    folder: str = ""
+    """Its working directory, if it is given one."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that the script has set for it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ class Guard:
         """The line that first tried to reach each other machine."""
         self.commands: dict[tuple[str, ...], Frame | None] = {}
         """The line that first started each other program."""
+        self._settings: dict[tuple[str, ...], tuple[str, tuple[tuple[str, str], ...]]] = {}
+        """The working directory and the variables of each."""
+        self._environment = dict(os.environ)
         self.segments: dict[str, None] = {}
         """Names of the created segments of shared memory."""
         self._may_write = may_write
@@ -103,7 +110,8 @@ class Guard:
     def programs(self) -> tuple[Program, ...]:
         """Return the other programs that the script started, in the order of the first starts."""
         self._gather()
-        return tuple(Program(command, frame) for command, frame in self.commands.items())
+        settings = self._settings
+        return tuple(Program(command, frame, *settings.get(command, ())) for command, frame in self.commands.items())
 
     def note_host(self, host: str) -> None:
         """Note a machine, an address on one or the path of a socket that the script tries to reach."""
@@ -111,12 +119,15 @@ class Guard:
             self.hosts[host] = script_frame()
             self._pass_on("host", host, self.hosts[host])
 
-    def note_program(self, words: Any) -> None:
-        """Note the command of a program that the script starts."""
+    def note_program(self, words: Any, folder: Any = None, environment: Mapping[Any, Any] | None = None) -> None:
+        """Note the command of a program that the script starts, with its working directory and environment."""
         words = [words] if isinstance(words, str | bytes | os.PathLike) else words
         command = tuple(os.fsdecode(word).encode(errors="replace").decode() for word in words)
         if command not in self.commands and len(self.commands) < _MOST_PROGRAMS:
             self.commands[command] = script_frame()
+            given = {os.fsdecode(name): os.fsdecode(value) for name, value in (environment or os.environ).items()}
+            variables = ((name, value) for name, value in given.items() if self._environment.get(name) != value)
+            self._settings[command] = os.fsdecode(folder or ""), tuple(variables)
             self._pass_on("program", command, self.commands[command])
 
     def note_segment(self, name: str) -> None:
@@ -158,7 +169,7 @@ class Guard:
             return
         if event in _STARTED:
             if (words := _STARTED[event](arguments)) is not None:
-                self.note_program(words)
+                self.note_program(words, *(arguments[2:4] if event == "subprocess.Popen" else ()))
         elif event in ("os.kill", "os.killpg"):
             self._refuse_process(*arguments)
         elif event in _ADDRESSED or event in _NAMED:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from memlint.base.units import Mode, format_count
@@ -20,7 +21,7 @@ from memlint.script.run import Recipient, ScriptRun, run_script
 from memlint.session.process_setup import ProcessSetup
 from memlint.session.target import of_compilation, of_context, of_torch
 from memlint.targets.launchers import is_launch
-from memlint.targets.script import Script
+from memlint.targets.script import Script, Started
 from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
     answer_jobs,
@@ -109,6 +110,9 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     given = (*of_data, *of_packages, *availability.assumptions(), *run.looked_for, *trace.assumptions)
     own = run.own_step.assumptions if run.own_step is not None else ()
     of_gpu = (*of_torch(workload, device), *of_context(device))
+    if run.script.is_started:
+        path = run.script.path or f"-m {run.script.module}"
+        of_gpu = (Assumption(f"it does nothing but to start {path}, which is simulated in its place", None), *of_gpu)
     compiled = of_compilation(simulated=request.settings.compile != "off")
     known = tuple(dict.fromkeys((*own, *given, *of_gpu, *compiled, *without)))
     return Capture(
@@ -140,6 +144,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
         lacks_data=run.lacks_data,
         amendment=run.amendment,
+        started=_started(run),
         own=(*(run.own_step.own if run.own_step is not None else ()), *(("data",) if run.fake_data else ())),
     )
 
@@ -234,11 +239,29 @@ def _reached(run: ScriptRun) -> str:
 
 def _hint_of_programs(run: ScriptRun) -> str:
     """Return a hint at the program to run instead, if the script has started another one."""
-    for text in (_typed(each.command) for each in run.programs):
-        words = text.split()
-        own = next((words[i:] for i, word in enumerate(words) if word.endswith(".py")), None)
-        own = own or (words[words.index("-m") :] if "-m" in words else [])
-        if own and is_launch(words):  # a launcher decides on processes and settings
-            instead = own if _PYTHON.search(words[0]) else words
-            return f"It started `{text}`, of which nothing is simulated: memlint run {' '.join(instead)}"
-    return ""
+    started = _started_program(run)
+    if started is None:
+        return ""
+    words = started.words
+    own = next((words[i:] for i, word in enumerate(words) if word.endswith(".py") or word == "-m"), ())
+    instead = own if _PYTHON.search(words[0]) else words  # a launcher decides on processes and settings
+    return f"It started `{shlex.join(words)}`, of which nothing is simulated: memlint run {shlex.join(instead)}"
+
+
+def _started(run: ScriptRun) -> Started | None:
+    """Return the program that the script has started, if it did nothing else; that of such a program is not followed.
+
+    One in a folder that the script has made is not there any more.
+    """
+    started = None if run.happened != "nothing" or run.script.is_started else _started_program(run)
+    return started if started is not None and (not started.folder or Path(started.folder).is_dir()) else None
+
+
+def _started_program(run: ScriptRun) -> Started | None:
+    """Return the first program that runs a script or a module of Python, as far as a command line says it."""
+    for program in run.programs:
+        with suppress(ValueError):  # of a shell's quotes
+            words = tuple(shlex.split(_typed(program.command)))
+            if is_launch(words) and any(word.endswith(".py") or word == "-m" for word in words):
+                return Started(words, program.folder, program.variables)
+    return None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 from memlint.base.errors import UsageError
 
@@ -81,6 +82,17 @@ def launch_of(words: Sequence[str]) -> Launch:
             f"`{shlex.join(words)}` starts no Python script", "Give the script, or the command that starts it."
         )
     return replace(launch, variables={**variables, **launch.variables}, words=tuple(words))
+
+
+def fields_of(launch: Launch) -> dict[str, Any]:
+    """Return the fields of the Script that a command line starts, but for its path, which is as typed."""
+    return {
+        "name": launch.module or Path(launch.path).stem,
+        "module": launch.module,
+        "arguments": launch.arguments,
+        "ranks": launch.ranks,
+        "accelerate": launch.accelerate,
+    }
 
 
 def assignments_before(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:

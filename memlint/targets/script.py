@@ -98,6 +98,8 @@ class Script(BaseModel):
     """Changes to make before it runs, learned from runs that ended without them."""
     typed: tuple[str, ...] = ()
     """Command line as the user typed it, if that is a launcher's or a shell script's."""
+    is_started: bool = False
+    """True if the program that was typed does nothing but to start this one."""
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
@@ -112,6 +114,16 @@ class Script(BaseModel):
             return shlex.join(self.typed)
         start = ("-m", self.module) if self.module else (Path(self.path).name,)
         return shlex.join((*start, *self.arguments))
+
+
+class Started(NamedTuple):
+    """A Python program that a script has started."""
+
+    words: tuple[str, ...]
+    folder: str
+    """Its working directory; empty for that of the script."""
+    variables: tuple[tuple[str, str], ...]
+    """Environment variables that the script has set for it."""
 
 
 @dataclass(frozen=True, slots=True)

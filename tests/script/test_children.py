@@ -140,6 +140,37 @@ def test_a_process_that_hangs_is_stopped_with_what_was_seen(tmp_path: Path) -> N
     assert workload.estimate is not None
 
 
+def test_a_script_that_another_one_only_starts_is_run_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/train_it.py").write_text("""
+import os, sys, torch
+
+width, batch = int(sys.argv[2]), int(os.environ["BATCH_OF_TEST"])
+print(os.path.basename(os.getcwd()))
+model = torch.nn.Linear(width, width).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.randn(batch, width).cuda()).sum().backward()
+    optimizer.step()
+""")
+    text = """
+        import os, subprocess, sys
+        subprocess.run(["nvidia-smi"], check=False)
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        words = [sys.executable, "train_it.py", "--width", "32"]
+        subprocess.run(words, cwd="inner", env={**os.environ, "BATCH_OF_TEST": "4"}, check=True)
+    """
+    checked = run_text(tmp_path, text.replace('"inner"', repr(str(tmp_path / "inner"))), "--quietly")
+    workload = workload_of(checked)
+    assert workload.error is None, workload.error
+    assert stdout_of(checked).split() == ["inner"]
+    assert workload.script is not None
+    assert (workload.script.command, workload.script.steps) == ("train.py --quietly", 2)
+    assert (workload.name, workload.batch) == ("train", 4)
+    starts = f"it does nothing but to start {tmp_path / 'inner/train_it.py'}, which is simulated in its place"
+    assert starts in [each.text for each in workload.assumptions]
+
+
 def test_a_script_that_is_started_as_a_program_is_named(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("print('other')\n")

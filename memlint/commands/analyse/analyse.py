@@ -1,5 +1,6 @@
 """From a Session to a Result: every Workload of a target is captured, described and shown to the rules."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -7,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from memlint.base.errors import MemlintError, WorkerError
+from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_of
 from memlint.capture.files import open_file
@@ -23,7 +24,8 @@ from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of, what_ifs_of
-from memlint.targets.script import Script
+from memlint.targets.launchers import fields_of, launch_of
+from memlint.targets.script import Script, Started
 from memlint.targets.workload import Workload
 from memlint.worker import endings
 from memlint.worker.jobs import (
@@ -123,9 +125,13 @@ class _Conversation:
         """
         try:
             capture = session.ask(TraceWorkload()).capture
+            starter: Capture | None = None
             while capture is not None and (script := _next_script(session, capture)) is not None:
+                starter = capture if script.is_started and starter is None else starter
                 session.begin_again(session.request.model_copy(update={"script": script}))
                 capture = session.ask(TraceWorkload()).capture
+            if starter is not None and (capture is None or _did_nothing(capture)):
+                capture = starter
         except EndedError:
             seen = self._session.last_capture()
             if seen is not None:
@@ -300,7 +306,36 @@ def _next_script(session: Session, capture: Capture) -> Script | None:
         return None
     if facts.amendment is not None:
         return script.model_copy(update={"amendments": (*script.amendments, facts.amendment)})
+    if facts.started is not None:
+        return _of_started(script, facts.started)
     return script.model_copy(update={"fake_data": True}) if facts.lacks_data else None
+
+
+def _of_started(script: Script, started: Started) -> Script | None:
+    """Return the program that a script has started as one that was typed."""
+    folder = Path(started.folder or script.folder or Path.cwd())
+    try:
+        launch = launch_of(started.words)
+    except UsageError:
+        return None
+    path = folder / launch.path
+    if launch.path and not path.is_file():
+        return None
+    variables = (*script.variables, *started.variables, *launch.variables.items())
+    update = {
+        **fields_of(launch),
+        "name": script.name,
+        "path": launch.path and str(path),
+        "folder": str(folder),
+        "variables": variables,
+        "typed": tuple(shlex.split(script.command)),
+        "is_started": True,
+    }
+    return script.model_copy(update=update)
+
+
+def _did_nothing(capture: Capture) -> bool:
+    return capture.script is not None and capture.script.happened == "nothing"
 
 
 def _texts(error: MemlintError) -> tuple[str, str, str]:

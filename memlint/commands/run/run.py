@@ -12,7 +12,7 @@ from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
 from memlint.targets.console_scripts import console_script, package_of
-from memlint.targets.launchers import Launch, assignments_before, is_launch, launch_of, launch_of_module
+from memlint.targets.launchers import Launch, assignments_before, fields_of, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
 from memlint.targets.target import refuse_notebook
@@ -41,14 +41,10 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
             path = str(command_file)
         return {"name": module or Path(path).stem, "path": path, "module": module, "arguments": tuple(arguments)}
     return {
-        "name": launch.module or Path(launch.path).stem,
+        **fields_of(launch),
         "path": launch.path and str(Path(launch.folder, launch.path)),
-        "module": launch.module,
         "folder": "" if launch.folder == "." else str(Path(launch.folder).resolve()),
-        "arguments": launch.arguments,
-        "ranks": launch.ranks,
         "variables": tuple(launch.variables.items()),
-        "accelerate": launch.accelerate,
         "typed": launch.words,
     }
 
