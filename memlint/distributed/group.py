@@ -41,8 +41,6 @@ dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake back
 
 _join = distributed_c10d.init_process_group
 _real_backend = distributed_c10d.get_backend
-_NCCL_VERSION = (2, 29, 7)
-"""NCCL of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
 _SCRIPTED = "torch.distributed.optim"
 """Modules that TorchScript compiles on import, which has to see PyTorch's own functions then."""
 _OWN_VALUES = "every other rank is taken to be like this one: what it sends has the values and sizes of this rank's"
@@ -146,9 +144,6 @@ def _gpu_patches(rank: Rank) -> list[Patch]:
     return [
         (torch.cuda, "device_count", lambda: rank.per_node),
         (torch.accelerator, "device_count", lambda: rank.per_node),
-        (torch.cuda.nccl, "version", lambda: _NCCL_VERSION),
-        (dist, "is_nccl_available", lambda: True),
-        (distributed_c10d, "is_nccl_available", lambda: True),
         (distributed_c10d, SET_TIMEOUT, lambda *_, **__: None),
         (fsdp_init, "torch", _AsCuda()),
     ]

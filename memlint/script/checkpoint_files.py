@@ -21,6 +21,8 @@ _TOKENS = 32_000
 """Tokens of a vocabulary of unknown size: those of Llama 1 and 2, whose file most others were named after."""
 _RESERVED = {128_256: 256}
 """Special tokens that a program adds to those of the file, by their sum: Llama 3's (llama/tokenizer.py)."""
+_SETTINGS = ("config.json", "params.json")
+"""Files of settings beside weights, as transformers and Meta's own code name them."""
 _MOST_FOLDERS = 3
 _UNKNOWN, _CONTROL = 2, 3
 """Types of pieces in SentencePiece's sentencepiece_model.proto."""
@@ -36,6 +38,11 @@ def write_weights(path: Path) -> None:
 def num_shards() -> int:
     """Return how many files of weights a folder has: one for each process that loads one."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def are_known_settings(place: str) -> bool:
+    """Return True if a file has the settings of a model that its folder names, and these are known."""
+    return PurePath(place).name in _SETTINGS and _config(place) is not None
 
 
 def write_settings(place: str, path: Path) -> None:

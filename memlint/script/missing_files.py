@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
+import errno
 import functools
 import glob
 import itertools
@@ -30,12 +31,13 @@ from memlint.base.ownership import is_installed, is_memlint, is_standard_library
 from memlint.base.patching import patched
 from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
-from memlint.script.checkpoint_files import num_shards, write_settings, write_weights
+from memlint.script.checkpoint_files import are_known_settings, num_shards, write_settings, write_weights
 from memlint.script.fake_files import PLAIN, kind_by_name, written
 from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
 from memlint.source.typed_commands import typed_configs
+from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
 
 if TYPE_CHECKING:
@@ -116,7 +118,9 @@ class MissingFiles:
 
     def make(self, place: str, error: OSError | None) -> bool:
         """Make the file at `place` if it is data, which is opened for reading; else note in `error` what is missing."""
-        if os.path.dirname(place) in self._checkpoints and suffix_of(PurePath(place)) == ".json":  # noqa: PTH120
+        is_of_checkpoint = os.path.dirname(place) in self._checkpoints  # noqa: PTH120
+        if suffix_of(PurePath(place)) == ".json" and (is_of_checkpoint or (self._fake and are_known_settings(place))):
+            self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
             write_settings(place, self._new(place))
             return True
         if self._is_elsewhere(place) or _is_expected():
@@ -323,6 +327,7 @@ class MissingFiles:
     def _stand_in(self, place: str) -> bool:
         """Make what stands for a checkpoint: a file of weights, or a folder of such files. Returns True."""
         note_replaced(f"the checkpoint {_shown(place)} is not there: its weights are random")
+        Absent(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place))  # so that loading no tensors is fine
         if suffix_of(PurePath(place)) or _asks_for_file():
             self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
             write_weights(self._new(place))
@@ -526,9 +531,16 @@ def _gives_up(path: str, line: int) -> bool:
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
             return not isinstance(node.test, ast.UnaryOp)
         if isinstance(node, ast.If) and node.lineno <= line <= (node.test.end_lineno or line):
-            is_without = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
-            return is_without and _ends(node.body[-1])
+            return _is_without(node.test) and _ends(node.body[-1])
     return False
+
+
+def _is_without(test: ast.expr) -> bool:
+    """Return True of `not path.exists()`, alone or among other conditions: `not optional and not path.exists()`."""
+    if isinstance(test, ast.BoolOp):
+        parts = [each for each in test.values if any(isinstance(inner, ast.Call) for inner in ast.walk(each))]
+        return any(map(_is_without, parts))
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
 
 
 def _ends(statement: ast.stmt) -> bool:

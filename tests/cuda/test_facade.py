@@ -565,6 +565,8 @@ def test_the_gpu_is_the_one_of_the_catalogue(device: Any) -> None:
         assert properties.multi_processor_count == device.num_sms
         assert properties.L2_cache_size > 0
         assert torch.cuda.is_bf16_supported()
+        assert torch.distributed.is_nccl_available()
+        assert torch.cuda.nccl.version() >= (2, 10)
         assert torch.cuda.is_bf16_supported(including_emulation=False) == (device.capability >= (8, 0))
         with torch.autocast("cuda", dtype=torch.bfloat16):
             assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.bfloat16

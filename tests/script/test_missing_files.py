@@ -1,5 +1,7 @@
 """Files and folders that a script opens, lists or looks for, and that are not there."""
 
+import textwrap
+
 import pytest
 
 from tests.script.isolated import needs, run
@@ -407,3 +409,29 @@ def test_the_small_images_of_super_resolution_are_as_much_smaller_as_their_folde
     opened = "".join(f"print(Image.open('data/{name}').size)\n" for name in names)
     ran = run(tmp_path / "p", f"from PIL import Image\n{opened}", fake=True)
     assert ran.stdout.splitlines() == ["(480, 360)", "(120, 90)", "(160, 120)", "(500, 375)"], ran.stderr
+
+
+@needs("safetensors", "transformers")
+def test_a_checkpoint_of_a_known_model_has_its_settings_and_random_weights(tmp_path):
+    script = """\
+    import json, torch
+    from pathlib import Path
+    from safetensors import safe_open
+    def path_of(folder, name, missing_ok=False):
+        path = folder / name
+        if not missing_ok and not path.is_file():
+            raise ValueError(f"no {name} in {folder}")
+        return path
+    folder = Path("weights/Llama-3.2-1B-Instruct")
+    config = json.loads((folder / "config.json").read_text())
+    print(config["hidden_size"], config["num_attention_heads"])
+    with safe_open(path_of(folder, "model.safetensors"), framework="pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}
+    print(torch.nn.Linear(2, 2).load_state_dict(weights))
+    print(path_of(folder, "adapter.safetensors", missing_ok=True).exists())
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(script), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["2048 32", "<All keys matched successfully>", "False"]
+    known = "config.json of the checkpoint is not there: it has the sizes known by the name of its folder"
+    assert known in ran.assumptions

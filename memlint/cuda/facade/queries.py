@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # `from cudnn import rnn` gives a setting of that name in torch 2.10
+import torch.distributed as dist
 from torch import nn
 
 from memlint.accelerator import state
@@ -26,6 +27,11 @@ from memlint.cuda.facade import graphs, memory, streams
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import cudnn_versions
 from memlint.memory.devices import Device
+
+_NCCL_VERSION = (2, 29, 7)
+"""NCCL of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
+_OF_NCCL = (dist, dist.distributed_c10d) if dist.is_available() else ()
+"""Modules that say if NCCL is there, which comes with PyTorch for CUDA."""
 
 
 class DeviceContext:
@@ -168,6 +174,8 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             **dict.fromkeys(("preferred_linalg_library", "preferred_blas_library")),
         },
         torch.backends.cudnn: {"is_available": True},
+        torch.cuda.nccl: {"version": _NCCL_VERSION},
+        **{owner: {"is_nccl_available": True} for owner in _OF_NCCL},
         torch.accelerator: {
             "is_available": True,
             "current_accelerator": torch.device("cuda"),
