@@ -57,6 +57,7 @@ _NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*
 _NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
 """The name of an argument that is told by its place."""
 _REQUIRED = re.compile(r"\brequired\s*=\s*True")
+_LOCAL_RANK = re.compile(r"--local[_-]rank")
 _CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
@@ -354,7 +355,7 @@ class LeadingScripts:
         return completed._replace(arguments=(*arguments, *self._required(completed)))
 
     def _required(self, command: TypedCommand) -> Iterator[str]:
-        """Yield the places, and the options with a text or a choice, that the script requires and the command lacks."""
+        """Yield the places, and the options with a text, a choice or a rank, that the script requires and the command lacks."""
         given = {each.partition("=")[0] for each in concrete(command.arguments)}
         for added in _ADDED.findall(self._files.text(command.script)):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
@@ -369,6 +370,8 @@ class LeadingScripts:
                 yield from (flags[0], next(filter(_NEEDS_NO_DATA.search, texts), texts[0]))
             elif is_text:
                 yield from (flags[0], flags[0].lstrip("-"))
+            elif _LOCAL_RANK.fullmatch(flags[0]):  # which its launcher gives it
+                yield from (flags[0], "0")
 
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
