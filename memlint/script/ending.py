@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 """Signals that a script cannot handle or block; at the second one it writes where it is."""
+_ASSERTED_VERSION = re.compile(r"(\w+)\.__version__\s*==\s*[\"']([\w.]+)")
 _MOST_REPLACED = 4
 """Things that were made up and that a message names."""
 _STACK_FRAMES = 2000
@@ -220,7 +222,9 @@ def ending_of(error: BaseException) -> Ending:
         hint = lacking(user_line(error).rpartition(":")[0])
     asserted = line_of(error) if isinstance(error, AssertionError) and not str(error) else ""
     if "__version__" in asserted:
-        hint = hint or "Install the version that it asks for."
+        known = _ASSERTED_VERSION.search(asserted)
+        named = f": pip install {known[1]}=={known[2]}" if known is not None else "."
+        hint = hint or f"Install the version that it asks for{named}"
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])

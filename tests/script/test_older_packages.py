@@ -69,7 +69,7 @@ def test_an_assertion_without_words_is_quoted_with_its_line(tmp_path: Path) -> N
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.error is not None
     assert 'the script raised AssertionError: assert torch.__version__ == "0.3.2"' in workload.error.message
-    assert workload.error.hint == "Install the version that it asks for."
+    assert workload.error.hint == "Install the version that it asks for: pip install torch==0.3.2"
 
 
 CHAT = """
