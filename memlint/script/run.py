@@ -314,10 +314,11 @@ def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
 
     A first input of one row may choose an action; if another training call has as many as settings say, those count. So
-    do those of a list of items, each with tensors of its own.
+    do those of a list of items, each with tensors of its own, and those that settings say of an object with tensors.
     """
     sizes, stated = next(iter(recorder.shapes), ()), recorder.construction.batch()
-    if stated is not None and recorder.num_items == stated.value:
+    is_object = bool(recorder.shapes) and not any(recorder.shapes)
+    if stated is not None and (is_object or recorder.num_items == stated.value):
         return int(stated.value)
     stated = stated if len(sizes) > 1 else None
     if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:
