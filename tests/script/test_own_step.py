@@ -624,3 +624,26 @@ def test_inputs_are_those_of_the_scripts_own_data(tmp_path: Path) -> None:
     texts = [each.text for each in workload.assumptions]
     assert "input crops.0 [batch, 20, 256] float32, as the script gives it" in texts
     assert "input crops.1 [batch, 12, 256] float32, as the script gives it" in texts
+
+
+SIDES = """
+    import argparse
+    import torch
+    from torch import nn
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input_w", type=int, default=256)
+    parser.add_argument("--input_h", type=int, default=256)
+    config = vars(parser.parse_args())
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    raise RuntimeError("no images")
+    for images in loader:
+        model(images).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_the_sides_that_are_typed_come_before_those_that_the_text_has_by_default(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, SIDES, "--input_w", "512", "--input_h", "512").report.workloads
+    assert any("[batch, 3, 512, 512]" in each.text for each in workload.assumptions)
