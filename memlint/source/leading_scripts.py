@@ -355,7 +355,7 @@ class LeadingScripts:
         return completed._replace(arguments=(*arguments, *self._required(completed)))
 
     def _required(self, command: TypedCommand) -> Iterator[str]:
-        """Yield the places, and the options with a text, a choice or a rank, that the script requires and the command lacks."""
+        """Yield the required places, and options with a text, a choice or a rank, that the command lacks."""
         given = {each.partition("=")[0] for each in concrete(command.arguments)}
         for added in _ADDED.findall(self._files.text(command.script)):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None

@@ -5,7 +5,7 @@ import os
 
 
 def name_without_terminal() -> None:
-    """Let `os.getlogin` give the user's name where the process, unlike the one that a person starts, has no terminal."""
+    """Let `os.getlogin` give the user's name where the process has no terminal, as one that a person starts has."""
     ask = os.getlogin
 
     def login() -> str:
