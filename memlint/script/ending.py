@@ -222,9 +222,9 @@ def ending_of(error: BaseException) -> Ending:
         hint = lacking(user_line(error).rpartition(":")[0])
     asserted = line_of(error) if isinstance(error, AssertionError) and not str(error) else ""
     if "__version__" in asserted:
-        known = _ASSERTED_VERSION.search(asserted)
-        named = f": pip install {known[1]}=={known[2]}" if known is not None else "."
-        hint = hint or f"Install the version that it asks for{named}"
+        version = _ASSERTED_VERSION.search(asserted)
+        command = f": pip install {version[1]}=={version[2]}" if version is not None else "."
+        hint = hint or f"Install the version that it asks for{command}"
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])

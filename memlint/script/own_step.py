@@ -198,10 +198,7 @@ class _Plan:
             notes.append(assumption(model))
         elif fed is not None and calls_methods(model, fed):
             notes.append(of_methods(fed))
-        of_text, of_values = loop.sizes(), construction.sizes(model)
-        if "image_height" in of_values:  # the side in the text is a default
-            of_text.pop("image_size", None)
-        stated_sizes = {**of_text, **of_values}
+        stated_sizes = loop.sizes_with(construction.sizes(model))
         lengths: dict[str, int] = {}
         if mode == "inference" and hasattr(model, "generate") and _GENERATES.search(_text_of(script)):
             mode = "generate"
