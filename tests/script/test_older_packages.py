@@ -95,3 +95,12 @@ def test_a_result_that_was_a_tensor_before_is_one_for_a_script_that_takes_it_for
     assert (workload.error, workload.script.happened) == (None, "generated")
     assert workload.estimate.generation.new_tokens == 4
     assert any("another value for return_dict of apply_chat_template" in each.text for each in workload.assumptions)
+
+
+def test_a_warning_is_not_what_a_script_says_at_its_end(tmp_path: Path) -> None:
+    text = (
+        "import sys, warnings\nprint('no folder', file=sys.stderr)\nwarnings.warn('old', FutureWarning)\nsys.exit(3)\n"
+    )
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is not None
+    assert workload.error.hint == "It wrote: no folder"
