@@ -271,15 +271,21 @@ class LeadingScripts:
         return tuple(folder for folder in inner if any((folder / name).is_file() for name in _OF_PROJECTS))
 
     def _names_target(self, command: TypedCommand) -> bool:
-        """Return True if an argument says the name of the file or of one of its classes."""
+        """Return True if an argument says the name of the file or of one of its classes, and not just the project's."""
         values = (each.partition("=")[2] if each.startswith("-") else each for each in command.arguments)
-        words = {word for each in values for word in re.split(r"[^A-Za-z0-9_]+", each)}
+        pairs = ((word, each) for each in values for word in re.split(r"[^A-Za-z0-9_]+", each))
+        words = {word for word, each in pairs if word == each or word.lower() not in self._of_project}
         return not words.isdisjoint(self._names.union(self._keys))
 
     def _is_named_after_target(self, command: TypedCommand) -> bool:
         """Return True if the script has a name of the file or one of its classes in its own: `train_vae.py`."""
-        words = set(re.split(r"[^a-z0-9]+", _stem(command).lower()))
+        words = set(re.split(r"[^a-z0-9]+", _stem(command).lower())) - self._of_project
         return not words.isdisjoint({name.lower() for name in self._names} - _GENERIC)
+
+    @cached_property
+    def _of_project(self) -> frozenset[str]:
+        """Words of the project's name, which tell none of its scripts from the others."""
+        return frozenset(re.split(r"[^a-z0-9]+", self.root.name.lower()))
 
     @cached_property
     def _names(self) -> frozenset[str]:
