@@ -104,3 +104,16 @@ def test_a_warning_is_not_what_a_script_says_at_its_end(tmp_path: Path) -> None:
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.error is not None
     assert workload.error.hint == "It wrote: no folder"
+
+
+def test_a_path_that_a_script_refuses_to_be_without_comes_before_packages_that_are_missing(tmp_path: Path) -> None:
+    text = """
+    import glob
+    import absent_sheets
+    book = absent_sheets.open("records.xls")
+    if not glob.glob("path/to/speech/*"):
+        raise Exception("No files found using: path/to/speech/*")
+    """
+    (workload,) = run_text(tmp_path, text.replace("\n    ", "\n")).report.workloads
+    assert workload.error is not None
+    assert workload.error.hint == "It wants path/to/speech/*, which is not there: put it there."
