@@ -647,3 +647,13 @@ SIDES = """
 def test_the_sides_that_are_typed_come_before_those_that_the_text_has_by_default(tmp_path: Path) -> None:
     (workload,) = run_text(tmp_path, SIDES, "--input_w", "512", "--input_h", "512").report.workloads
     assert any("[batch, 3, 512, 512]" in each.text for each in workload.assumptions)
+
+
+def test_parameters_that_a_launcher_would_have_divided_are_said_to_be_whole(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, SIDES).report.workloads
+    assert workload.script is not None
+    assert "parameters" not in " ".join(workload.script.own)
+    text = SIDES.replace("    config =", '    import os; os.environ["ACCELERATE_USE_FSDP"] = "true"\n    config =')
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert "whole parameters, which FSDP would divide among the ranks" in workload.script.own

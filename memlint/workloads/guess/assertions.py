@@ -22,8 +22,7 @@ def asserted_equal(error: BaseException | None) -> Iterator[tuple[tuple[int, ...
         if not isinstance(test.ops[0], ast.Eq) or any(isinstance(each, _CALLS) for each in ast.walk(test)):
             return
         sides = [
-            tuple(eval(ast.unparse(side), frame.f_globals, frame.f_locals))
-            for side in (test.left, *test.comparators)
+            tuple(eval(ast.unparse(side), frame.f_globals, frame.f_locals)) for side in (test.left, *test.comparators)
         ]
         own, wanted = sides
         if len(own) == len(wanted) > 0:
