@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from memlint.base.errors import MemlintError
 from memlint.commands.targets import is_declared
-from memlint.report.model import Record
+from memlint.report.model import Record, Workload
 from memlint.source.leading_scripts import LeadingScript, LeadingScripts, shown_as
 from memlint.source.typed_commands import TypedCommand, concrete
 from memlint.targets.built import Asked, Built, BuiltClass, BuiltModel
@@ -63,6 +63,19 @@ class ScriptsAsked(NamedTuple):
     requests: list[Request]
     attempts: Mapping[int, Sequence[Attempt]]
     """By number of the Request: the scripts that were asked, in order."""
+
+    def noted(self, workload: Workload) -> Workload:
+        """Return a Workload, which says in its headline if scripts that train it ended before they built it."""
+        number = next((n for n in self.attempts if self.requests[n].path == str(Path(workload.file).resolve())), None)
+        tried = [] if number is None or workload.script is not None else self.attempts[number]
+        if number is None or any(each.has_built(self.requests[number]) for each in tried):
+            return workload
+        for script, built, _error in tried:
+            if script.is_certain and script.trains and built is not None and built.ending.is_failure:
+                early = f"not as {shown_as(script.command)} builds it, which ended before that: {built.ending.reason}"
+                text = "; ".join(filter(None, (workload.built_by, early)))
+                return workload.model_copy(update={"built_by": text})
+        return workload
 
 
 def with_scripts_asked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import signal
 import sys
 import threading
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 """Signals that a script cannot handle or block; at the second one it writes where it is."""
+_ASSERTED_VERSION = re.compile(r"(\w+)\.__version__\s*==\s*[\"']([\w.]+)")
+_PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*-]+")
 _MOST_REPLACED = 4
 """Things that were made up and that a message names."""
 _STACK_FRAMES = 2000
@@ -216,11 +219,14 @@ def ending_of(error: BaseException) -> Ending:
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if isinstance(error, TypeError) and "required positional argument" in str(error):
         hint = hint or "".join(unknown_settings)
+    hint = hint or _absent_path(error)
     if not hint and has_called():
         hint = lacking(user_line(error).rpartition(":")[0])
     asserted = line_of(error) if isinstance(error, AssertionError) and not str(error) else ""
     if "__version__" in asserted:
-        hint = hint or "Install the version that it asks for."
+        version = _ASSERTED_VERSION.search(asserted)
+        command = f": pip install {version[1]}=={version[2]}" if version is not None else "."
+        hint = hint or f"Install the version that it asks for{command}"
     if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])
@@ -232,6 +238,13 @@ def ending_of(error: BaseException) -> Ending:
         hint = "Allow more host memory with --memory-limit SIZE."
     text = ": ".join(filter(None, ("".join(traceback.format_exception_only(error)).strip(), asserted)))
     return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
+
+
+def _absent_path(error: BaseException) -> str:
+    """Return a hint at the path that a `raise` of the script names, if nothing is there; else empty."""
+    paths = _PATH.findall(str(error)) if line_of(error).lstrip().startswith("raise") else ()
+    absent = (each for each in paths if not os.path.lexists(each.partition("*")[0]))
+    return next((f"It wants {each}, which is not there: put it there." for each in absent), "")
 
 
 def _stub(package: str) -> str:

@@ -168,7 +168,7 @@ def replace_record_readers(replacing: Replacing) -> None:
 
 def _new_file(cls: Any, name: Any, mode: str = "r", *_args: Any, **_kwargs: Any) -> Any:
     """Return a file of h5py, or a Record in place of one that is not there."""
-    if mode == "r" and isinstance(name, str | os.PathLike):
+    if mode in ("r", "r+") and isinstance(name, str | os.PathLike):
         with contextlib.suppress(OSError), open(name, "rb"):  # noqa: PTH123 -- which makes it, if it is data
             pass
         if (path := _path_of_record(name)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,9 +52,11 @@ class LoopText:
         sources = (source_at(path) for path in self._paths)
         return fed_call((each for each in sources if each is not None), makers)
 
-    def sizes(self) -> dict[str, object]:
-        """Return the sizes of images and texts."""
-        return {name: each.value for name, each in self._settings.items() if type(each.value) is int}
+    def sizes_with(self, known: Mapping[str, object]) -> dict[str, object]:
+        """Return the sizes of images and texts, and those that are `known`: the text has defaults of them."""
+        hidden = {"image_size"} if "image_height" in known else set()
+        sizes = {name: each.value for name, each in self._settings.items() if type(each.value) is int}
+        return {**{name: size for name, size in sizes.items() if name not in hidden}, **known}
 
     def used(self) -> list[Assumption]:
         """Return what the text said of the optimizer and the loss, where it was needed."""

@@ -69,6 +69,8 @@ _TRAINS = re.compile(r"backward\(|optim|\.fit\(|(?<!pre)train", re.IGNORECASE)
 _GENERATES = re.compile(r"\.generate\(")
 _SURELY_TRAINS = re.compile(r"\.backward\(|\boptim|\.fit\(|Trainer\(")
 _TOO_SLOW = "the time limit does not suffice for steps of memlint's own (--time-limit SECONDS)"
+_SHARDING = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+"""Variables by which accelerate tells a script that its parameters are divided, and what divides them."""
 _exit, _kill = os._exit, os.kill
 """The original functions; scripts may replace them."""
 
@@ -198,7 +200,7 @@ class _Plan:
             notes.append(assumption(model))
         elif fed is not None and calls_methods(model, fed):
             notes.append(of_methods(fed))
-        stated_sizes = {**loop.sizes(), **construction.sizes(model)}
+        stated_sizes = loop.sizes_with(construction.sizes(model))
         lengths: dict[str, int] = {}
         if mode == "inference" and hasattr(model, "generate") and _GENERATES.search(_text_of(script)):
             mode = "generate"
@@ -243,7 +245,7 @@ class _Plan:
             optimizer=optimizer,
             loss=names[0] if len(names) == 1 else None,
             accumulation=int(accumulation.value) if accumulation is not None and mode == "train" else 1,
-            own=own,
+            own=(*own, *_unsharded(root)),
             assumptions=tuple(notes),
             drawn=partial(construction.drawn, root, None if fed is None else len(fed.inputs)),
         )
@@ -323,6 +325,14 @@ class _Together:
         """Let go of the gradients."""
         for each in self._optimizers:
             each.zero_grad(set_to_none=set_to_none)
+
+
+def _unsharded(root: nn.Module) -> tuple[str, ...]:
+    """Return that the model is whole where the launcher's variables have its parameters divided among the ranks."""
+    is_divided = any("Fully" in type(each).__name__ or "FSDP" in type(each).__name__ for each in root.modules())
+    kinds = (kind for variable, kind in _SHARDING.items() if os.environ.get(variable, "").lower() in ("true", "1"))
+    kind = None if is_divided else next(kinds, None)
+    return () if kind is None else (f"whole parameters, which {kind} would divide among the ranks",)
 
 
 def _optimizer(

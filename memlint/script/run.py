@@ -314,11 +314,11 @@ def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
 
     A first input of one row may choose an action; if another training call has as many as settings say, those count. So
-    do those of a list of items, each with tensors of its own, and those of another input than the first, which may have
-    a row for each box.
+    do those of a list of items, each with tensors of its own, those of an object with tensors, and those of another
+    input than the first, which may have a row for each box.
     """
     sizes, stated = next(iter(recorder.shapes), ()), recorder.construction.batch()
-    if stated is not None and (recorder.num_items == stated.value or 1 != stated.value in recorder.rows):
+    if stated is not None and _has_items(recorder, stated.value):
         return int(stated.value)
     stated = stated if len(sizes) > 1 else None
     if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:
@@ -326,6 +326,12 @@ def _batch(recorder: ScriptRecorder) -> int | None:
     if stated is None or stated.value == sizes[0] or stated.value != sizes[1]:
         return recorder.batch or recorder.inference[0]
     return int(stated.value)
+
+
+def _has_items(recorder: ScriptRecorder, number: object) -> bool:
+    """Return True if what the model was first called with may have this number of items, whatever its first tensor."""
+    is_object = bool(recorder.shapes) and not any(recorder.shapes)
+    return is_object or recorder.num_items == number or 1 != number in recorder.rows
 
 
 def _take_steps(recorder: ScriptRecorder, num: int) -> None:

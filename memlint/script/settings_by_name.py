@@ -47,6 +47,8 @@ _SWITCHES = {
 """Names of settings that switch autocast on."""
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
 _FRAMES = re.compile(r"frames?|tokens?", re.IGNORECASE)
+_SIDE_OF_IMAGE = re.compile(r"(?:img|image|input)_?(h(?:eight)?|w(?:idth)?)")
+"""Names of one side of images."""
 _KINDS = ("type", "name", "kind", "class_path")
 """Names of the class in a config of one thing."""
 _DATASET = re.compile(r"(.*_)?(data_?set|data|task)(_?(name|type|id))?")
@@ -188,6 +190,8 @@ def sizes_of(values: Collection[Value]) -> dict[str, int]:
             sizes.setdefault(each.path[-1], each.value)
             if each.name in IMAGE_SIZES:  # of a config in capitals
                 sizes.setdefault(each.name, each.value)
+            if (match := _SIDE_OF_IMAGE.fullmatch(each.name)) is not None:
+                sizes.setdefault("image_height" if match[1].startswith("h") else "image_width", each.value)
     named = (each for each in values if isinstance(each.value, str) and _DATASET.fullmatch(each.name))
     side = next((known for each in named if (known := side_of_dataset(str(each.value))) is not None), None)
     return sizes if side is None or not sizes.keys().isdisjoint(IMAGE_SIZES) else {**sizes, "image_size": side}

@@ -14,7 +14,7 @@ from memlint.memory.devices import Device, device_named
 from memlint.source.required_packages import required_packages
 from memlint.targets.workload import DEFAULT_GPU
 from memlint.worker.child import write_compiling
-from memlint.workloads import availability, placeholders, torchvision_schemas, user_errors
+from memlint.workloads import availability, login_name, placeholders, torchvision_schemas, user_errors
 
 if TYPE_CHECKING:
     from memlint.config import Op
@@ -83,6 +83,7 @@ class ProcessSetup:
     def arm(self) -> None:
         """Set it in this process, for good. Raises UsageError where an operator of the configuration makes no sense."""
         torchvision_schemas.install()
+        login_name.name_without_terminal()
         user_errors.answer_to(*self.command)
         if self.simulates:
             self._simulate()

@@ -45,6 +45,8 @@ _PRINTED = "If that does not say why, -v shows all that it printed."
 _TAIL, _MOST_WORDS = 4096, 160
 """Bytes of output in which the last line is looked for, and the characters of it that are shown."""
 _PYTHON = re.compile(r"(?:^|/)python[\d.]*$")
+_WARNING = re.compile(r"^.*\b\w*Warning: .*\n(?:  .*\n?)?", re.MULTILINE)
+"""A warning of Python, with the line that it quotes: of another thing than the end."""
 
 
 def run_request(request: Request) -> NoReturn:
@@ -224,7 +226,7 @@ def _last_words(stream: TextIO) -> str:
     with suppress(OSError):
         nbytes = os.fstat(number).st_size
         text = os.pread(number, _TAIL, max(0, nbytes - _TAIL)).decode(errors="replace")
-        words = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+        words = next((line.strip() for line in reversed(_WARNING.sub("", text).splitlines()) if line.strip()), "")
         return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
     return ""
 

@@ -57,6 +57,7 @@ _NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*
 _NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
 """The name of an argument that is told by its place."""
 _REQUIRED = re.compile(r"\brequired\s*=\s*True")
+_LOCAL_RANK = re.compile(r"--local[_-]rank")
 _CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
@@ -270,15 +271,21 @@ class LeadingScripts:
         return tuple(folder for folder in inner if any((folder / name).is_file() for name in _OF_PROJECTS))
 
     def _names_target(self, command: TypedCommand) -> bool:
-        """Return True if an argument says the name of the file or of one of its classes."""
+        """Return True if an argument says the name of the file or of one of its classes, and not just the project's."""
         values = (each.partition("=")[2] if each.startswith("-") else each for each in command.arguments)
-        words = {word for each in values for word in re.split(r"[^A-Za-z0-9_]+", each)}
+        pairs = ((word, each) for each in values for word in re.split(r"[^A-Za-z0-9_]+", each))
+        words = {word for word, each in pairs if word == each or word.lower() not in self._of_project}
         return not words.isdisjoint(self._names.union(self._keys))
 
     def _is_named_after_target(self, command: TypedCommand) -> bool:
         """Return True if the script has a name of the file or one of its classes in its own: `train_vae.py`."""
-        words = set(re.split(r"[^a-z0-9]+", _stem(command).lower()))
+        words = set(re.split(r"[^a-z0-9]+", _stem(command).lower())) - self._of_project
         return not words.isdisjoint({name.lower() for name in self._names} - _GENERIC)
+
+    @cached_property
+    def _of_project(self) -> frozenset[str]:
+        """Words of the project's name, which tell none of its scripts from the others."""
+        return frozenset(re.split(r"[^a-z0-9]+", self.root.name.lower()))
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -354,7 +361,7 @@ class LeadingScripts:
         return completed._replace(arguments=(*arguments, *self._required(completed)))
 
     def _required(self, command: TypedCommand) -> Iterator[str]:
-        """Yield the places, and the options with a text or a choice, that the script requires and the command lacks."""
+        """Yield the required places, and options with a text, a choice or a rank, that the command lacks."""
         given = {each.partition("=")[0] for each in concrete(command.arguments)}
         for added in _ADDED.findall(self._files.text(command.script)):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
@@ -369,6 +376,8 @@ class LeadingScripts:
                 yield from (flags[0], next(filter(_NEEDS_NO_DATA.search, texts), texts[0]))
             elif is_text:
                 yield from (flags[0], flags[0].lstrip("-"))
+            elif _LOCAL_RANK.fullmatch(flags[0]):  # which its launcher gives it
+                yield from (flags[0], "0")
 
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""

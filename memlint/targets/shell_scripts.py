@@ -29,7 +29,7 @@ _ALL_ARGUMENTS = re.compile(r"\"?\$(?:\{@(?::(\d+))?\}|[@*])\"?")
 _USE_OF_ARRAY = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 _UNKNOWN = re.compile(r"\$[({\w@*#]|`")
 _OWN_FOLDER = re.compile(r"\$\(\s*dirname\s+\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\s*\)")
-_REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*\S+){UNQUOTED}")
+_REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*[<>]\([^)]*\)|\s*\S+){UNQUOTED}")
 
 
 def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Launch:

@@ -54,8 +54,10 @@ def remedy(module: str, importer: str, others: Iterable[str] = (), *, distributi
     `distribution` is what to install for the module, if that is known.
     """
     elsewhere = "or run memlint in the project's environment."
-    source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
+    built = _whole_name(module, importer) if is_users(importer) else module
+    source = next(_sources(built.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
+        module = built
         fill_in = OP_TEMPLATE.format(name=f"{module}.FUNCTION")
         without = f"Where it needs CUDA, say instead what its functions take, before it is imported: {fill_in}."
         command = _build_command(source, module)
@@ -102,13 +104,25 @@ def _project_folder_of(package: str, importer: str) -> str:
     return min(map(str, folders)) if len(folders) > 1 else ""
 
 
+def _whole_name(module: str, importer: str) -> str:
+    """Return what the file imports where an outer package of that is missing: `ops.ops.core`, without `ops.ops`."""
+    tree = ast.parse("".join(linecache.getlines(importer)))
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and each.module):
+        parts = (node.module or "").split(".")
+        for number in range(1, len(parts)):
+            if f".{module}".endswith(f".{'.'.join(parts[:number])}"):
+                return ".".join((module, *parts[number:]))
+    return module
+
+
 def _build_command(source: Path, module: str) -> str:
     """Return the command that builds a compiled module in place; empty without a setup.py."""
     setup = source.with_name("setup.py")
     if not setup.is_file():
         return ""
-    roots = (folder for folder in setup.parents if str(folder) in sys.path)
-    place = next(roots, setup.parent).joinpath(*module.split(".")[:-1])
+    package, *inner = module.split(".")[:-1] or [""]
+    roots = [folder for folder in setup.parents if str(folder) in sys.path] or [setup.parent]
+    place = next((root for root in roots if (root / package).is_dir()), roots[0]).joinpath(package, *inner)
     make = "" if place.is_dir() else f"mkdir -p {shlex.quote(str(place))} && "
     return f"{make}(cd {shlex.quote(str(setup.parent))} && {sys.executable} setup.py build_ext --inplace)"
 

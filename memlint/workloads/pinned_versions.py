@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -87,12 +87,26 @@ def version_hint(package: str, place: str) -> str:
         return hint
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
-        installed = version(distribution).partition("+")[0]
+        installed = _installed(package).partition("+")[0]
         if file and any(pinned.contains(installed, prereleases=True) for pinned, _ in _pins(distribution, Path(file))):
             return ""
         text = f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
         return f"{text}. If that is an older one, type pip install '{distribution}<{_breaking_part(installed)}'."
     return ""
+
+
+def _installed(package: str) -> str:
+    """Return the installed version of a package, which may be there under another name, as `mmcv-lite` for mmcv.
+
+    Raises PackageNotFoundError.
+    """
+    try:
+        return version(distribution_of(package))
+    except PackageNotFoundError:
+        others = packages_distributions().get(package)
+        if not others:
+            raise
+        return version(others[0])
 
 
 def _breaking_part(installed: str) -> str:
@@ -118,7 +132,7 @@ def _pinned_otherwise(package: str, file: Path, *, is_major: bool = False) -> st
     """
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
-        installed = version(distribution)
+        installed = _installed(package)
         for pinned, place in _pins(distribution, file):
             major = installed.partition(".")[0]
             is_other = not pinned.contains(installed, prereleases=True)

@@ -121,6 +121,16 @@ def test_a_shell_script_is_read(tmp_path):
     assert started_by(("bash", str(file), "gpt2"), is_module=False)["path"] == "train.py"
 
 
+def test_what_a_shell_script_sends_to_other_programs_is_no_argument(tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text("""python train.py \\
+        --seed 42 \\
+        > >(tee ${log_dir}/train.log) \\
+        2> >(tee ${log_dir}/train.err >&2)
+""")
+    assert launch_in(file).arguments == ("--seed", "42")
+
+
 LOOP = """
 lengths=(96 192)
 names=(a b)

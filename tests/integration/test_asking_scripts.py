@@ -225,3 +225,23 @@ def test_a_script_that_refuses_its_arguments_is_not_named_and_the_one_that_comes
     hint = checked(project)["error"]["hint"]
     assert "memlint run pretrain.py, which comes furthest" in hint
     assert "train.py --wide" not in hint
+
+
+def test_a_guess_says_that_the_script_that_trains_the_model_ended_before_it_built_it(project):
+    sized = MODEL.replace("(self, configs)", "(self)").replace("configs.width", "64").replace("configs.depth", "3")
+    (project / "model.py").write_text(sized)
+    (project / "train.py").write_text(f"{OPTIONS}{ENDS}{MAIN}".replace("Net(args)", "Net(feat_size=8)"))
+    workload = checked(project)
+    assert workload["error"] is None
+    ended = "the script raised TypeError: Net.__init__() got an unexpected keyword argument 'feat_size'"
+    command = "train.py --width 64 --batch_size 16 --data data"
+    assert workload["built_by"] == f"not as {command} builds it, which ended before that: {ended}"
+
+
+def test_a_script_that_requires_its_rank_is_asked_as_its_launcher_starts_it(project):
+    ranked = OPTIONS.replace("--data", "--local_rank").replace("required=True)\n\n", "type=int, required=True)\n\n")
+    (project / "train.py").write_text(f"{ranked}{ENDS}{MAIN}".replace("args.data", "'data'"))
+    (project / "README.md").write_text(README.replace(" --data <your data>", ""))
+    workload = checked(project)
+    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --local_rank 0 builds it"
+    assert parameters(workload) == 3 * 4 * (64 * 64 + 64)

@@ -516,3 +516,10 @@ def test_a_script_that_puts_a_model_into_evaluation_and_speaks_of_no_training_do
     )
     found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
     assert [(each.command.script.name, each.trains) for each in found] == [("tools.py", True), ("run.py", False)]
+
+
+def test_the_name_of_the_project_tells_none_of_its_scripts_from_the_others(tmp_path):
+    text = "# Nets\n\n```\npython train.py --size 64\npython train_net_lora.py --from lab/net-base\n```\n"
+    folder = project(tmp_path / "net-alpha", net=MODEL, train=TRAIN.replace("model", "net"), **{"README.md": text})
+    project(folder, train_net_lora=TRAIN.replace("model", "net"))
+    assert leading(folder, "net.py") == ["train.py --size 64", "train_net_lora.py --from lab/net-base"]

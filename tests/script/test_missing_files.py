@@ -113,7 +113,7 @@ def test_readers_outside_python(tmp_path):
         import cv2, h5py
         import pandas as pd
         print(len(pd.read_csv("a.csv")), len(pd.read_parquet("a.parquet")))
-        print(cv2.imread("a.jpg").shape, h5py.File("a.h5", "r")["image"][:].shape, isinstance(h5py.File, type))
+        print(cv2.imread("a.jpg").shape, h5py.File("a.h5", "r+")["image"][:].shape, isinstance(h5py.File, type))
         """,
         fake=True,
     )

@@ -69,7 +69,7 @@ def test_an_assertion_without_words_is_quoted_with_its_line(tmp_path: Path) -> N
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.error is not None
     assert 'the script raised AssertionError: assert torch.__version__ == "0.3.2"' in workload.error.message
-    assert workload.error.hint == "Install the version that it asks for."
+    assert workload.error.hint == "Install the version that it asks for: pip install torch==0.3.2"
 
 
 CHAT = """
@@ -95,3 +95,25 @@ def test_a_result_that_was_a_tensor_before_is_one_for_a_script_that_takes_it_for
     assert (workload.error, workload.script.happened) == (None, "generated")
     assert workload.estimate.generation.new_tokens == 4
     assert any("another value for return_dict of apply_chat_template" in each.text for each in workload.assumptions)
+
+
+def test_a_warning_is_not_what_a_script_says_at_its_end(tmp_path: Path) -> None:
+    text = (
+        "import sys, warnings\nprint('no folder', file=sys.stderr)\nwarnings.warn('old', FutureWarning)\nsys.exit(3)\n"
+    )
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is not None
+    assert workload.error.hint == "It wrote: no folder"
+
+
+def test_a_path_that_a_script_refuses_to_be_without_comes_before_packages_that_are_missing(tmp_path: Path) -> None:
+    text = """
+    import glob
+    import absent_sheets
+    book = absent_sheets.open("records.xls")
+    if not glob.glob("path/to/speech/*"):
+        raise Exception("No files found using: path/to/speech/*")
+    """
+    (workload,) = run_text(tmp_path, text.replace("\n    ", "\n")).report.workloads
+    assert workload.error is not None
+    assert workload.error.hint == "It wants path/to/speech/*, which is not there: put it there."

@@ -624,3 +624,36 @@ def test_inputs_are_those_of_the_scripts_own_data(tmp_path: Path) -> None:
     texts = [each.text for each in workload.assumptions]
     assert "input crops.0 [batch, 20, 256] float32, as the script gives it" in texts
     assert "input crops.1 [batch, 12, 256] float32, as the script gives it" in texts
+
+
+SIDES = """
+    import argparse
+    import torch
+    from torch import nn
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input_w", type=int, default=256)
+    parser.add_argument("--input_h", type=int, default=256)
+    config = vars(parser.parse_args())
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    raise RuntimeError("no images")
+    for images in loader:
+        model(images).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_the_sides_that_are_typed_come_before_those_that_the_text_has_by_default(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, SIDES, "--input_w", "512", "--input_h", "512").report.workloads
+    assert any("[batch, 3, 512, 512]" in each.text for each in workload.assumptions)
+
+
+def test_parameters_that_a_launcher_would_have_divided_are_said_to_be_whole(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, SIDES).report.workloads
+    assert workload.script is not None
+    assert "parameters" not in " ".join(workload.script.own)
+    text = SIDES.replace("    config =", '    import os; os.environ["ACCELERATE_USE_FSDP"] = "true"\n    config =')
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert "whole parameters, which FSDP would divide among the ranks" in workload.script.own

@@ -217,3 +217,8 @@ def test_the_limit_of_a_language_model_in_its_config_is_no_length_of_its_trainin
     assert named_setting(lengths_in(values), LENGTH).value == 16_384
     config["model"]["context_length"] = 4096
     assert named_setting(lengths_in(values_in([], [config])), LENGTH).value == 4096
+
+
+def test_the_sides_of_images_have_one_name_whatever_a_script_calls_them() -> None:
+    sizes = sizes_of(values_in((), [{"config": {"input_h": 512, "input_w": 384}}]))
+    assert (sizes["image_height"], sizes["image_width"]) == (512, 384)

@@ -600,3 +600,30 @@ for items in torch.utils.data.DataLoader(data, batch_size=6, shuffle=True, colla
 def test_the_batch_of_a_list_of_items_is_their_number(tmp_path: Path) -> None:
     (workload,) = run_text(tmp_path, BEGIN + ITEMS).report.workloads
     assert (workload.error, workload.batch) == (None, 6)
+
+
+NESTED = """
+class Nested:
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+class Detects(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, samples):
+        return self.layer(samples.tensors).mean()
+
+model = Detects().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = [torch.randn(3, 64) for _ in range(60)]
+for images in torch.utils.data.DataLoader(data, batch_size=6, shuffle=True):
+    model(Nested(images.cuda())).backward()
+    optimizer.step()
+"""
+
+
+def test_the_batch_in_an_object_with_tensors_is_that_of_the_settings(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, BEGIN + NESTED).report.workloads
+    assert (workload.error, workload.batch) == (None, 6)

@@ -681,3 +681,23 @@ def test_a_video_has_as_many_pictures_and_as_large_ones_as_the_model_states():
 
     (video,) = infer_inputs(Net(), train=True, device="cpu").inputs
     assert video.shape[1:] == (3, 8, 64, 64)
+
+
+def test_an_assertion_that_compares_shapes_says_the_sizes_of_an_input(write):
+    path = write(
+        """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 8, 3, padding=1)
+                self.grid = nn.Parameter(torch.zeros(48, 80))
+
+            def forward(self, x):
+                assert x.shape[2:] == self.grid.shape
+                return self.conv(x + self.grid)
+        """
+    )
+    assert inputs(path) == ["x [batch, 3, 48, 80] float32"]

@@ -117,3 +117,11 @@ def test_an_older_pytorch_is_never_to_be_installed(tmp_path: Path) -> None:
 def test_the_projects_requirements_say_under_which_name_a_module_is_installed(tmp_path, module, asked, distribution):
     (tmp_path / "requirements.txt").write_text(asked)
     assert requirement_for(module, tmp_path / "src/model.py") == distribution
+
+
+def test_a_package_that_is_there_under_another_name_has_the_version_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx-full==1.11\n")
+    monkeypatch.setattr(pinned_versions, "distribution_of", lambda _package: "networkx-full")
+    assert f"{_INSTALLED} is installed: pip install networkx-full==1.11" in of_another_version(_error(tmp_path))

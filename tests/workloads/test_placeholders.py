@@ -12,6 +12,7 @@ from memlint.base.errors import TargetError, WorkloadError
 from memlint.libraries import extensions
 from memlint.workloads import placeholders
 from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.missing_modules import remedy
 
 NET = """
 class Net(nn.Module):
@@ -233,6 +234,16 @@ def test_the_command_that_builds_a_compiled_module_puts_it_where_it_is_imported_
         build_program(workload, path.parent)
     place, build = path.parent / "align", f"{sys.executable} setup.py build_ext --inplace"
     assert f"; type: mkdir -p {place / 'align'} && (cd {place} && {build}); " in caught.value.hint
+
+
+def test_the_source_is_that_of_the_module_whose_outer_package_is_missing(write, monkeypatch):
+    importer = write("from .ops.align.core import best\n", "align/__init__.py")
+    (importer.parent / "core.pyx").write_text("def best(x): return x\n")
+    (importer.parent / "setup.py").write_text("from Cython.Build import cythonize\n")
+    monkeypatch.syspath_prepend(str(importer.parents[1]))
+    hint = remedy("align.ops", str(importer))
+    assert hint.startswith("Build align.ops.align.core where memlint runs")
+    assert f"type: mkdir -p {importer.parent / 'ops' / 'align'} && (cd {importer.parent} && " in hint
 
 
 def test_a_model_that_needs_arguments_is_offered_beside_a_stand_in(write):

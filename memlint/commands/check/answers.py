@@ -4,7 +4,7 @@ import importlib.util
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -162,7 +162,18 @@ def _with_scripts(
     if not look.init:  # a declaration has the project's own expressions, not the objects that a script made of them
         on_part(Phase("looking for scripts that build its models"))
         asked = with_scripts_asked(asked.requests, on_wait, cache=cache)
-    answers = _answers(asked.requests, look, on_wait, on_part, early, cache=cache)
+
+    def show(part: Part) -> None:
+        on_part(asked.noted(part) if isinstance(part, Workload) else part)
+
+    answers = [
+        replace(
+            each, result=each.result.model_copy(update={"workloads": list(map(asked.noted, each.result.workloads))})
+        )
+        if isinstance(each.result, Result)
+        else each
+        for each in _answers(asked.requests, look, on_wait, show, early, cache=cache)
+    ]
     most = max((request.settings.timeout for request in requests), default=0.0)
     seconds = most * slowness() - (time.monotonic() - begin)
     return asked.requests, *with_scripts_run(asked, answers, look, on_wait, seconds, cache=cache)

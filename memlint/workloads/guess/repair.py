@@ -12,6 +12,7 @@ from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.assertions import asserted_equal
 from memlint.workloads.guess.containers import learnt
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
@@ -58,6 +59,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _missing(trial, message, sizes)
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
+    yield from _of_asserted_sizes(trial)
     yield from _as_masks_of_scores(trial, message)
     yield from _as_boxes(trial, message)
     yield from _of_named_rank(trial, message)
@@ -335,6 +337,16 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
             if old in spec.shape[1:] and new > 0:
                 shape = (spec.shape[0], *(new if size == old else size for size in spec.shape[1:]))
                 yield _with(trial.specs, index, replace(spec, shape=shape))
+
+
+def _of_asserted_sizes(trial: Trial) -> Iterator[Specs]:
+    """Give an input the sizes that an assertion compares its own with: `assert x.shape[2:] == self.table.shape`."""
+    for index, spec in enumerate(trial.specs):
+        for own, wanted in asserted_equal(trial.error):
+            for place in range(1, len(spec.shape) - len(own) + 1):
+                if spec.shape[place : place + len(own)] == own:
+                    shape = (*spec.shape[:place], *wanted, *spec.shape[place + len(own) :])
+                    yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
 def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
