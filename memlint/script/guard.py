@@ -79,6 +79,11 @@ class Connection:
     """The line that first tried."""
 
 
+def _text(word: Any) -> str:
+    """Return a word of a command line as text that can be written down."""
+    return os.fsdecode(word).encode(errors="replace").decode()
+
+
 class Guard:
     """The audit hook."""
 
@@ -93,7 +98,7 @@ class Guard:
         """The line that first started each other program."""
         self._settings: dict[tuple[str, ...], tuple[str, tuple[tuple[str, str], ...]]] = {}
         """The working directory and the variables of each."""
-        self._environment = dict(os.environ)
+        self._environment = {_text(name): _text(value) for name, value in os.environ.items()}
         self.segments: dict[str, None] = {}
         """Names of the created segments of shared memory."""
         self._may_write = may_write
@@ -122,12 +127,12 @@ class Guard:
     def note_program(self, words: Any, folder: Any = None, environment: Mapping[Any, Any] | None = None) -> None:
         """Note the command of a program that the script starts, with its working directory and environment."""
         words = [words] if isinstance(words, str | bytes | os.PathLike) else words
-        command = tuple(os.fsdecode(word).encode(errors="replace").decode() for word in words)
+        command = tuple(map(_text, words))
         if command not in self.commands and len(self.commands) < _MOST_PROGRAMS:
             self.commands[command] = script_frame()
-            given = {os.fsdecode(name): os.fsdecode(value) for name, value in (environment or os.environ).items()}
+            given = {_text(name): _text(value) for name, value in (environment or os.environ).items()}
             variables = ((name, value) for name, value in given.items() if self._environment.get(name) != value)
-            self._settings[command] = os.fsdecode(folder or ""), tuple(variables)
+            self._settings[command] = _text(folder or ""), tuple(variables)
             self._pass_on("program", command, self.commands[command])
 
     def note_segment(self, name: str) -> None:

@@ -131,7 +131,7 @@ class _Conversation:
                 session.begin_again(session.request.model_copy(update={"script": script}))
                 capture = session.ask(TraceWorkload()).capture
             if starter is not None and (capture is None or _did_nothing(capture)):
-                capture = starter
+                capture = _without_variables(starter)
         except EndedError:
             seen = self._session.last_capture()
             if seen is not None:
@@ -332,6 +332,12 @@ def _of_started(script: Script, started: Started) -> Script | None:
         "is_started": True,
     }
     return script.model_copy(update=update)
+
+
+def _without_variables(capture: Capture) -> Capture:
+    """Leave out the program that a script started: its variables may hold secrets, and a Capture may be passed on."""
+    assert capture.script is not None, "it has started a program"
+    return replace(capture, script=replace(capture.script, started=None))
 
 
 def _did_nothing(capture: Capture) -> bool:
