@@ -12,7 +12,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.accelerator.lazy_imports import Compilation
 from memlint.accelerator.private import CALL_COMPILED, graph_task, part_of_rank, tree_leaves
+from memlint.accelerator.values import content
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
@@ -326,7 +327,7 @@ class ScriptRecorder(Recorder):
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
             self.num_items = len(first) if isinstance(first, list) else 0
-            self.rows = frozenset(each.shape[0] for each in inputs if each.dim())
+            self.rows = frozenset((*(each.shape[0] for each in inputs if each.dim()), *_numbers_of_graphs(inputs)))
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}
@@ -469,6 +470,15 @@ def _is_on_gpu(leaf: object) -> bool:
 def _of_rank(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself, or this rank's part of a DTensor."""
     return unwrapped(part_of_rank(tensor, tensor))
+
+
+def _numbers_of_graphs(inputs: Sequence[torch.Tensor]) -> Iterator[int]:
+    """Yield how many graphs a vector numbers that has the graph of each row, as torch_geometric batches them."""
+    for each in inputs:
+        if each.dim() == 1 and each.dtype is torch.int64 and each.shape[0] == inputs[0].shape[0] > 0:
+            known = content(each)
+            if known is not None:
+                yield int(known[-1]) + 1
 
 
 def _is_ours(frame: FrameType | None) -> bool:
