@@ -8,7 +8,9 @@ finds what the same file imports as well, before it or after it.
 import dis
 import functools
 import importlib
+import linecache
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -235,17 +237,25 @@ def _entering(library: Library) -> Callable[[ModuleType], None]:
 
 
 def _program_imports(name: str) -> bool:
-    """Return True if the caller imports it in a file of the program, or for one that imports the library as well."""
+    """Return True if the caller imports it in a file of the program, or for one that imports or names it as well."""
     frame = _importer()
     if frame is None or is_users(frame.f_code.co_filename):
         return frame is not None
     if frame.f_code.co_filename == _ASKING:
         return False
     while frame is not None:
-        if is_users(frame.f_code.co_filename) and name in _imported(frame.f_code):
+        file = frame.f_code.co_filename
+        if is_users(file) and (name in _imported(frame.f_code) or _is_named(name, file)):
             return True
         frame = frame.f_back
     return False
+
+
+@functools.cache
+def _is_named(name: str, file: str) -> bool:
+    """Return True if a file has the name in quotes, as in a message that a package is required."""
+    spelled = re.escape(name).replace("_", "[-_]")
+    return re.search(rf"[\"'](?:[^\"'\n]* )?[\"']?{spelled}\b", "".join(linecache.getlines(file))) is not None
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from memlint.libraries import (
     mpi4py,
     own_ops,
     torchao,
+    torchvision,
     transformers_attention,
     transformers_beams,
     triton,
@@ -53,7 +54,7 @@ def _install() -> None:
     finder = Finder(LIBRARIES, Plugins())
     hub_kernels.install(finder.use)
     finder.install()
-    for module in (triton, bitsandbytes, compiled_kernels, torchao, deepspeed, xformers, extensions):
+    for module in (triton, bitsandbytes, compiled_kernels, torchao, torchvision, deepspeed, xformers, extensions):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

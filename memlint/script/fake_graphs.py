@@ -41,6 +41,8 @@ _SPLITS = 10
 """Columns of the masks of data sets that are split several times."""
 _SEVERAL = "geom-gcn"
 """The split of Planetoid that is of this kind."""
+_SMILES = "CC(=O)Oc1ccccc1C(=O)O"
+"""A molecule in text: aspirin's."""
 _SHARES = (0.6, 0.8)
 """Where the validation's and the test's nodes or graphs begin."""
 
@@ -90,9 +92,9 @@ def replace_graphs(module: ModuleType, replacing: Replacing, *, fake: bool) -> N
         paths = self.processed_paths
         ends = [0, *(int(sizes.graphs * _SHARES[1]) + number for number in range(len(paths) - 1)), sizes.graphs]
         for path, begin, end in zip(paths, ends, ends[1:], strict=False):
-            _write(self, path, sizes, max(1, end - begin))
+            written = _write(self, path, sizes, max(1, end - begin))
         if hasattr(self, "get_idx_split"):
-            _write_split(self, sizes)
+            _write_split(self, int(sizes.nodes) if sizes.graphs == 1 else written)
 
     replacing.put(module.Dataset, "_download", downloading)
     replacing.put(module.Dataset, "_process", processing)
@@ -171,8 +173,11 @@ def _number(cell: str) -> float:
     return float(digits) if re.fullmatch(r"[\d.]+", digits) else 0
 
 
-def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> None:
-    """Write a file that a data set's constructor reads next, with the script's `pre_filter` and `pre_transform`."""
+def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> int:
+    """Write a file that a data set's constructor reads next, and return the number of graphs in it.
+
+    They are those that the script's `pre_filter` and `pre_transform` leave.
+    """
     parts: Any = importlib.import_module("torch_geometric.data")
     Data, InMemoryDataset = parts.Data, parts.InMemoryDataset  # noqa: N806 -- their own names
     change = data_set.pre_transform, data_set.pre_filter
@@ -187,6 +192,7 @@ def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> None:
         kept = [each for each in graphs_of if data_set.pre_filter is None or data_set.pre_filter(each)]
         made = [each if data_set.pre_transform is None else data_set.pre_transform(each) for each in kept]
         data, slices = InMemoryDataset.collate(made)
+        graphs = len(made)
     if hasattr(type(data_set), "num_node_labels"):  # TUDataset's file
         counts = dict.fromkeys(("num_node_attributes", "num_edge_labels", "num_edge_attributes"), 0)
         counts["num_node_labels"] = 0 if data.x is None else data.x.size(1)
@@ -197,11 +203,11 @@ def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> None:
         torch.save((data, slices), path)
     else:
         torch.save((data.to_dict(), slices, Data), path)
+    return graphs
 
 
-def _write_split(data_set: Any, sizes: _Sizes) -> None:
-    """Write the file in which OGB looks for the numbers of the nodes or graphs to train, validate and test with."""
-    number = int(sizes.nodes) if sizes.graphs == 1 else sizes.graphs
+def _write_split(data_set: Any, number: int) -> None:
+    """Write the file in which OGB looks for which of so many nodes or graphs train, validate and test."""
     train, valid = (int(number * share) for share in _SHARES)
     numbers = map(torch.from_numpy, np.split(np.arange(number), (train, valid)))
     parts = dict(zip(("train", "valid", "test"), numbers, strict=True))
@@ -228,12 +234,14 @@ def _graphs(data_set: Any, sizes: _Sizes, graphs: int) -> tuple[dict[str, Any], 
         holder, *rest = form.split()
         slices[name] = torch.from_numpy(begins[holder])
         if holder == "face":
-            value = _corners(begins, random)
+            value: Any = _corners(begins, random)
+        elif name == "smiles":
+            value = [_SMILES] * graphs
         elif not rest:
             value = _edges(begins, random)
         else:
             value = _attribute(name, int(begins[holder][-1]), int(rest[0]), rest[1], sizes.labels, random)
-        values[name] = torch.from_numpy(value)
+        values[name] = value if isinstance(value, list) else torch.from_numpy(value)
     if not any(form.startswith("node") for name, form in sizes.forms.items() if name != "y"):
         nodes = np.diff(begins["node"]).tolist()
         values |= {"num_nodes": nodes[0]} if graphs == 1 else {"num_nodes": sum(nodes), "_num_nodes": nodes}

@@ -1,8 +1,8 @@
 """The operator schemas of torchvision's C++ library, declared without it.
 
 `import torchvision` registers Python kernels for its operators and fails if the compiled library that declares them
-does not load, as with a wheel built for another PyTorch. Models need few of the operators: with the schemas declared,
-everything else of torchvision works.
+does not load, as with a wheel built for another PyTorch. With the schemas declared torchvision works: on the simulated
+GPU, which needs no compiled kernel, the operators too.
 
 Source of the schemas: the operator registrations of torchvision 0.15 to 0.29.
 """
@@ -17,10 +17,12 @@ from types import ModuleType
 import torch
 
 from memlint.accelerator.private import is_op
+from memlint.base.after_import import after_import
 
 _POOLED = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _SIZE = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
 _GRAD = "Tensor grad, Tensor rois"
+_SCALES = "float input_scale, int input_zero_point, float rois_scale, int rois_zero_point"
 _DEFORMED = (
     "Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
     "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, "
@@ -31,6 +33,7 @@ SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     f"roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio, bool aligned) -> Tensor",
+    f"qroi_align(Tensor input, Tensor rois, {_SCALES}, {_POOLED}, int sampling_ratio, bool aligned) -> Tensor",
     f"_roi_align_backward({_GRAD}, {_POOLED}, {_SIZE}, int sampling_ratio, bool aligned) -> Tensor",
     f"ps_roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio) -> (Tensor, Tensor)",
     f"_ps_roi_align_backward({_GRAD}, Tensor channel_mapping, {_POOLED}, int sampling_ratio, {_SIZE}) -> Tensor",
@@ -71,8 +74,17 @@ def declare() -> None:
         name = schema.partition("(")[0]
         if not is_op(f"torchvision::{name}"):
             library.define(schema)
+    if not is_op("torchvision::_cuda_version"):
+        library.define("_cuda_version() -> int")
+        library.impl("_cuda_version", lambda: -1, "CompositeExplicitAutograd")
+    after_import("torchvision.extension", _have_ops)
     # A Library removes its operators when it is garbage-collected.
     _declared.append(library)
+
+
+def _have_ops(module: ModuleType) -> None:
+    """Let torchvision register what it has for its operators in Python: shapes, and from 0.28 on gradients."""
+    module._has_ops = lambda: True  # type: ignore[attr-defined]
 
 
 def _extension_loads(package: Path) -> bool:

@@ -93,10 +93,10 @@ def of_environment(error: BaseException) -> str:
         return absent(error)
     if isinstance(error, ImportError) and error.name:
         return of_another_version(error) or version_hint(error.name.partition(".")[0], user_line(error))
-    if "Couldn't load custom C++ ops" in text_of(error):
-        return _of_torchvision()
     operator = _OPERATOR.search(text_of(error))
     if operator is not None and (library := operator[1] or operator[2]) not in ("aten", "prims"):
+        if library == "torchvision":
+            return _of_torchvision()
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and (place := _place_of(error)):

@@ -179,8 +179,8 @@ def test_an_option_that_a_script_does_not_have_is_told_which_one_was_meant():
 
 
 def test_operators_of_torchvision_that_do_not_load_are_of_the_environment():
-    text = "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are incompatible"
-    hint = user_errors.of_environment(RuntimeError(text))
+    text = "Could not run 'torchvision::nms' with arguments from the 'CPU' backend."
+    hint = user_errors.of_environment(NotImplementedError(text))
     assert f"do not load beside torch {torch.__version__}" in hint
     assert "pip install --force-reinstall --no-deps torchvision" in hint
 
