@@ -233,8 +233,8 @@ def _columns_of(value: Any) -> dict[Any, list[Any]]:
     """Return the first values of each column of an array or a table; nothing of other objects."""
     if _is_frame(value):
         return {name: list(value[name].iloc[:_NUM_TRIED]) for name in value.columns}
-    if type(value).__name__ == "Series":
-        return {0: list(value.iloc[:_NUM_TRIED])}
+    if type(value).__name__ in ("Series", "Index") or type(value).__name__.endswith("StringArray"):
+        return {0: list(value[:_NUM_TRIED])}
     if isinstance(value, np.ndarray) and value.dtype.kind in "OUT" and value.ndim:
         columns = value.reshape(len(value), -1)[:_NUM_TRIED].T
         return {number: [str(each) for each in column] for number, column in enumerate(columns)}

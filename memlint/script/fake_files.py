@@ -14,6 +14,7 @@ import random
 import re
 import string
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -68,9 +69,12 @@ _LARGE = (480, 360)
 _PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
 """Side and classes of the images in an archive whose name does not say the side."""
 _SAMPLING_RATE = 24_000
+_VIDEO = Path(__file__).with_name("black.mp4")
+"""300 black frames of 640 x 360 pixels in ten seconds, as H.264 (made by PyAV)."""
 _KINDS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
     **dict.fromkeys((".wav", ".flac", ".mp3", ".ogg", ".m4a", ".opus"), "audio"),
+    **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg"), "video"),
     **dict.fromkeys((".npz", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".pt", ".pth"), "record"),
     **dict.fromkeys((".jsonl", ".ndjson"), "lines"),
     **dict.fromkeys((".bin", ".dat", ".raw"), "zeros"),
@@ -78,6 +82,7 @@ _KINDS = {
     ".json": "json",
     ".parquet": "parquet",
     ".zip": "zip",
+    ".tar": "tar",
     ".xml": "xml",
     ".csv": "table",
     ".tsv": "table",
@@ -135,6 +140,11 @@ def _audio(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"silence, sampled {_SAMPLING_RATE:,} times a second"
 
 
+def _video(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    path.write_bytes(_VIDEO.read_bytes())
+    return "a black video of 300 frames of 640 x 360 pixels"
+
+
 def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     dtype = np.dtype(options.get("dtype") or np.uint16)
     shape = options.get("shape")
@@ -177,10 +187,9 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
     texts = _texts(options)
     columns = [(str(number), form.row.fields.get(str(number), Value(form.rest))) for number in range(form.width)]
     is_short = all((value.kind or form.separator == "") and value.kind != "text" for _name, value in columns)
-    lines = [
-        [_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns]
-        for i in range(_NUM_LINES if is_short else forms.num_rows)
-    ]
+    is_of_one = forms.key(str(place)) != str(place)  # a file for each item
+    count = _NUM_BOXES if is_of_one else _NUM_LINES if is_short else forms.num_rows
+    lines = [[_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns] for i in range(count)]
     for number, names in form.given.items():
         lines[number][: len(names)] = names
     _write_lines(place, path, lines, form.separator or " ", options.get("paragraphs"))
@@ -432,9 +441,27 @@ def _zip(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"{len(names)} black images of {side} pixels in {_NUM_PACKED_CLASSES} classes"
 
 
+def _tar(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    """Write samples as webdataset has them: files whose names differ by their ends alone."""
+    image = io.BytesIO()
+    black_image(PHOTO).save(image, "jpeg")
+    texts = _texts(options)
+    with tarfile.open(path, "w") as archive:
+        for number in range(forms.num_rows):
+            text, label = texts(), number % _NUM_PACKED_CLASSES
+            row = {"caption": text, "text": text, "label": label, "width": PHOTO[0], "height": PHOTO[1]}
+            parts = {"jpg": image.getvalue(), "txt": text.encode(), "cls": str(label).encode()}
+            for end, content in (parts | {"json": json.dumps(row).encode()}).items():
+                member = tarfile.TarInfo(f"{number:06}.{end}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return f"{forms.num_rows} black images of {PHOTO[0]} x {PHOTO[1]} pixels with a text and a class each"
+
+
 _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "image": _image,
     "audio": _audio,
+    "video": _video,
     "zeros": _zeros,
     "array": _array,
     "text": _text,
@@ -444,6 +471,7 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "parquet": _parquet,
     "record": _record,
     "zip": _zip,
+    "tar": _tar,
     "pieces": write_pieces,
     "ranks": write_ranks,
     "xml": _xml,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -109,6 +110,10 @@ class Lines(Sequence[Mapping[str, str]]):
         return {"": self._separator.join(line), **{str(number): word for number, word in enumerate(line)}}
 
 
+_MADE = re.compile(r"(?:train|val|test)_\d{6}")
+"""Names of the files that are made up for a folder: those beside another folder's, such as labels, are all alike."""
+
+
 class Forms:
     """Forms by the places of files, and what was made."""
 
@@ -167,7 +172,7 @@ class Forms:
         """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""
         path = PurePath(place)
         like = str(path.with_name(f"*{path.suffix}")) if path.suffix else place
-        return like if like in self.asked else place
+        return like if like in self.asked or _MADE.fullmatch(path.stem) else place
 
     def of(self, place: str) -> Form:
         """Return what was asked of the file at `place`."""

@@ -15,6 +15,7 @@ from typing import Any
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
+from memlint.base.patching import patched
 from memlint.script.asked_lines import replace_input
 from memlint.script.fake_downloads import replace_downloads
 from memlint.script.fake_graphs import replace_graphs
@@ -41,6 +42,13 @@ _COMPILED = (
     ("torchvision.io", "read_image"),
     ("torchvision.io", "read_file"),
     ("torchvision.io", "decode_image"),
+    ("torchvision.io", "read_video"),
+    ("torchvision.io", "VideoReader.__init__"),
+    ("cv2", "VideoCapture"),
+    ("av", "open"),
+    ("decord", "VideoReader.__init__"),
+    ("decord", "AudioReader.__init__"),
+    ("torchcodec.decoders", "VideoDecoder.__init__"),
 )
 """Readers that open a file outside Python: a module, and a function or method of a class of it."""
 
@@ -152,7 +160,12 @@ def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int
 
         def map_path(module: ModuleType, owner: str = owner, method: str = method) -> None:
             holder = getattr(module, owner) if owner else module
-            replacing.put(holder, method, mapping(getattr(holder, method), int(bool(owner)), files.reading))
+
+            def reading(path: Any, reader: str = module.__name__.partition(".")[0]) -> str:
+                with patched([(missing, "reader", reader)]):
+                    return files.reading(path)
+
+            replacing.put(holder, method, mapping(getattr(holder, method), int(bool(owner)), reading))
 
         after_import(module, map_path)
     return missing

@@ -66,6 +66,9 @@ _READERS = {
     "tiktoken": "ranks",
     "sentencepiece": "pieces",
     "xml": "xml",
+    "decord": "video",
+    "av": "video",
+    "torchcodec": "video",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
@@ -74,13 +77,16 @@ _PLAIN_READERS = frozenset(
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
-_MEDIA = frozenset(("image", "audio"))
+_MEDIA = frozenset(("image", "audio", "video"))
 _WRITING = ("save", "write", "imsave", "imwrite")
 """Beginnings of the names of functions that write such a file, and may ask first if it is there."""
+_ASKS_FIRST = frozenset(("loadtxt", "genfromtxt"))
+"""Functions of NumPy that ask if a file is there before they open it."""
 _BY_READER = frozenset((*_MEDIA, "pieces"))
 """Kinds that a reader says, whatever the file is called."""
 _TABLES = frozenset(("pandas",))
 _DELIMITER = re.compile(r"delimiter\s*=\s*[\"'](.+?)[\"']")
+_READER = re.compile(r"\bcsv\.|[rR]eader\(|read_csv|loadtxt|genfromtxt")
 _EMPTY_LINES = re.compile(
     r"if not \w*line|if (?:len\()?\w*line\w*(?:\.r?strip\(\))?\)? *== *(?:0|[\"'](?:\\n)?[\"'])|isspace\("
 )
@@ -115,6 +121,8 @@ class MissingFiles:
         """Folders of checkpoints that are not there, without which the script gives up."""
         self.is_searching = False
         """True while folders are listed for files of a pattern."""
+        self.reader = ""
+        """The package that reads outside Python, while it does."""
 
     def make(self, place: str, error: OSError | None) -> bool:
         """Make the file at `place` if it is data, which is opened for reading; else note in `error` what is missing."""
@@ -178,7 +186,7 @@ class MissingFiles:
 
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""
-        reader, frame = _reader()
+        reader, frame = (self.reader, None) if self.reader else _reader()
         if reader == "memmap" and frame is not None:
             return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
         if asked := forms.of(place).kind:
@@ -186,8 +194,10 @@ class MissingFiles:
         kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _BY_READER else "")
         if reader in _TABLES:
             kind = "table" if kind in ("", "text", "zeros", "table") else kind
+        if kind == "table" and not reader and not _reads_table():
+            kind = "text"
         if place in self._overlay.blank:
-            return kind if kind == "record" else _READERS.get(reader) or kind or "text", _options()
+            return kind if kind == "record" or kind in _MEDIA else _READERS.get(reader) or kind or "text", _options()
         if kind == "pieces":
             return _READERS.get(reader, kind), {}
         if kind in ("table", "text", "json"):
@@ -297,6 +307,10 @@ class MissingFiles:
         writes = called is not None and called.f_code.co_name.startswith(_WRITING)
         if _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes:
             return self.make(place, None)  # a reader that asks is about to open it
+        if called is not None and called.f_code.co_name in _ASKS_FIRST:
+            if not self._fake and kind_by_name(place):
+                not_there.append(f"wants the file {_shown(place)}")
+            return self.make(place, None)
         frame = _asking()
         return frame is not None and self._note_asked(place, frame)
 
@@ -437,6 +451,12 @@ def _options() -> dict[str, Any]:
     options: dict[str, Any] = {} if delimiter is None else {"sep": delimiter[1]}
     options |= {"is_row": True} if "DictReader" in text else {}
     return options | ({"paragraphs": _NUM_LINES_OF_PARAGRAPH} if _EMPTY_LINES.search(text) else {})
+
+
+def _reads_table() -> bool:
+    """Return True if the user's running function gives what it opens to a reader of tables, and not line by line."""
+    frame = next(user_frames(), None)
+    return frame is None or _READER.search(_text_of(frame.f_code.co_filename, frame.f_lineno)) is not None
 
 
 def _given(value: Any) -> Any:

@@ -66,7 +66,7 @@ def mapping(function: Callable[..., Any], position: int, mapped: Callable[[Any],
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > position and isinstance(args[position], str | bytes | os.PathLike):
             args = (*args[:position], mapped(args[position]), *args[position + 1 :])
-        for name in ("f", "path", "database", "filename"):
+        for name in ("f", "path", "database", "filename", "uri", "file", "source"):
             if isinstance(kwargs.get(name), str | bytes | os.PathLike):
                 kwargs[name] = mapped(kwargs[name])
         return function(*args, **kwargs)

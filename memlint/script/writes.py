@@ -147,9 +147,17 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             writes.remove_segments()
 
 
+def _replace_openers_of_numpy(replacing: Replacing, files: FileSystem) -> None:
+    """Let `loadtxt`, `savetxt` and their like open files as the script does, whatever `open` was before."""
+    openers = getattr(sys.modules.get("numpy.lib._datasource"), "_file_openers", None)
+    if openers is not None:
+        replacing.put(openers, "_file_openers", openers._file_openers | {None: files.open_file})
+
+
 def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], confinement: Confinement) -> Writes:
     files = FileSystem(overlay)
     replace_writers(replacing, files)
+    _replace_openers_of_numpy(replacing, files)
     functions = {original: replacement for _, _, original, replacement in files.functions()}
     kinds = frozenset(map(type, functions))  # to ask each value for its `id` is told to the hook that records reads
     for module_name, module in list(sys.modules.items()):
