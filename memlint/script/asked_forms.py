@@ -710,7 +710,7 @@ def _of_record(at: _Failure) -> bool:
 
 
 _WITHOUT_ROWS = re.compile(
-    "array is 0-dimensional|of unsized object|over a 0-d|Size mismatch between tensors"
+    "array is 0-dimensional|tensor has no dimensions|of unsized object|over a 0-d|Size mismatch between tensors"
     "|'list' object has no attribute 'astype'"
 )
 """Messages on arrays that are those of one row, where many are wanted."""

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
+import gzip
 import importlib
 import io
 import json
+import math
 import random
 import re
 import string
+import struct
 import sys
 import tarfile
 import zipfile
@@ -54,6 +58,10 @@ _NUM_TOKENS, _MOST_NAMES = 256, 8
 _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 """Words in the names of files of objects in images."""
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
+_NUM_OF_POINT = 6
+"""Coordinates of a point and of the normal there."""
+_VOXELS = (240, 240, 155)
+"""Sides of the scans of BraTS."""
 _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
@@ -71,6 +79,7 @@ _PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
 _SAMPLING_RATE = 24_000
 _VIDEO = Path(__file__).with_name("black.mp4")
 """300 black frames of 640 x 360 pixels in ten seconds, as H.264 (made by PyAV)."""
+_SHEETS = (".xlsx", ".xls")
 _KINDS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
     **dict.fromkeys((".wav", ".flac", ".mp3", ".ogg", ".m4a", ".opus"), "audio"),
@@ -86,6 +95,7 @@ _KINDS = {
     ".xml": "xml",
     ".csv": "table",
     ".tsv": "table",
+    **dict.fromkeys(_SHEETS, "table"),
     ".txt": "text",
     ".model": "pieces",
 }
@@ -101,6 +111,8 @@ def kind_by_name(place: str) -> str:
     """Return what a file at `place` holds, by its name: a kind; empty if that says nothing."""
     path = PurePath(place)
     suffix = path.suffix.lower()
+    if path.name.lower().endswith((".nii", ".nii.gz")):
+        return "nifti"
     return "" if suffix == ".model" and not _OF_TOKENS.search(path.stem.lower()) else _KINDS.get(suffix, "")
 
 
@@ -180,6 +192,16 @@ def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
         lines[number][: len(names)] = names
     _write_lines(place, path, lines, " ")
     return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
+
+
+def _numbers(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
+    """Write lines of numbers: as many as a cloud of points with normals has columns, if nothing else was asked for."""
+    form = forms.of(str(place))
+    separator, width = options.get("sep") or " ", form.width or _NUM_OF_POINT
+    count = _NUM_BOXES if forms.key(str(place)) != str(place) else _NUM_LINES
+    line = separator.join(str(number % 2) for number in range(width))
+    path.write_text(f"{line}\n" * count, encoding="utf-8")
+    return f"{count:,} lines of {width} numbers"
 
 
 def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]) -> str:
@@ -354,6 +376,9 @@ def _table(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     separator = "\t" if separator == "\\t" else " " if separator in (r"\s+", "None") else separator
     lines = [list(rows[0])] if options.get("names") is None and options.get("header", "infer") is not None else []
     lines += [[str(value) for value in row.values()] for row in rows]
+    if place.suffix in _SHEETS:
+        importlib.import_module("pandas").DataFrame(rows).to_excel(path, index=False)
+        return _described(rows)
     with path.open("w", newline="", encoding="utf-8") as file:
         if len(separator) == 1:
             csv.writer(file, delimiter=separator).writerows(lines)
@@ -441,6 +466,27 @@ def _zip(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"{len(names)} black images of {side} pixels in {_NUM_PACKED_CLASSES} classes"
 
 
+def _nifti(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    path.write_bytes(_volume(is_compressed=place.suffix == ".gz"))
+    return f"a volume of {' x '.join(map(str, _VOXELS))} zeros"
+
+
+@functools.cache
+def _volume(*, is_compressed: bool) -> bytes:
+    """Return a volume as NIfTI-1 has it: a header of 348 bytes with the sides, and 16 bits for each voxel."""
+    header = bytearray(352)
+    struct.pack_into("<i", header, 0, 348)
+    struct.pack_into("<8h", header, 40, len(_VOXELS), *_VOXELS, 1, 1, 1, 1)
+    struct.pack_into("<2h", header, 70, 4, 16)
+    struct.pack_into("<8f", header, 76, *(1.0,) * 8)
+    struct.pack_into("<3f", header, 108, 352.0, 1.0, 0.0)
+    struct.pack_into("<h", header, 254, 1)
+    struct.pack_into("<12f", header, 280, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
+    struct.pack_into("4s", header, 344, b"n+1")
+    content = bytes(header) + bytes(2 * math.prod(_VOXELS))
+    return gzip.compress(content, 1) if is_compressed else content
+
+
 def _tar(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     """Write samples as webdataset has them: files whose names differ by their ends alone."""
     image = io.BytesIO()
@@ -465,6 +511,8 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "zeros": _zeros,
     "array": _array,
     "text": _text,
+    "numbers": _numbers,
+    "nifti": _nifti,
     "json": _json,
     "lines": _lines,
     "table": _table,

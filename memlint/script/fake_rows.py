@@ -35,6 +35,9 @@ _NUM_TURNS = 2048
 """Words of a conversation: as many as trainers cut them to, so that packed rows are full."""
 _ASKED = 8
 """One word in as many is asked: some trainers leave out conversations whose prompt alone is long."""
+_OF_SENTENCE, _PAIR = 32, 2
+"""Words of a sentence, as translations and lists of words have it; languages of a translation."""
+_NUM_OBJECTS = 8
 _NUM_STEPS = 8
 """The number of steps of a solution."""
 _TIMES_STREAMED = 400
@@ -128,7 +131,7 @@ def _in_splits(rows: Any) -> Any:
 def _made_up(path: str, name: str | None, seq: int | None) -> Any:
     """Return the rows that stand for each split of a data set."""
     forms.begin()
-    columns = _columns(path, name)
+    columns = tuple(_in_languages(column, str(name)) for column in _columns(path, name))
     rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
     kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
     lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
@@ -138,17 +141,25 @@ def _made_up(path: str, name: str | None, seq: int | None) -> Any:
     return rows
 
 
+def _in_languages(column: str, name: str) -> str:
+    """Return a column of translations with the languages that a configuration such as `de-en` or `en_fr` names."""
+    if not column.endswith(" translation"):
+        return column
+    languages = re.findall(r"\b[a-z]{2}\b", name.replace("_", "-"))
+    return " ".join((column, *(languages if len(languages) == _PAIR else ("en", "fr"))))
+
+
 def _with_asked(rows: Any, place: str, seq: int | None) -> Any:
     """Return rows with the values that the program has asked for, and remember their texts."""
     datasets: Any = importlib.import_module("datasets")
-    fields, chance = forms.of(place).row.fields, random.Random(0)
+    fields, chance, count = forms.of(place).row.fields, random.Random(0), len(rows)
     if fields:
         rows = rows.remove_columns([name for name in fields if name in rows.column_names])
         with _unhashed():
             asked = datasets.Dataset.from_list(
                 [
                     {name: made(value, name, i, lambda: text_of_words(chance, seq)) for name, value in fields.items()}
-                    for i in range(len(rows))
+                    for i in range(count)  # as before all columns were removed
                 ]
             )
             rows = datasets.concatenate_datasets([rows, asked], axis=1) if rows.column_names else asked
@@ -261,13 +272,15 @@ def _strings(text: str) -> Iterator[str]:
 
 
 def _is_text(column: str) -> bool:
-    return column.partition(" ")[2].partition(" ")[0] in ("", "text", "talk", "turns", "steps")
+    return column.partition(" ")[2].partition(" ")[0] in ("", "text", "talk", "turns", "steps", "shares")
 
 
 def _num_words(name: str, kind: str, seq: int | None) -> int:
     """Return the number of words of a column's texts; with `seq` a row of a text, a pair or a conversation has it."""
-    if kind.startswith("talk"):
+    if kind.startswith(("talk", "shares")):
         return min(seq or _NUM_TURNS, forms.most_words)
+    if kind.startswith("text "):
+        return min(seq or int(kind.removeprefix("text ")), forms.most_words)
     if _OF_PAIRS.fullmatch(name):
         return min((seq or _NUM_WORDS // 4) // 2, forms.most_words)
     return min(seq or _NUM_WORDS, forms.most_words)
@@ -310,6 +323,29 @@ def _made(kind: str, words: random.Random, datasets: Any, num_words: int) -> tup
         roles = ("user", "assistant")
         one = dict.fromkeys(roles, value("string"))
         return [one], lambda _: [{role: text_of_words(words, num_words // 2) for role in roles}]
+    if what == "shares":
+        one = {"from": value("string"), "value": value("string")}
+        return [one], lambda i: [
+            {"from": "human", "value": text_of_words(random.Random(i), num_words // _ASKED)},
+            {"from": "gpt", "value": text_of_words(words, num_words - num_words // _ASKED)},
+        ]
+    if what == "translation":
+        return datasets.Translation(languages=sizes), lambda _: {
+            language: text_of_words(words, min(num_words, _OF_SENTENCE)) for language in sizes
+        }
+    if what == "tags":
+        tags = list(range(_OF_SENTENCE))
+        return [datasets.ClassLabel(num_classes=int(sizes[0]))], lambda _: [tag % int(sizes[0]) for tag in tags]
+    if what == "objects":
+        kinds = {
+            "id": value("int64"),
+            "area": value("int64"),
+            "category": datasets.ClassLabel(num_classes=int(sizes[0])),
+        }
+        numbers = list(range(_NUM_OBJECTS))
+        one_row = {"id": numbers, "area": [4096] * _NUM_OBJECTS, "bbox": [[32.0, 32.0, 64.0, 64.0]] * _NUM_OBJECTS}
+        one_row["category"] = [number % int(sizes[0]) for number in numbers]
+        return {**{key: [each] for key, each in kinds.items()}, "bbox": [[value("float32")]]}, lambda _: one_row
     if what == "class":
         return datasets.ClassLabel(num_classes=int(sizes[0])), lambda i: i % int(sizes[0])
     if what in ("image", "images", "grey"):
@@ -320,6 +356,12 @@ def _made(kind: str, words: random.Random, datasets: Any, num_words: int) -> tup
         recording = {"bytes": silence(int(sizes[0])), "path": None}
         return datasets.Audio(sampling_rate=int(sizes[0])), lambda _: recording
     plain: dict[str, tuple[Any, Make]] = {
+        "answers": (
+            {"text": [value("string")], "answer_start": [value("int32")]},
+            lambda _: {"text": ["w1"], "answer_start": [0]},
+        ),
+        "tokens": ([value("int64")], lambda i: [(i + place) % _VOCABULARY for place in range(num_words)]),
+        "words": ([value("string")], lambda _: text_of_words(words, _OF_SENTENCE).split()),
         "index": (value("int32"), lambda i: i),
         "flag": (value("bool"), lambda i: bool(i % 2)),
         "score": (value("float64"), float),

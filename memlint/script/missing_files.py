@@ -80,8 +80,10 @@ _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentEr
 _MEDIA = frozenset(("image", "audio", "video"))
 _WRITING = ("save", "write", "imsave", "imwrite")
 """Beginnings of the names of functions that write such a file, and may ask first if it is there."""
-_ASKS_FIRST = frozenset(("loadtxt", "genfromtxt"))
-"""Functions of NumPy that ask if a file is there before they open it."""
+_BY_SIZE = frozenset(("nifti",))
+"""Kinds whose readers look first if a file is empty."""
+_OF_NUMBERS = frozenset(("loadtxt", "genfromtxt"))
+"""Functions of NumPy that read numbers from a text, and ask if it is there before they open it."""
 _BY_READER = frozenset((*_MEDIA, "pieces"))
 """Kinds that a reader says, whatever the file is called."""
 _TABLES = frozenset(("pandas",))
@@ -191,6 +193,10 @@ class MissingFiles:
             return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
         if asked := forms.of(place).kind:
             return asked, _options()
+        if frame is not None and frame.f_code.co_name in _OF_NUMBERS:
+            given = variables_of(frame)
+            if given.get("dtype") is not str:
+                return "numbers", {"sep": _given(given.get("delimiter"))}
         kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _BY_READER else "")
         if reader in _TABLES:
             kind = "table" if kind in ("", "text", "zeros", "table") else kind
@@ -271,6 +277,8 @@ class MissingFiles:
         for place in places:
             self._new(place).write_bytes(b"")
             self._overlay.blank.add(place)
+            if kind_by_name(place) in _BY_SIZE:
+                self.make(place, None)
 
     def match(self, pattern: str) -> bool:
         """Make files that match a pattern of `glob`, if these are data."""
@@ -307,7 +315,7 @@ class MissingFiles:
         writes = called is not None and called.f_code.co_name.startswith(_WRITING)
         if _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes:
             return self.make(place, None)  # a reader that asks is about to open it
-        if called is not None and called.f_code.co_name in _ASKS_FIRST:
+        if called is not None and called.f_code.co_name in _OF_NUMBERS:
             if not self._fake and kind_by_name(place):
                 not_there.append(f"wants the file {_shown(place)}")
             return self.make(place, None)

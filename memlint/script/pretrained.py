@@ -99,7 +99,9 @@ def _replacing_loads(
                     note(error, what, _HINT.format(source), known)
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
-                _save(architecture(cls, copy.deepcopy(config)), folder)  # saving notes a dtype in it
+                made = architecture(cls, copy.deepcopy(config))  # saving notes a dtype in it
+                untie(made, (known_config(str(source)) or ("", {}))[1])
+                _save(made, folder)
                 loaded = load(cls, folder, *args, **{key: kwargs[key] for key in kwargs if key not in _OF_PLACE})
             model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
             dtype = str(model.dtype).removeprefix("torch.")
@@ -147,9 +149,13 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
                 raise
             import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
-            state.assume(f"the config of {source} is not on this machine: it is the one that is known by this name")
+            is_sure = known_config(str(source), kwargs.get("subfolder") or "", documented=False) is not None
+            like = f"the defaults of {known[0]} are taken, which transformers documents as like it"
+            known_as = "it is the one that is known by this name" if is_sure else like
+            state.assume(f"the config of {source} is not on this machine: {known_as}")
             kind = getattr(transformers, known[0])
-            fields = {**known[1], "model_type": kind.model_type, "architectures": [ARCHITECTURES[known[0]]]}, changes
+            names = [ARCHITECTURES[known[0]]] if known[0] in ARCHITECTURES else None
+            fields = {**known[1], "model_type": kind.model_type, "architectures": names}, changes
         return fields
 
     replacing.put(owner, "get_config_dict", classmethod(get_config_dict))
@@ -185,6 +191,16 @@ def _of_model(cls: Any, config: Any) -> Any:
 
 def _of_auto_model(cls: Any, config: Any) -> Any:
     return cls.from_config(config)
+
+
+def untie(model: Any, fields: dict[str, Any]) -> None:
+    """Give a model output embeddings of its own where its config says so, as its checkpoint has them.
+
+    transformers ties those of T5 whatever the config says, but for a checkpoint in which both are, and differ.
+    """
+    outputs, inputs = model.get_output_embeddings(), model.get_input_embeddings()
+    if fields.get("tie_word_embeddings") is False and outputs is not None and outputs.weight is inputs.weight:
+        outputs.weight = torch.nn.Parameter(torch.randn_like(outputs.weight))
 
 
 def _save(model: Any, folder: str) -> None:

@@ -5,9 +5,12 @@ as sizes depend on it; known_configs.json has them. tests/script/test_pretrained
 parameters that its page states.
 """
 
+import functools
 import json
 import re
 from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 _TUNED = re.compile(r"-(?:instruct|chat|it)(?=-|$)|-base(?=-\d{4}$)")
@@ -46,10 +49,42 @@ def _base_of(name: str) -> str:
 _BY_BASE: dict[str, Config] = {_base_of(name): config for name, config in KNOWN_CONFIGS.items()}
 
 
-def known_config(name: str, folder: str = "") -> Config | None:
+@functools.cache
+def _documented() -> dict[str, str]:
+    """Classes whose defaults are like the config of a model, by its name, as transformers documents them."""
+    spec = find_spec("transformers")
+    folders = [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
+    found: dict[str, str] = {}
+    for path in (path for folder in folders for path in sorted(folder.glob("models/*/configuration_*.py"))):
+        for pattern in _DOCUMENTED:
+            for match in pattern.finditer(path.read_text("utf-8", errors="replace")):
+                name, kind = match["name"].lower(), match["kind"]
+                found[name] = min(found.get(name, kind), kind, key=len)  # its parts have longer names
+    return found
+
+
+_DOCUMENTED = (
+    re.compile(
+        r"@auto_docstring\(checkpoint=\"(?P<name>[\w.-]+/[\w.-]+)\"[^\n]*\n(?:@\w+\n)*class (?P<kind>\w+Config)\("
+    ),
+    re.compile(
+        r"^class (?P<kind>\w+Config)\([^\n]*\n(?:(?!^class ).*\n){0,16}?"
+        r".*\[[^\]\n]+\]\(https://huggingface.co/(?P<name>[\w.-]+/[\w.-]+)\)",
+        re.MULTILINE,
+    ),
+)
+"""How transformers names a model whose config a class is like: since version 5, and before."""
+
+
+def documented_config(name: str) -> str:
+    """Class of the config whose defaults are like those of the model `name`, as transformers documents; else empty."""
+    return _documented().get(name.lower(), "")
+
+
+def known_config(name: str, folder: str = "", *, documented: bool = True) -> Config | None:
     """Class and arguments of the config of the model `name`, with or without its owner, in `folder` of its repository.
 
-    None if it is not known.
+    With `documented` those of `documented_config` count, too. None if it is not known.
     """
     last = name.rsplit("/", 1)[-1].lower()
     if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
@@ -62,4 +97,6 @@ def known_config(name: str, folder: str = "") -> Config | None:
     if last in KNOWN_CONFIGS:
         return KNOWN_CONFIGS[last]
     names = (base, last.removeprefix("meta-"), base.removeprefix("meta-"))
-    return next((_BY_BASE[each] for each in names if each in _BY_BASE), None)
+    known = next((_BY_BASE[each] for each in names if each in _BY_BASE), None)
+    kind = documented_config(name) if known is None and documented and not folder else ""
+    return (kind, {}) if kind else known

@@ -5,16 +5,22 @@ import json
 import pytest
 import torch
 
+from memlint.script.pretrained import untie
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads import torchvision_schemas
 from tests.script.isolated import needs, run
 
 PARAMETERS = {
+    "all-minilm-l6-v2": 22_713_216,
     "bert-base-cased": 108_310_272,
     "bert-base-uncased": 109_482_240,
     "bert-large-uncased": 335_141_888,
+    "deberta-v3-xsmall": 70_682_112,
+    "distilbert-base-cased": 65_190_912,
     "distilbert-base-uncased": 66_362_880,
     "distilgpt2": 81_912_576,
+    "flan-t5-base": 247_577_856,
+    "flan-t5-small": 76_961_152,
     "gpt2": 124_439_808,
     "gpt2-large": 774_030_080,
     "gpt2-medium": 354_823_168,
@@ -56,11 +62,15 @@ PARAMETERS = {
 """Of the model's page, without heads that are trained anew."""
 OTHER_PARAMETERS = {
     "albert-base-v2": 11_683_584,
+    "all-minilm-l12-v2": 33_360_000,
     "bart-base": 139_420_416,
     "bart-large": 406_291_456,
     "bert-base-chinese": 102_267_648,
     "bert-base-multilingual-cased": 177_853_440,
     "bert-large-cased": 333_579_264,
+    "bge-base-en-v1.5": 109_482_240,
+    "bge-large-en-v1.5": 335_141_888,
+    "bge-small-en-v1.5": 33_360_000,
     "clip-vit-base-patch16": 149_620_737,
     "clip-vit-base-patch32": 151_277_313,
     "clip-vit-large-patch14": 427_616_513,
@@ -68,6 +78,8 @@ OTHER_PARAMETERS = {
     "codellama-34b-hf": 33_743_970_304,
     "codellama-7b-hf": 6_738_546_688,
     "deberta-v3-base": 183_831_552,
+    "deberta-v3-large": 434_012_160,
+    "deberta-v3-small": 141_304_320,
     "deepseek-r1": 671_026_404_352,
     "deepseek-r1-0528-qwen3-8b": 8_190_735_360,
     "deepseek-r1-distill-llama-70b": 70_553_706_496,
@@ -82,6 +94,11 @@ OTHER_PARAMETERS = {
     "dinov2-large": 304_368_640,
     "dinov2-small": 22_056_576,
     "distilroberta-base": 82_118_400,
+    "electra-base-discriminator": 108_891_648,
+    "electra-small-discriminator": 13_483_008,
+    "flan-t5-large": 783_150_080,
+    "flan-t5-xl": 2_849_757_184,
+    "flan-t5-xxl": 11_135_332_352,
     "gemma-2-27b": 27_227_128_320,
     "gemma-2-2b": 2_614_341_888,
     "gemma-2-9b": 9_241_705_984,
@@ -98,6 +115,7 @@ OTHER_PARAMETERS = {
     "gpt-neox-20b": 20_554_567_680,
     "gpt-oss-120b": 116_829_156_672,
     "gpt-oss-20b": 20_914_757_184,
+    "hubert-base-ls960": 94_371_712,
     "llama-13b": 13_015_864_320,
     "llama-2-70b-hf": 68_976_648_192,
     "llama-3.1-405b": 405_853_388_800,
@@ -114,6 +132,9 @@ OTHER_PARAMETERS = {
     "mistral-small-3.1-24b-base-2503": 24_011_361_280,
     "mixtral-8x22b-v0.1": 140_620_634_112,
     "mixtral-8x7b-v0.1": 46_702_792_704,
+    "mt5-base": 582_401_280,
+    "mt5-large": 1_229_581_312,
+    "mt5-small": 300_176_768,
     "opt-1.3b": 1_315_758_080,
     "opt-13b": 12_853_473_280,
     "opt-2.7b": 2_651_596_800,
@@ -158,10 +179,16 @@ OTHER_PARAMETERS = {
     "qwen3-coder-30b-a3b-instruct": 30_532_122_624,
     "qwq-32b": 32_763_876_352,
     "t5-3b": 2_851_598_336,
+    "t5-v1_1-base": 247_577_856,
+    "t5-v1_1-large": 783_150_080,
+    "t5-v1_1-small": 76_961_152,
+    "t5-v1_1-xl": 2_849_757_184,
+    "t5-v1_1-xxl": 11_135_332_352,
     "vicuna-13b-v1.5": 13_015_864_320,
     "vicuna-7b-v1.5": 6_738_415_616,
     "vit-large-patch16-224": 304_326_632,
     "wav2vec2-base": 94_371_712,
+    "wav2vec2-base-960h": 94_371_712,
     "whisper-base": 72_593_920,
     "whisper-large-v2": 1_543_304_960,
     "whisper-large-v3": 1_543_490_560,
@@ -171,7 +198,7 @@ OTHER_PARAMETERS = {
 }
 """The same of models that take longer to make."""
 HEADS = {
-    "T5Config": "AutoModelForSeq2SeqLM",
+    **dict.fromkeys(("T5Config", "MT5Config"), "AutoModelForSeq2SeqLM"),
     "WhisperConfig": "AutoModelForSpeechSeq2Seq",
     **dict.fromkeys(
         (
@@ -193,6 +220,7 @@ def num_parameters(name):
     head = "AutoModelForImageClassification" if "num_labels" in arguments else HEADS.get(kind, "AutoModel")
     with torch.device("meta"):
         model = getattr(transformers, head).from_config(getattr(transformers, kind)(**arguments))
+        untie(model, arguments)
     return sum(p.numel() for p in model.parameters())
 
 
