@@ -36,6 +36,7 @@ from memlint.script.fake_rows import (
     keys_of_script,
     silence,
     text_of_words,
+    texts_of_script,
 )
 from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, made
 from memlint.script.settings_by_name import named_setting, values_in
@@ -43,6 +44,8 @@ from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 NUM_ELEMENTS = 2**24
 """Number of elements in a file of numbers of unknown size."""
+_OF_LLM_C = {20240520: (1, np.uint16), 20240801: (7, np.uint32)}
+"""Files of tokens as llm.c has them: the number in their header by which they are known, version and type."""
 _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
 _MOST_TEXTS = 256
@@ -161,9 +164,14 @@ def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     dtype = np.dtype(options.get("dtype") or np.uint16)
     shape = options.get("shape")
     count = NUM_ELEMENTS if shape is None else int(np.prod(shape))
+    head = b""
+    for magic, (version, numbers) in _OF_LLM_C.items() if shape is None else ():
+        if any(str(magic) in text for text in texts_of_script()):
+            dtype, head = np.dtype(numbers), np.array([magic, version, count, *[0] * 253], np.int32).tobytes()
     with path.open("wb") as file:
-        file.truncate(int(options.get("offset") or 0) + count * dtype.itemsize)
-    return f"{count:,} zeros"
+        file.write(head)
+        file.truncate(int(options.get("offset") or 0) + len(head) + count * dtype.itemsize)
+    return f"{count:,} zeros{' behind the header of a file of tokens' if head else ''}"
 
 
 def _array(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
@@ -273,6 +281,12 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
             is_text = not are_tokens or not _OF_TEXT.isdisjoint(re.split(r"[\W_]+", name.lower()))
             kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
         first = options["number"]
+        if "messages" in kinds and "from" not in keys_of_script():
+            kinds["messages"] = "talk"
+            roles = ("user", "assistant")
+            values["talk"] = lambda i: [
+                {"role": role, "content": texts[(i + place) % len(texts)]} for place, role in enumerate(roles)
+            ]
         values["tokens"] = lambda i: [(first + i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
     makes = [(name, values.get(kind)) for name, kind in (kinds or {"text": ""}).items()]
     return [

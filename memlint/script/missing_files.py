@@ -69,6 +69,7 @@ _READERS = {
     "decord": "video",
     "av": "video",
     "torchcodec": "video",
+    "nibabel": "nifti",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
@@ -77,7 +78,7 @@ _PLAIN_READERS = frozenset(
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
-_MEDIA = frozenset(("image", "audio", "video"))
+_MEDIA = frozenset(("image", "audio", "video", "nifti"))
 _WRITING = ("save", "write", "imsave", "imwrite")
 """Beginnings of the names of functions that write such a file, and may ask first if it is there."""
 _BY_SIZE = frozenset(("nifti",))

@@ -41,6 +41,7 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
     for owner, name, mapped in (
         (compiled, "PyTorchFileWriter", writing),
         (torch, "load", reading),
+        (torch, "from_file", reading),
         (torch.jit, "load", reading),
         (torch.autograd.profiler.profile, "export_chrome_trace", writing),
         (sqlite3, "connect", lambda path: path if _is_no_file(path) else files.updating(path)),
