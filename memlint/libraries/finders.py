@@ -237,7 +237,7 @@ def _entering(library: Library) -> Callable[[ModuleType], None]:
 
 
 def _program_imports(name: str) -> bool:
-    """Return True if the caller imports it in a file of the program, or for one that imports or names it as well."""
+    """Return True if the caller imports it in a file of the program, or for one that imports or requires it as well."""
     frame = _importer()
     if frame is None or is_users(frame.f_code.co_filename):
         return frame is not None
@@ -245,17 +245,17 @@ def _program_imports(name: str) -> bool:
         return False
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_users(file) and (name in _imported(frame.f_code) or _is_named(name, file)):
+        if is_users(file) and (name in _imported(frame.f_code) or _is_required(name, file)):
             return True
         frame = frame.f_back
     return False
 
 
 @functools.cache
-def _is_named(name: str, file: str) -> bool:
-    """Return True if a file has the name in quotes, as in a message that a package is required."""
+def _is_required(name: str, file: str) -> bool:
+    """Return True if a file says, as in a message, that it requires the package."""
     spelled = re.escape(name).replace("_", "[-_]")
-    return re.search(rf"[\"'](?:[^\"'\n]* )?[\"']?{spelled}\b", "".join(linecache.getlines(file))) is not None
+    return re.search(rf"requires?\b[^\n]*\W{spelled}\b", "".join(linecache.getlines(file))) is not None
 
 
 @functools.cache

@@ -38,7 +38,7 @@ from memlint.script.fake_rows import (
     text_of_words,
     texts_of_script,
 )
-from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, made
+from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made
 from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
@@ -206,7 +206,7 @@ def _numbers(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     """Write lines of numbers: as many as a cloud of points with normals has columns, if nothing else was asked for."""
     form = forms.of(str(place))
     separator, width = options.get("sep") or " ", form.width or _NUM_OF_POINT
-    count = _NUM_BOXES if forms.key(str(place)) != str(place) else _NUM_LINES
+    count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES
     line = separator.join(str(number % 2) for number in range(width))
     path.write_text(f"{line}\n" * count, encoding="utf-8")
     return f"{count:,} lines of {width} numbers"
@@ -217,8 +217,7 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
     texts = _texts(options)
     columns = [(str(number), form.row.fields.get(str(number), Value(form.rest))) for number in range(form.width)]
     is_short = all((value.kind or form.separator == "") and value.kind != "text" for _name, value in columns)
-    is_of_one = forms.key(str(place)) != str(place)  # a file for each item
-    count = _NUM_BOXES if is_of_one else _NUM_LINES if is_short else forms.num_rows
+    count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES if is_short else forms.num_rows
     lines = [[_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns] for i in range(count)]
     for number, names in form.given.items():
         lines[number][: len(names)] = names

@@ -275,6 +275,8 @@ def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
     _name_classes(self, number)
 
     def item(self: Any, index: int) -> tuple[Any, Any]:
+        if index >= _NUM_FILES:
+            raise IndexError(index)  # which ends a loop over all
         image, target = black_image(size), _target(name, size, index, number)
         return (image, target) if self.transforms is None else self.transforms(image, target)
 

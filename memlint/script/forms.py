@@ -111,7 +111,12 @@ class Lines(Sequence[Mapping[str, str]]):
 
 
 _MADE = re.compile(r"(?:train|val|test)_\d{6}")
-"""Names of the files that are made up for a folder: those beside another folder's, such as labels, are all alike."""
+"""Names of the files that are made up for a folder, all of which are alike."""
+
+
+def is_of_one_item(place: str) -> bool:
+    """Return True if a file has the name of one that was made up for a folder, such as labels beside an image."""
+    return _MADE.fullmatch(PurePath(place).stem) is not None
 
 
 class Forms:
@@ -172,7 +177,7 @@ class Forms:
         """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""
         path = PurePath(place)
         like = str(path.with_name(f"*{path.suffix}")) if path.suffix else place
-        return like if like in self.asked or _MADE.fullmatch(path.stem) else place
+        return like if like in self.asked or is_of_one_item(place) else place
 
     def of(self, place: str) -> Form:
         """Return what was asked of the file at `place`."""

@@ -17,6 +17,7 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.script.asked_lines import replace_input
+from memlint.script.fake_bunches import replace_fetchers
 from memlint.script.fake_downloads import replace_downloads
 from memlint.script.fake_graphs import replace_graphs
 from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
@@ -25,7 +26,7 @@ from memlint.script.fake_records import replace_record_readers
 from memlint.script.fake_rows import replace_load_dataset, replace_readers_of_files
 from memlint.script.fake_text import replace_encodings, replace_tokenizers
 from memlint.script.missing_files import MissingFiles, replace_globs
-from memlint.script.recordings import replace_load_of_torchaudio
+from memlint.script.recordings import replace_data_sets_of_torchaudio, replace_load_of_torchaudio
 from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
 from memlint.script.script_line import note, note_fake_data
@@ -65,6 +66,10 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
         replace_downloads(replacing, fake=fake)
         replace_input(replacing, fake=fake, seq=seq)
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
+        after_import("sklearn.datasets", lambda module: replace_fetchers(module, replacing, fake=fake))
+        after_import(
+            "torchaudio.datasets", lambda module: replace_data_sets_of_torchaudio(module, replacing, fake=fake)
+        )
         after_import("torch_geometric.data.dataset", lambda module: replace_graphs(module, replacing, fake=fake))
         after_import("timm.data.dataset", lambda module: replace_readers_of_timm(module, replacing, fake=fake))
         after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake, seq=seq))
@@ -165,7 +170,8 @@ def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int
                 with patched([(missing, "reader", reader)]):
                     return files.reading(path)
 
-            replacing.put(holder, method, mapping(getattr(holder, method), int(bool(owner)), reading))
+            if hasattr(holder, method):  # which not all versions have
+                replacing.put(holder, method, mapping(getattr(holder, method), int(bool(owner)), reading))
 
         after_import(module, map_path)
     return missing

@@ -107,6 +107,7 @@ class ProcessSetup:
             requests.install(self.compile_seconds, write_compiling)
         installation.install(self.ops)
         private.keep_script_executor()
+        private.let_lazy_parameters_be_asked()
 
     def _expect_script(self, script: Script) -> None:
         """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""

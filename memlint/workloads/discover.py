@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, UsageError, WorkloadError
 from memlint.base.signatures import annotations_of
@@ -485,7 +486,7 @@ def _built(module: ModuleType, recipes: Recipes, recipe: Recipe, defaults: Workl
 
 def _candidate(name: str, model: nn.Module, workload: Workload, *, is_trained: bool, elsewhere: bool) -> _Candidate:
     parts = frozenset(type(part) for part in model.modules() if part is not model)
-    number = sum(weight.numel() for weight in model.parameters())
+    number = sum(weight.numel() or is_lazy(weight) for weight in model.parameters())
     return _Candidate(name, number, parts, workload, is_trained, elsewhere)
 
 

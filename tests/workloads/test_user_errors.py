@@ -76,7 +76,7 @@ def test_all_variables_of_a_file_are_named_with_the_values_that_the_project_give
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
-        (RuntimeError("operator torchvision::deform_conv2d does not exist"), "Install torchvision with its compiled"),
+        (RuntimeError("operator torchvision::deform_conv2d does not exist"), "torchvision's compiled operators do not"),
         (
             ImportError("cannot import name 'x' from 'timm.y'", name="timm.y"),
             f"timm {version('timm')} is installed, and no file",

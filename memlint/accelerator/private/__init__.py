@@ -407,3 +407,10 @@ def keep_script_executor() -> None:
     """Keep the executor of TorchScript: the older one, which programs may choose, refuses the virtual device."""
     for name in ("_jit_set_profiling_mode", "_jit_set_profiling_executor"):
         setattr(torch._C, name, lambda _is_on: True)
+
+
+def let_lazy_parameters_be_asked() -> None:
+    """Let parameters of lazy modules, which are empty before the first call, be asked for their size and storage."""
+    asked = (torch.Tensor.numel, torch.Tensor.nelement, torch.Tensor.untyped_storage, torch.Tensor.element_size)
+    for lazy in (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer):
+        lazy._allowed_methods = [*lazy._allowed_methods, *asked, torch.Tensor.detach, torch.Tensor.stride]  # type: ignore[attr-defined]

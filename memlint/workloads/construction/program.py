@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parameter import is_lazy
 
 from memlint.accelerator.private import tree_map_only
 from memlint.base.errors import WorkloadError
@@ -142,6 +143,7 @@ class Program:
             self.model = placed(model, self.device).train(workload.mode == "train")
             self.copies = [copy.deepcopy(self.model).requires_grad_(False) for _ in range(workload.copies)]
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
+        self._make_lazy_parameters(self.model)
         self.loss, self.own_step = built.loss, built.step
         self.declares_optimizer = built.declares_optimizer
         if self.own_step is not None and self.workload.dtype in AUTOCASTS:
@@ -159,6 +161,13 @@ class Program:
                 self.optimizer = self._made_optimizer(self.model, built.optimizer)
             if self.workload.dtype == "fp16-amp" and self.own_step is None:
                 self.scaler = torch.amp.GradScaler(self.device)
+
+    def _make_lazy_parameters(self, model: torch.nn.Module) -> None:
+        """Call a model with lazy layers once, whose parameters the first call makes, before the optimizer takes them."""
+        if any(map(is_lazy, model.parameters())):
+            with reported(f"{self.name}: the first call of its lazy layers failed"), torch.no_grad():
+                positional, named = positional_and_named(self.inputs)
+                model(*positional, **named)
 
     def _in_dtype(self, model: torch.nn.Module) -> torch.nn.Module:
         dtype = self.workload.dtype
