@@ -1,17 +1,20 @@
-"""gym and gymnasium where they are not installed: environments with the spaces of their documentation, and no dynamics.
+"""gym and gymnasium: environments that are not installed have the spaces of their documentation, and no dynamics.
 
 A policy's layers have the sizes of an environment's spaces, and no tensor is in it. Every observation and reward is
-zero, and an episode ends after a few steps. Source of the sizes: the pages of the environments of gym 0.26 and
-gymnasium 1.0.
+zero, and an episode ends after a few steps. Where gym or gymnasium is installed its own environments run, and its
+wrappers take the others. Source of the sizes: the pages of the environments of gym 0.26, gymnasium 1.0 and the Arcade
+Learning Environment.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
+import re
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -50,8 +53,55 @@ _BY_VERSION = {
 """The same of environments whose observation changed with their version."""
 
 
+_ATARI = {
+    3: "Freeway Skiing",
+    4: "Atlantis Breakout",
+    5: "Surround",
+    6: "Bowling DemonAttack NameThisGame Pong Qbert SpaceInvaders UpNDown",
+    7: "Assault",
+    8: "Gopher Phoenix Tutankham",
+    9: "Asterix BeamRider CrazyClimber Enduro MsPacman VideoPinball",
+    10: "Amidar TimePilot WizardOfWor",
+    14: "Asteroids KungFuMaster",
+    18: (
+        "Alien BankHeist BattleZone Berzerk Boxing Centipede ChopperCommand Defender DoubleDunk FishingDerby Frostbite "
+        "Gravitar Hero IceHockey Jamesbond Kangaroo Krull MontezumaRevenge Pitfall PrivateEye Riverraid RoadRunner "
+        "Robotank Seaquest Solaris StarGunner Tennis Venture YarsRevenge Zaxxon"
+    ),
+}
+"""Games by the number of actions that they have."""
+_NUM_ACTIONS = {name: number for number, names in _ATARI.items() for name in names.split()}
+_SCREEN, _RAM, _MOST_OF_GAME = (210, 160, 3), (128,), 27_000
+_MEANINGS = (
+    *("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN", "UPRIGHT", "UPLEFT", "DOWNRIGHT", "DOWNLEFT", "UPFIRE"),
+    *("RIGHTFIRE", "LEFTFIRE", "DOWNFIRE", "UPRIGHTFIRE", "UPLEFTFIRE", "DOWNRIGHTFIRE", "DOWNLEFTFIRE"),
+)
+
+
+class _Spaces(NamedTuple):
+    """The shape of an observation, and its type; actions as a number, or their shape and largest value."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    actions: int | tuple[int, float]
+    most: int
+    """Steps after which an episode is cut."""
+
+    def made(self, box: Any, discrete: Any) -> tuple[Any, Any]:
+        """Return the spaces of observations and of actions, as these classes of gym or gymnasium."""
+        whole = self.dtype is np.uint8
+        low, high = (0, 255) if whole else (-np.inf, np.inf)
+        observations = box(low, high, self.shape, self.dtype)
+        if isinstance(self.actions, int):
+            return observations, discrete(self.actions)
+        size, limit = self.actions
+        return observations, box(-limit, limit, (size,), np.float32)
+
+
 def _library(name: str) -> Library:
     library = Library(name, distribution=name, version="1.0")
+    library.keeps_installed = True
+    library.patch(f"{name}.envs.registration")(_make_what_is_missing)
     library.modules = {
         name: {"make": make, "Env": Environment},
         f"{name}.spaces": {"Box": Box, "Discrete": Discrete},
@@ -147,27 +197,105 @@ class Environment:
 
 def make(id: str, **_options: object) -> Environment:  # noqa: A002 -- as gym calls it
     """Return an environment by its name. Raises TraceError for one whose spaces are not known."""
-    base, _, version = str(id).rpartition("-v")
-    base = base.removesuffix("Hardcore")
-    first = base.partition("-")[0].lower()  # `hopper-medium-v2` is data of a Hopper
-    base = next((each for each in (*_DISCRETE, *_CONTINUOUS, *_BY_VERSION) if each.lower() == first), base)
-    sizes = _BY_VERSION[base][0] if base in _BY_VERSION else {}
-    if base in _DISCRETE:
-        size, num, most = _DISCRETE[base]
-        environment = Environment(id, Box(shape=(size,)), Discrete(num), most)
-    elif base in _CONTINUOUS:
-        size, num, high, most = _CONTINUOUS[base]
-        environment = Environment(id, Box(shape=(size,)), Box(-high, high, (num,)), most)
-    elif version in sizes:
-        _, num, high, most = _BY_VERSION[base]
-        environment = Environment(id, Box(shape=(sizes[version],)), Box(-high, high, (num,)), most)
-    else:
+    spaces = _spaces_of(str(id))
+    if spaces is None:
         raise TraceError(
             f"the environment {id!r} is not installed, and the shapes of its observations are not known",
             f"Install gym, and the package that the environment is in, where memlint runs, {sys.prefix}.",
         )
-    assume_once(f"{id} is not installed: it has the spaces of its documentation, and all that it gives is zero")
-    return environment
+    _assume(id)
+    return Environment(id, *spaces.made(Box, Discrete), spaces.most)
+
+
+def _assume(name: str) -> None:
+    assume_once(f"{name} is not installed: it has the spaces of its documentation, and all that it gives is zero")
+
+
+def _spaces_of(name: str) -> _Spaces | None:
+    """Return the spaces of an environment; None where no page states them."""
+    base, _, version = name.removeprefix("ALE/").rpartition("-v")
+    base = base.removesuffix("Hardcore")
+    game = re.sub(r"NoFrameskip$|Deterministic$", "", base.removesuffix("-ram"))
+    if game in _NUM_ACTIONS:
+        shape = _RAM if base.endswith("-ram") else _SCREEN
+        return _Spaces(shape, np.uint8, _NUM_ACTIONS[game], _MOST_OF_GAME)
+    first = base.partition("-")[0].lower()  # `hopper-medium-v2` is data of a Hopper
+    base = next((each for each in (*_DISCRETE, *_CONTINUOUS, *_BY_VERSION) if each.lower() == first), base)
+    if base in _DISCRETE:
+        size, num, most = _DISCRETE[base]
+        return _Spaces((size,), np.float32, num, most)
+    if base in _CONTINUOUS:
+        size, num, high, most = _CONTINUOUS[base]
+        return _Spaces((size,), np.float32, (num, high), most)
+    sizes, num, high, most = _BY_VERSION.get(base, ({}, 0, 0.0, 0))
+    return _Spaces((sizes[version],), np.float32, (num, high), most) if version in sizes else None
+
+
+# --- where gym or gymnasium is installed
+
+
+def _make_what_is_missing(registration: Any) -> None:
+    """Let its `make` give an environment whose package is not installed, with the spaces of its page."""
+    make_installed = registration.make
+
+    @functools.wraps(make_installed)
+    def make_any(id: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002 -- as above
+        try:
+            return make_installed(id, *args, **kwargs)
+        except Exception:  # of several kinds: unknown names, packages and files that are not there
+            spaces = _spaces_of(str(getattr(id, "id", id)))
+            if spaces is None:
+                raise
+        name = str(getattr(id, "id", id))
+        _assume(name)
+        package = sys.modules[registration.__name__.partition(".")[0]]
+        return _without_dynamics(package, name, spaces, kwargs.get("render_mode"))
+
+    registration.make = make_any
+
+
+def _without_dynamics(package: Any, name: str, spaces: _Spaces, render_mode: str | None) -> Any:
+    """Return an environment of a class that derives from the package's own, so that its wrappers take it."""
+    observations, actions = spaces.made(package.spaces.Box, package.spaces.Discrete)
+
+    def begin(self: Any, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+        del options
+        package.Env.reset(self, seed=seed)
+        self.num_steps = 0
+        return np.zeros(spaces.shape, spaces.dtype), {}
+
+    def step(self: Any, _action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.num_steps += 1
+        return np.zeros(spaces.shape, spaces.dtype), 0.0, self.num_steps % _EPISODE == 0, False, {}
+
+    attributes = {
+        "metadata": {"render_modes": ["human", "rgb_array"], "render_fps": 30},
+        "observation_space": observations,
+        "action_space": actions,
+        "render_mode": render_mode,
+        "spec": SimpleNamespace(id=name, max_episode_steps=spaces.most, reward_threshold=None, kwargs={}),
+        "num_steps": 0,
+        "reset": begin,
+        "step": step,
+        "render": lambda _self: np.zeros(_SCREEN, np.uint8),
+    }
+    if isinstance(spaces.actions, int):
+        meanings = list(_MEANINGS[: spaces.actions])
+        attributes |= {"ale": _Ale(), "_frameskip": 1, "get_action_meanings": lambda _self: meanings}
+    return type("Environment", (package.Env,), attributes)()
+
+
+class _Ale:
+    """The part of the Arcade Learning Environment that wrappers ask."""
+
+    def lives(self) -> int:
+        """Return the lives that are left."""
+        return 3
+
+    def getScreenGrayscale(self, screen: Any) -> None:  # noqa: N802 -- as it is called there
+        """Leave the screen black."""
+
+    getScreenRGB = getScreenGrayscale  # noqa: N815
 
 
 def _num_unpacked() -> int:

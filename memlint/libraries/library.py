@@ -92,6 +92,8 @@ class Library:
         """Compiled modules of it, which refuse to load where there is no GPU."""
         self.modules: dict[str, dict[str, Any]] = {}
         """The modelled functions and classes, by module and name."""
+        self.keeps_installed = False
+        """True if the functions and classes of an installed package are its own, and nothing stands for them."""
         self.patches: dict[str, Callable[[ModuleType], None]] = {}
         """Changes to modules of packages that are there, by module."""
         self.ops: dict[str, Callable[..., Any]] = {}

@@ -412,5 +412,6 @@ def keep_script_executor() -> None:
 def let_lazy_parameters_be_asked() -> None:
     """Let parameters of lazy modules, which are empty before the first call, be asked for their size and storage."""
     asked = (torch.Tensor.numel, torch.Tensor.nelement, torch.Tensor.untyped_storage, torch.Tensor.element_size)
-    for lazy in (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer):
-        lazy._allowed_methods = [*lazy._allowed_methods, *asked, torch.Tensor.detach, torch.Tensor.stride]  # type: ignore[attr-defined]
+    lazies: tuple[Any, ...] = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
+    for lazy in lazies:
+        lazy._allowed_methods = [*lazy._allowed_methods, *asked, torch.Tensor.detach, torch.Tensor.stride]

@@ -163,7 +163,7 @@ class Program:
                 self.scaler = torch.amp.GradScaler(self.device)
 
     def _make_lazy_parameters(self, model: torch.nn.Module) -> None:
-        """Call a model with lazy layers once, whose parameters the first call makes, before the optimizer takes them."""
+        """Call a model with lazy layers once: the first call makes their parameters, which the optimizer takes."""
         if any(map(is_lazy, model.parameters())):
             with reported(f"{self.name}: the first call of its lazy layers failed"), torch.no_grad():
                 positional, named = positional_and_named(self.inputs)

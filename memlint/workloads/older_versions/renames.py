@@ -1,7 +1,8 @@
 """The names that packages had before, and what they are now.
 
 Sources: the packages' own pages of changes and migration, as of November 2026: PyTorch's release notes, the migration
-guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, and "What's New in Python".
+guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, gymnasium's to 1.0, and "What's New
+in Python".
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from memlint.workloads.known_packages import STOOD_FOR
 NAMES: Mapping[str, str] = {
     "collections.Callable": "collections.abc.Callable",
     "fractions.gcd": "math.gcd",
+    "gymnasium.wrappers.FrameStack": "gymnasium.wrappers.FrameStackObservation",
+    "gymnasium.wrappers.GrayScaleObservation": "gymnasium.wrappers.GrayscaleObservation",
     "inspect.getargspec": "inspect.getfullargspec",
     "matplotlib.cm.get_cmap": "matplotlib.pyplot.get_cmap",
     "numpy.bool8": "numpy.bool",
