@@ -30,6 +30,7 @@ from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFA
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
+_RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
@@ -289,6 +290,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
         _NO_ATTRIBUTE,
         lambda error, match: _of_name(error, match[1] or "numpy", match[2] or match[4]),
     ),
+    (AttributeError, _RENAMED, lambda error, match: _of_name(error, _module_raising(error), match[1])),
     (AttributeError, _NO_WORDS, _of_default),
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
