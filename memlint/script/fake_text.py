@@ -43,6 +43,7 @@ _LLAMA_TOKENS = {
     ),
 }
 """The same of models with Llama's config, by the size of their vocabulary: SmolLM's and Llama 3's."""
+_WANTED = "wants the tokenizer"
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
 
@@ -59,12 +60,12 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
         except Exception as error:
             if not isinstance(error, OSError | ValueError) and _has_vocabulary(Path(str(name))):
                 raise  # what older versions of transformers raise where a file is missing depends on the tokenizer
-            if hasattr(error, "__notes__"):
+            if any(_WANTED in each for each in getattr(error, "__notes__", ())):
                 raise  # AutoTokenizer calls another class
             tokenizer = _tokenizer(str(name), kwargs) if fake else None
             if tokenizer is None:
                 able = "add --fake-data to use a fake one" if not fake else "name a well-known model"
-                text = f"wants the tokenizer {str(name)!r}, which is not on this machine"
+                text = f"{_WANTED} {str(name)!r}, which is not on this machine"
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
         size = len(tokenizer)

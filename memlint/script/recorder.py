@@ -327,6 +327,8 @@ class ScriptRecorder(Recorder):
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
             self.num_items = len(first) if isinstance(first, list) else 0
+            if self.num_items and all(_is_picture(each) for each in first):
+                self.batch = self.num_items
             self.rows = frozenset((*(each.shape[0] for each in inputs if each.dim()), *_numbers_of_graphs(inputs)))
 
     def _program(self) -> ScriptProgram:
@@ -470,6 +472,14 @@ def _is_on_gpu(leaf: object) -> bool:
 def _of_rank(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself, or this rank's part of a DTensor."""
     return unwrapped(part_of_rank(tensor, tensor))
+
+
+def _is_picture(value: object) -> bool:
+    """Return True for an image as detectors take a list of them: the first of its three sides are channels."""
+    return isinstance(value, torch.Tensor) and value.dim() == _SIDES and value.shape[0] in _CHANNELS
+
+
+_SIDES, _CHANNELS = 3, (1, 3, 4)
 
 
 def _numbers_of_graphs(inputs: Sequence[torch.Tensor]) -> Iterator[int]:

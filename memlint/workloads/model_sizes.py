@@ -20,10 +20,20 @@ _LENGTHS = (
     *("max_position_embeddings", "max_len", "max_length", "window_len", "sequence_len", "length"),
 )
 IMAGE_SIZES = (
-    *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
-    *("imgsz", "imsize", "im_size", "crop_size", "train_size", "input_shape", "image_shape", "img_shape"),
+    *("sample_size", "image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution"),
+    *(
+        "input_resolution",
+        "imgsz",
+        "imsize",
+        "im_size",
+        "crop_size",
+        "train_size",
+        "input_shape",
+        "image_shape",
+        "img_shape",
+    ),
 )
-"""Names of the side of images, or of their sides."""
+"""Names of the side of images, or of their sides; diffusers' models call that of latents `sample_size`."""
 _SIDES = range(32, 2049)
 _NUM_SIDES, _CHANNELS_OF_IMAGES = 2, (1, 3, 4)
 _POINTS = ("num_points", "npoints")

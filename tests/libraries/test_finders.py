@@ -147,3 +147,41 @@ def test_one_that_is_installed_is_itself_but_for_what_is_known(finder, tmp_path,
     assert memlint_absent.known() == memlint_absent.other() == torch.ops.memlint_absent.known() == 3
     assert memlint_absent.__version__ == "9"
     assert not versions()
+
+
+def test_a_package_finds_what_a_file_of_the_program_says_that_it_requires(finder, tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "memlint_chooser.py").write_text(
+        "try:\n    import memlint_absent\nexcept ImportError:\n    memlint_absent = None\n"
+    )
+    program = (
+        "import memlint_chooser\nif not memlint_chooser.memlint_absent:\n    exit(\"This {} 'memlint-absent>=1'\")\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    for name, verb in (("memlint_first", "requires"), ("memlint_second", "mentions")):
+        (tmp_path / f"{name}.py").write_text(program.format(verb))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import memlint_first
+
+    assert memlint_first.memlint_chooser.memlint_absent.known() == 3
+    for name in ("memlint_chooser", "memlint_first", "memlint_absent", "memlint_absent.inner"):
+        sys.modules.pop(name, None)
+    finder._used.clear()
+    with pytest.raises(SystemExit, match="mentions"):
+        importlib.import_module("memlint_second")
+    sys.modules.pop("memlint_chooser", None)
+
+
+def test_an_installed_package_that_is_known_may_keep_what_it_has(monkeypatch, tmp_path):
+    library = Library("memlint_kept", distribution="memlint-kept", version="1")
+    library.keeps_installed = True
+    library.provides("memlint_kept")(known)
+    (tmp_path / "memlint_kept.py").write_text("def known():\n    return 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    Finder([library]).install()
+    import memlint_kept
+
+    assert memlint_kept.known() == 5
+    del sys.modules["memlint_kept"]

@@ -1,6 +1,8 @@
 """Environments of gym and gymnasium that are not installed: policies get the sizes that their pages state."""
 
+import sys
 from textwrap import dedent
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -67,6 +69,72 @@ def test_episodes_are_taken_apart_as_either_package_gives_them_and_end():
     assert (names["info"], names["done"], names["ended"], names["cut"]) == ({}, False, False, False)
     assert names["num"] < 20
     assert names["values"] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "actions"),
+    [
+        ("BreakoutNoFrameskip-v4", (210, 160, 3), 4),
+        ("ALE/Pong-v5", (210, 160, 3), 6),
+        ("Seaquest-ramDeterministic-v4", None, None),
+        ("Seaquest-ram-v4", (128,), 18),
+    ],
+)
+def test_games_have_a_screen_or_memory_and_their_actions(name, shape, actions):
+    if shape is None:
+        with pytest.raises(TraceError):
+            gym.make(name)
+        return
+    environment = gym.make(name)
+    assert (environment.observation_space.shape, environment.action_space.n) == (shape, actions)
+    assert environment.observation_space.dtype == "uint8"
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """A package like gymnasium, of which CartPole alone is there."""
+
+    class Env:
+        def reset(self, *, seed=None):
+            self.seeded = seed
+
+        @property
+        def unwrapped(self):
+            return self
+
+    def make(id, **_options):  # noqa: A002 -- as there
+        if id != "CartPole-v1":
+            raise ModuleNotFoundError("No module named 'ale_py'")
+        return "its own"
+
+    package = ModuleType("boxes_gym")
+    package.Env, package.spaces = Env, SimpleNamespace(Box=gym.Box, Discrete=gym.Discrete)
+    registration = ModuleType("boxes_gym.envs.registration")
+    registration.make = make
+    monkeypatch.setitem(sys.modules, "boxes_gym", package)
+    gym._make_what_is_missing(registration)
+    return registration.make, package
+
+
+def test_an_installed_package_makes_its_own_environments(installed, assumed):
+    make, _package = installed
+    assert make("CartPole-v1", render_mode="rgb_array") == "its own"
+    assert assumed == []
+    with pytest.raises(ModuleNotFoundError, match="ale_py"):
+        make("MyOwnWorld-v0")
+
+
+def test_what_is_not_installed_derives_from_the_installed_package(installed, assumed):
+    make, package = installed
+    environment = make("BreakoutNoFrameskip-v4")
+    assert isinstance(environment, package.Env)
+    observation, info = environment.reset(seed=3)
+    assert (observation.shape, observation.dtype, info, environment.seeded) == ((210, 160, 3), "uint8", {}, 3)
+    ends = [environment.step(0)[2] for _ in range(10)]
+    assert ends == [False] * 9 + [True]
+    assert environment.unwrapped.get_action_meanings() == ["NOOP", "FIRE", "UP", "RIGHT"]
+    assert environment.unwrapped.ale.lives() == 3
+    assert len(assumed) == 1
 
 
 def test_both_packages_are_known():

@@ -19,6 +19,7 @@ from tests.script.running import run_script, run_text
 FOLDER = Path(__file__).with_name("data_readers")
 PACKAGES = {
     "caption_tsv": ("PIL",),
+    "label_files": ("PIL",),
     "coco_detection": ("PIL",),
     "voc_xml": ("PIL",),
     "csv_tabular": ("pandas", "sklearn"),
@@ -35,6 +36,7 @@ BATCHES = {
     "h5_points": 32,
     "json_pairs": 8,
     "jsonl_sft": 8,
+    "label_files": 16,
     "ner_conll": 32,
     "npz_arrays": 64,
     "pickle_reviews": 16,
@@ -47,7 +49,7 @@ BATCHES = {
     "word_map": 8,
 }
 """Batch sizes of the scripts' loaders."""
-QUICK = ("caption_tsv", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns")
+QUICK = ("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns")
 """Those that stand for the others in each run of the tests."""
 
 

@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from memlint.script import fake_bunches, recordings
 from tests.script.isolated import needs, run
 
 SETS = {
@@ -532,3 +533,82 @@ def test_a_folder_of_checkpoints_has_none_before_the_first_training(tmp_path):
     ran = run(tmp_path / "p", "import os\nprint(os.listdir('checkpoints'), os.listdir('runs'))", fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.strip() == "[] []"
+
+
+@needs("datasets")
+def test_data_sets_of_tagged_words_answers_translations_and_objects(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from datasets import load_dataset
+        words = load_dataset("conll2003")["train"]
+        print(len(words[0]["tokens"]) == len(words[0]["ner_tags"]), words.features["ner_tags"].feature.num_classes)
+        squad = load_dataset("rajpurkar/squad", split="train")[0]
+        print(len(squad["context"].split()), len(squad["question"].split()), sorted(squad["answers"]))
+        print(sorted(load_dataset("wmt16", "de-en")["train"][0]["translation"]))
+        objects = load_dataset("cppe-5")["train"]
+        print(len(objects[0]["objects"]["bbox"]), objects.features["objects"]["category"].feature.num_classes)
+        chats = load_dataset("Open-Orca/SlimOrca", split="train")[0]["conversations"]
+        print([each["from"] for each in chats])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "True 9",
+        "128 12 ['answer_start', 'text']",
+        "['de', 'en']",
+        "8 5",
+        "['human', 'gpt']",
+    ]
+
+
+@needs("datasets")
+def test_a_saved_data_set_of_tokens_has_numbers(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from datasets import load_from_disk
+        rows = load_from_disk("tokenized")
+        print(len(rows), len(rows[0]["input_ids"]), type(rows[0]["input_ids"][0]).__name__)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "256 512 int\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "seconds", "rest"), [("SPEECHCOMMANDS", 16_000, 1, 3), ("LIBRISPEECH", 16_000, 12.3, 4)]
+)
+def test_data_sets_of_torchaudio_are_silence(name, rate, seconds, rest):
+    def absent(_self, root):
+        raise OSError(root)
+
+    cls = type(name, (), {"__init__": absent, "__getitem__": None, "__len__": None})
+    cls.__init__ = recordings._filled(cls, name, fake=True)
+    data = cls("nowhere")
+    items = list(data)
+    recording, sampled, *others = items[36]
+    assert (len(items), tuple(recording.shape), sampled, len(others)) == (1024, (1, int(rate * seconds)), rate, rest)
+    cls.__init__ = recordings._filled(type(name, (), {"__init__": absent}), name, fake=False)
+    with pytest.raises(OSError, match="nowhere") as caught:
+        cls("nowhere")
+    assert "wants the data set" in caught.value.__notes__[0]
+
+
+def test_tables_that_scikit_learn_downloads_are_made_up():
+    def fetch_california_housing(**_options):
+        raise OSError("no connection")
+
+    def fetch_openml(_name, **_options):
+        raise OSError("no connection")
+
+    data, target = fake_bunches._fetching(fetch_california_housing, fake=True)(return_X_y=True)
+    assert (data.shape, target.shape) == ((20_640, 8), (20_640,))
+    digits = fake_bunches._fetching(fetch_openml, fake=True)
+    data, target = digits("mnist_784", version=1, return_X_y=True)
+    assert (data.shape, sorted(set(target.tolist()))) == ((70_000, 784), list(range(10)))
+    with pytest.raises(OSError, match="no connection") as caught:
+        digits("a-table-of-mine", return_X_y=True)
+    assert "load it once before." in caught.value.__notes__[0]

@@ -435,3 +435,89 @@ def test_a_checkpoint_of_a_known_model_has_its_settings_and_random_weights(tmp_p
     assert ran.stdout.splitlines() == ["2048 32", "<All keys matched successfully>", "False"]
     known = "config.json of the checkpoint is not there: it has the sizes known by the name of its folder"
     assert known in ran.assumptions
+
+
+def test_videos_scans_and_shards_are_files_of_their_kind(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import glob, gzip, json, struct, tarfile
+        print(open("clips/a.mp4", "rb").read(12)[4:8], len(glob.glob("films/*.mp4")))
+        scan = gzip.open("scans/a.nii.gz").read()
+        print(struct.unpack_from("<8h", scan, 40)[:4], scan[344:347], len(scan) - 352)
+        with tarfile.open("shard-000000.tar") as shard:
+            names = shard.getnames()
+            print(len(names), names[:4], json.load(shard.extractfile("000007.json"))["label"])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "b'ftyp' 8",
+        f"(3, 240, 240, 155) b'n+1' {2 * 240 * 240 * 155}",
+        "1024 ['000000.jpg', '000000.txt', '000000.cls', '000000.json'] 7",
+    ]
+
+
+def test_numbers_are_read_by_functions_of_numpy_which_see_the_files_of_the_script(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import os
+        import numpy as np
+        np.savetxt("mine.txt", np.eye(3))
+        print(np.loadtxt("mine.txt").shape, np.loadtxt("cloud.txt", delimiter=",").shape)
+        image = os.listdir("images")[0]
+        print(np.loadtxt(f"labels/{os.path.splitext(image)[0]}.txt", ndmin=2).shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["(3, 3) (4096, 6)", "(8, 6)"]
+    assert not (tmp_path / "p" / "mine.txt").exists()
+
+
+def test_a_table_that_is_read_line_by_line_has_no_header(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import csv
+        lines = open("lines.csv").readlines()
+        rows = list(csv.reader(open("rows.csv")))
+        def by_line(): return open("other.csv").readlines()
+        print(len(rows), rows[0][0], len(by_line()), len(by_line()[0].split()))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "257 x0 4096 16\n"
+
+
+def test_tokens_have_the_header_that_the_script_asks_for(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        header = torch.from_file("tokens.bin", False, 256, dtype=torch.int32)
+        assert header[0] == 20240520 and header[1] == 1
+        tokens = torch.from_file("tokens.bin", False, 512 + int(header[2]), dtype=torch.uint16)[512:]
+        print(tokens.shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "torch.Size([16777216])\n"
+
+
+def test_messages_of_json_rows_are_those_of_a_chat(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import json
+        row = json.loads(open("chats.jsonl").readline())
+        print([message["role"] for message in row["messages"]])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "['user', 'assistant']\n"

@@ -588,3 +588,52 @@ def test_weights_of_eight_bits_are_asked_for_as_before_transformers_5(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["12", "True False", "False"]
     assert any("no argument load_in_8bit=True: it is a BitsAndBytesConfig of it" in text for text in ran.assumptions)
+
+
+@needs("transformers")
+def test_a_model_that_transformers_documents_has_the_defaults_of_its_class(tmp_path):
+    assert known_config("facebook/detr-resnet-50") == ("DetrConfig", {})
+    assert known_config("facebook/detr-resnet-50", documented=False) is None
+    assert known_config("facebook/detr-resnet-50", "backbone") is None
+    assert known_config("openai-community/gpt2")[0] == "GPT2Config"
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import AutoConfig
+        print(AutoConfig.from_pretrained("facebook/detr-resnet-50").num_queries)
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "100\n"
+    text = "the defaults of DetrConfig are taken, which transformers documents as like it"
+    assert f"the config of facebook/detr-resnet-50 is not on this machine: {text}" in ran.assumptions
+
+
+@needs("transformers")
+def test_output_embeddings_are_the_models_own_where_its_config_says_so(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import AutoModelForSeq2SeqLM
+        for name in ("t5-small", "google/flan-t5-small"):
+            model = AutoModelForSeq2SeqLM.from_pretrained(name)
+            print(sum(p.numel() for p in model.parameters()), model.config.decoder_start_token_id)
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["60506624 0", "76961152 0"]
+
+
+@needs("transformers")
+def test_the_tokenizer_of_a_part_is_made_whatever_class_is_asked_for(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import AutoTokenizer
+        tokenizer = AutoTokenizer.from_pretrained("CompVis/stable-diffusion-v1-4", subfolder="tokenizer", use_fast=False)
+        print(len(tokenizer))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "49408\n"

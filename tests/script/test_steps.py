@@ -459,6 +459,57 @@ def test_the_batch_is_that_of_the_loader_where_another_input_than_the_first_has_
     assert workload.batch == 8
 
 
+GRAPHS = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.nodes, self.out = nn.Linear(8, 16), nn.Linear(16, 1)
+
+        def forward(self, x, graph_of):
+            return self.out(torch.zeros(6, 16, device=x.device).index_add(0, graph_of, self.nodes(x)))
+
+    def together(sizes):
+        sizes = torch.stack(sizes)
+        return torch.randn(int(sizes.sum()), 8), torch.arange(len(sizes)).repeat_interleave(sizes)
+
+    model = Net().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, graph_of in DataLoader(torch.arange(5, 65), batch_size=6, collate_fn=together):
+        model(x.cuda(), graph_of.cuda()).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_the_batch_of_graphs_is_their_number_and_not_that_of_their_nodes(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, GRAPHS).report.workloads
+    assert workload.error is None, workload.error
+    assert workload.batch == 6
+
+
+def test_lazy_modules_get_their_parameters_in_the_first_call(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten(), nn.LazyLinear(10)).cuda()
+        optimizer = None
+        for _ in range(2):
+            loss = model(torch.randn(16, 3, 10, 10, device="cuda")).sum()
+            optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is None, workload.error
+    assert (workload.batch, workload.script.happened) == (16, "trained")
+
+
 def test_steps_on_the_host_of_which_a_norm_alone_is_on_the_gpu_are_no_steps_on_it(tmp_path: Path) -> None:
     text = TIME_FIRST.replace("nn.utils.clip", "torch.ones((), device='cuda') * 2\n        nn.utils.clip")
     (workload,) = run_text(tmp_path, text, "--device", "cpu").report.workloads

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from memlint.accelerator.private import let_lazy_parameters_be_asked
 from memlint.base.errors import WorkloadError
 from memlint.targets.workload import InputSpec
-from memlint.workloads.discover import complete, find_workloads
+from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
@@ -701,3 +702,42 @@ def test_an_assertion_that_compares_shapes_says_the_sizes_of_an_input(write):
         """
     )
     assert inputs(path) == ["x [batch, 3, 48, 80] float32"]
+
+
+def test_latents_have_the_size_that_the_config_of_their_model_says(write):
+    path = write("""
+class Latents(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = {"sample_size": 64, "in_channels": 4}
+        self.conv_in = nn.Conv2d(4, 8, 3)
+    def forward(self, sample):
+        return self.conv_in(sample)
+""")
+    (workload,) = find_workloads(str(path), path.parent, overrides={}).workloads
+    assert described(complete(workload)[0]) == ["sample [batch, 4, 64, 64] float32"]
+
+
+def test_the_first_call_of_a_lazy_model_makes_its_parameters(write, monkeypatch):
+    for lazy in (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer):
+        monkeypatch.setattr(lazy, "_allowed_methods", lazy._allowed_methods)  # restored after the test
+    let_lazy_parameters_be_asked()
+    path = write("""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.LazyConv2d(8, 3), nn.LazyLinear(10)
+    def forward(self, images):
+        return self.out(self.conv(images).flatten(1))
+""")
+    (workload,) = find_workloads(str(path), path.parent, overrides={"batch": 2}).workloads
+    program = build_program(complete(workload)[0])
+    program.setup()
+    program.step()
+    assert [tuple(parameter.shape) for parameter in program.model.parameters()] == [
+        (8, 3, 3, 3),
+        (8,),
+        (10, 8 * 222 * 222),
+        (10,),
+    ]
+    assert len(program.optimizer.state) == 4

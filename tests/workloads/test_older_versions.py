@@ -16,6 +16,7 @@ import torch
 from memlint.targets.script import Amendment
 from memlint.workloads import placeholders
 from memlint.workloads.older_versions import applying, learning
+from memlint.workloads.older_versions import names as known_names
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.names import place_of
 
@@ -156,6 +157,15 @@ def test_a_module_of_what_was_a_package_and_is_a_module_now_is_found(run):
 def test_a_name_that_has_moved_to_another_module_is_found_by_its_definition(run):
     variables = run("import boxes\nfrom boxes.layers.helpers import DropAway\nkind = DropAway.__module__\n")
     assert variables["kind"] == "boxes.layers.drop"
+
+
+def test_a_name_that_its_module_says_was_renamed_is_found(run, tmp_path, monkeypatch):
+    (tmp_path / "site-packages" / "boxes" / "lids.py").write_text(
+        "def FlatLid():\n    return 7\n"
+        "def __getattr__(name):\n    raise AttributeError(f'{name!r} has been renamed with `lids.FlatLid`')\n"
+    )
+    monkeypatch.setattr(known_names, "NAMES", {**known_names.NAMES, "boxes.lids.Lid": "boxes.lids.FlatLid"})
+    assert run("import boxes.lids\nkept = boxes.lids.Lid()")["kept"] == 7
 
 
 def test_what_another_installed_package_asks_for_is_found_too(run, tmp_path):

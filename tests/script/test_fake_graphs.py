@@ -1,0 +1,120 @@
+"""Data sets of graphs that are not there: as large as their documentation says, and whole."""
+
+import inspect
+import textwrap
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from memlint.script import fake_graphs
+from tests.script.isolated import needs, run
+
+STATS = """Citations.
+
+    **STATS:**
+
+    .. list-table::
+        :widths: 10 10 10 10 10
+        :header-rows: 1
+
+        * - Name
+          - #nodes
+          - #edges
+          - #features
+          - #classes
+        * - Cora
+          - 2,708
+          - 10,556
+          - 1,433
+          - 7
+        * - CiteSeer
+          - 3,327
+          - 9,104
+          - 3,703
+          - 6
+"""
+TASKS = STATS.replace("Name", "#graphs").replace("#classes", "#tasks").replace("Cora", "100").replace("10,556", "~31.5")
+
+
+def _data_set(doc, module="torch_geometric.datasets.planetoid", **fields):
+    members = {"__doc__": doc, "__module__": module, "process": lambda self: None}
+    return type("Planetoid", (SimpleNamespace,), members)(**fields)
+
+
+def test_sizes_are_those_of_the_row_that_is_asked_for():
+    sizes = fake_graphs._sizes_of(_data_set(STATS, name="citeseer"))
+    assert (sizes.graphs, sizes.nodes, sizes.edges, sizes.labels) == (1, 3327, 9104, 6)
+    assert sizes.forms == {"edge_index": "edge", "x": "node 3703 float", "y": "node 0 int"}
+
+
+def test_several_graphs_with_values_to_predict():
+    sizes = fake_graphs._sizes_of(_data_set(TASKS, name="x"))
+    assert (sizes.graphs, sizes.nodes, sizes.edges) == (100, 2708, 31.5)
+    assert sizes.forms["y"] == "graph 7 float"
+
+
+def test_what_the_documentation_lacks_is_known_by_the_class_or_the_name():
+    molecules = fake_graphs._sizes_of(_data_set(None, "ogb.graphproppred.dataset_pyg", name="ogbg-molhiv"))
+    assert (molecules.graphs, molecules.nodes, molecules.forms["x"], molecules.forms["edge_attr"]) == (
+        *(41127, 25.5, "node 9 int"),
+        "edge 3 int",
+    )
+    papers = fake_graphs._sizes_of(_data_set(None, "ogb.nodeproppred.dataset_pyg", name="ogbn-arxiv"))
+    assert (papers.graphs, papers.edges, papers.forms["y"]) == (1, 1166243, "node 1 int")
+
+
+@pytest.mark.parametrize("module", ["mine.graphs", "torch_geometric.datasets.other"])
+def test_a_data_set_without_known_sizes_is_not_made_up(module):
+    assert fake_graphs._sizes_of(_data_set("Nothing is stated.", module, name="x")) is None
+
+
+def test_graphs_have_the_sizes_on_average_and_every_edge_in_both_directions_once():
+    sizes = fake_graphs._Sizes("", 10, 20.5, 40.0, 3, {"edge_index": "edge", "x": "node 4 float", "y": "graph 0 int"})
+    values, slices = fake_graphs._graphs(None, sizes, 10)
+    assert (values["x"].shape, values["y"].tolist()) == ((205, 4), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
+    for number in range(10):
+        nodes = slices["x"].diff()[number].item()
+        begin, end = slices["edge_index"][number : number + 2].tolist()
+        pairs = [tuple(pair) for pair in values["edge_index"][:, begin:end].T.tolist()]
+        assert len(set(pairs)) == 40
+        assert {(b, a) for a, b in pairs} == set(pairs)
+        assert all(a != b and max(a, b) < nodes for a, b in pairs)
+
+
+def test_one_large_graph_has_edges_all_over_and_masks_if_its_class_has(monkeypatch):
+    monkeypatch.setattr(inspect, "getsource", lambda _cls: "data.train_mask = ...")
+    sizes = fake_graphs._Sizes(
+        "", 1, 5000.0, 30001.0, 7, {"edge_index": "edge", "x": "node 4 float", "y": "node 0 int"}
+    )
+    values, slices = fake_graphs._graphs(object(), sizes, 1)
+    edges = values["edge_index"]
+    assert slices is None
+    assert edges.shape == (2, 30001)
+    assert len(set(map(tuple, np.sort(edges.T.numpy(), 1).tolist()))) > 14000
+    assert (int(values["train_mask"].sum()), int(values["val_mask"].sum())) == (3000, 1000)
+    assert int(values["y"].max()) == 6
+
+
+@needs("torch_geometric")
+def test_a_script_trains_on_the_graph_of_a_data_set_that_is_not_there(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        textwrap.dedent("""\
+        from torch_geometric.datasets import Planetoid, TUDataset, QM9
+        from torch_geometric.loader import DataLoader
+        cora = Planetoid("data", "Cora")
+        print(cora.num_features, cora.num_classes, cora[0].edge_index.shape, cora[0].train_mask.shape)
+        proteins = TUDataset("data", "PROTEINS")
+        batch = next(iter(DataLoader(proteins, 32)))
+        print(len(proteins), proteins.num_features, batch.num_graphs, batch.x.shape, batch.y.shape)
+        print(len(QM9("data/qm9")), QM9("data/qm9")[7].y.shape)
+        """),
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "1433 7 torch.Size([2, 10556]) torch.Size([2708])",
+        "1113 3 32 torch.Size([1251, 3]) torch.Size([32])",
+        "130831 torch.Size([1, 19])",
+    ]
