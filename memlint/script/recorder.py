@@ -327,8 +327,8 @@ class ScriptRecorder(Recorder):
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
             self.num_items = len(first) if isinstance(first, list) else 0
-            if self.num_items and all(_is_picture(each) for each in first):
-                self.batch = self.num_items
+            if isinstance(first, list) and first and all(map(_is_picture, first)):
+                self.batch = len(first)
             self.rows = frozenset((*(each.shape[0] for each in inputs if each.dim()), *_numbers_of_graphs(inputs)))
 
     def _program(self) -> ScriptProgram:

@@ -8,7 +8,9 @@ import torch
 
 from memlint.accelerator.private import let_lazy_parameters_be_asked
 from memlint.base.errors import WorkloadError
+from memlint.memory.devices import device_named
 from memlint.targets.workload import InputSpec
+from memlint.tracing.recorder import trace_program
 from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 
@@ -732,8 +734,7 @@ class Net(nn.Module):
 """)
     (workload,) = find_workloads(str(path), path.parent, overrides={"batch": 2}).workloads
     program = build_program(complete(workload)[0])
-    program.setup()
-    program.step()
+    trace_program(program, device_named("a100-80gb"))
     assert [tuple(parameter.shape) for parameter in program.model.parameters()] == [
         (8, 3, 3, 3),
         (8,),
