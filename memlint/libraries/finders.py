@@ -95,7 +95,7 @@ class Finder(MetaPathFinder, Loader):
     def _enter(self, library: Library) -> None:
         self._libraries[library.name] = library
         self._extensions.enter(library)
-        for name, functions in library.modules.items():
+        for name, functions in ({} if library.only_missing else library.modules).items():
             after_import(name, _replacing(functions))
         for name, patch in library.patches.items():
             after_import(name, patch)

@@ -8,6 +8,7 @@ gymnasium 1.0.
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -51,11 +52,12 @@ _BY_VERSION = {
 
 
 def _library(name: str) -> Library:
-    library = Library(name, distribution=name, version="1.0")
+    library = Library(name, distribution=name, version="1.0", only_missing=True)
     library.modules = {
         name: {"make": make, "Env": Environment},
         f"{name}.spaces": {"Box": Box, "Discrete": Discrete},
     }
+    library.patches = {name: _make_what_is_missing}
     return library
 
 
@@ -105,6 +107,25 @@ class _Outcome(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         observation, reward, is_over, info = super().__iter__()
         return iter([observation, reward, is_over, *([False] if _num_unpacked() == 5 else []), info])
+
+
+def _make_what_is_missing(module: Any) -> None:
+    """Let an installed package, which makes its own environments, give these where it lacks one or its simulator."""
+    if getattr(module, "__file__", None) is None:
+        return
+    own = module.make
+
+    @functools.wraps(own)
+    def make_either(id: Any, *arguments: Any, **options: Any) -> Any:  # noqa: A002 -- as gym calls it
+        try:
+            return own(id, *arguments, **options)
+        except Exception as error:
+            try:
+                return make(getattr(id, "id", id))
+            except TraceError:
+                raise error from None
+
+    module.make = make_either
 
 
 class Environment:

@@ -80,7 +80,14 @@ class Library:
     every: ClassVar[list["Library"]] = []
 
     def __init__(
-        self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = (), assumption: str = ""
+        self,
+        name: str,
+        *,
+        distribution: str,
+        version: str,
+        extensions: tuple[str, ...] = (),
+        assumption: str = "",
+        only_missing: bool = False,
     ) -> None:
         self.name = name
         """The name that programs import."""
@@ -90,6 +97,8 @@ class Library:
         """The one whose sources were read."""
         self.extensions = extensions
         """Compiled modules of it, which refuse to load where there is no GPU."""
+        self.only_missing = only_missing
+        """True if the package itself runs as it is where it is installed."""
         self.modules: dict[str, dict[str, Any]] = {}
         """The modelled functions and classes, by module and name."""
         self.patches: dict[str, Callable[[ModuleType], None]] = {}

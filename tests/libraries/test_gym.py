@@ -1,11 +1,14 @@
 """Environments of gym and gymnasium that are not installed: policies get the sizes that their pages state."""
 
+import importlib
+import sys
 from textwrap import dedent
 
 import pytest
 
 from memlint.base.errors import TraceError
 from memlint.libraries import gym
+from memlint.libraries.finders import Finder
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +75,37 @@ def test_episodes_are_taken_apart_as_either_package_gives_them_and_end():
 def test_both_packages_are_known():
     assert [library.name for library in gym.libraries] == ["gym", "gymnasium"]
     assert gym.libraries[0].modules["gym"]["make"] is gym.make
+
+
+def test_an_installed_package_makes_its_own_environments(monkeypatch, tmp_path):
+    folder = tmp_path / "gymnasium"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        dedent("""
+        class Env:
+            def __class_getitem__(cls, kinds):
+                return cls
+
+
+        class CartPole(Env[int, int]):
+            own = True
+
+
+        def make(id):
+            if id == "CartPole-v1":
+                return CartPole()
+            raise ImportError("MuJoCo is not installed")
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    for name in [each for each in sys.modules if each.partition(".")[0] == "gymnasium"]:
+        monkeypatch.delitem(sys.modules, name)
+    Finder([gym.libraries[1]]).install()
+    gymnasium = importlib.import_module("gymnasium")
+    monkeypatch.setitem(sys.modules, "gymnasium", gymnasium)
+    assert gymnasium.make("CartPole-v1").own
+    assert gymnasium.Env[int, int] is gymnasium.Env
+    assert gymnasium.make("HalfCheetah-v4").action_space.shape == (6,)
+    with pytest.raises(ImportError, match="MuJoCo"):
+        gymnasium.make("Unknown-v0")
