@@ -223,7 +223,7 @@ class MissingFiles:
             return False
         if place in self._checkpoints:
             return False
-        if _is_expected() or _is_removing():
+        if _is_expected(or_any=True) or _is_removing():
             return False
         if not self._fake:
             if error is not None:
@@ -496,14 +496,17 @@ def _is_removing() -> bool:
     return False
 
 
-def _is_expected() -> bool:
-    """Return True if the user's running line is in a `try` for files that are not there."""
+def _is_expected(*, or_any: bool = False) -> bool:
+    """Return True if the user's running line is in a `try` for files that are not there.
+
+    With `or_any` also in one for any error, after which the function goes on with a value of its own.
+    """
     frame = next(user_frames(), None)
-    return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno)
+    return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno, or_any=or_any)
 
 
 @functools.cache
-def _expects(path: str, line: int) -> bool:
+def _expects(path: str, line: int, *, or_any: bool) -> bool:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
@@ -512,12 +515,24 @@ def _expects(path: str, line: int) -> bool:
         isinstance(node, ast.Try)
         and node.lineno <= line <= (node.body[-1].end_lineno or line)
         and any(
-            handler.type is not None
-            and _EXPECTED & {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
+            _EXPECTED & _names_in(handler.type) if handler.type is not None else or_any and _replaces(node, handler)
             for handler in node.handlers
         )
         for node in ast.walk(tree)
     )
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _replaces(node: ast.Try, handler: ast.ExceptHandler) -> bool:
+    """Return True if what a `try` gives a name has another value in the handler: `states = []`."""
+    given, instead = (
+        {ast.unparse(target) for each in body if isinstance(each, ast.Assign) for target in each.targets}
+        for body in (node.body, handler.body)
+    )
+    return bool(given & instead)
 
 
 @functools.cache

@@ -532,3 +532,17 @@ def test_a_folder_of_checkpoints_has_none_before_the_first_training(tmp_path):
     ran = run(tmp_path / "p", "import os\nprint(os.listdir('checkpoints'), os.listdir('runs'))", fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.strip() == "[] []"
+
+
+def test_a_folder_without_which_a_script_has_a_value_of_its_own_is_not_made(tmp_path):
+    source = """\
+        import os
+        try:
+            states = os.listdir('saved/training_states/')
+        except:
+            states = []
+        print(states, len(os.listdir('data/train')))
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.strip() == "[] 24"
