@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
-from memlint.base.frames import chain, text_of
+from memlint.base.frames import causes, chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
@@ -138,7 +138,8 @@ def _of_torchvision() -> str:
 
 def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
-    if of_it := of_environment(error) or plugins.hint_for(error) or of_another_version(error):
+    *_, first = causes(error)  # hydra raises an error of its own from the one that says what is missing
+    if of_it := of_environment(first) or of_environment(error) or plugins.hint_for(error) or of_another_version(error):
         return of_it
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"

@@ -214,3 +214,12 @@ def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, ther
 def test_a_download_that_is_refused_is_to_be_done_before():
     error = OSError("<urlopen error: memlint run allows no connection to another machine, such as github.com>")
     assert "let it do so once without memlint" in what_to_do(error)
+
+
+def test_an_error_that_was_raised_from_another_is_about_what_that_one_lacks():
+    """As hydra raises one of its own where the class of a `_target_` cannot be imported."""
+    missing = ModuleNotFoundError("No module named 'kernels_of_test'", name="kernels_of_test")
+    error = RuntimeError("Error locating target 'models.Net', set env var HYDRA_FULL_ERROR=1")
+    error.__cause__ = ImportError("Error loading 'models.Net'")
+    error.__cause__.__cause__ = missing
+    assert "pip install kernels-of-test" in what_to_do(error)
