@@ -230,11 +230,11 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
-        if _OF_RESULTS.fullmatch(PurePath(place).name):
+        shown, state = _shown(place), "is empty" if error is None else "is not there"
+        if any(map(_OF_RESULTS.fullmatch, (PurePath(place).name, PurePath(shown).parts[0]))):
             return error is not None and self.prepare(os.path.join(place, "results"), None)  # noqa: PTH118
         forms.begin()
         forms.has_folders = True
-        shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
         if _lists_inside():
             for i in range(_NUM_FOLDERS):
@@ -599,16 +599,22 @@ def _is_comprehension(value: object) -> TypeGuard[CodeType]:
 
 
 def _suffix_asked_for() -> str:
-    """Return the end of file names that the running function of the user, or one that calls it, names in a string."""
+    """Return the end of file names that the running function of the user, or one that calls it, names in a string.
+
+    Where none does, a function or file that is called by images has images.
+    """
+    called = ""
     for number, frame in enumerate(user_frames()):
         if number and frame.f_code.co_name == "<module>":
             break  # which names much else
+        called += f" {PurePath(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
         for value in itertools.chain(_strings(frame.f_code.co_consts), _named_strings(frame.f_code, frame.f_globals)):
             match = re.fullmatch(r"(\*?\.)?(\w+)", value)
             kind = kind_by_name(f"file.{match[2]}") if match else ""
-            if match and kind and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
+            is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
+            if match and kind and not is_weights and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
                 return f".{match[2]}"
-    return ""
+    return ".png" if re.search(r"(?i)image|img", called) else ""
 
 
 def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:

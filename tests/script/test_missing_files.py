@@ -435,3 +435,22 @@ def test_a_checkpoint_of_a_known_model_has_its_settings_and_random_weights(tmp_p
     assert ran.stdout.splitlines() == ["2048 32", "<All keys matched successfully>", "False"]
     known = "config.json of the checkpoint is not there: it has the sizes known by the name of its folder"
     assert known in ran.assumptions
+
+
+def test_the_folders_of_a_function_called_by_images_have_images(tmp_path):
+    """Whoever calls it may name the end of its checkpoints; it looks for those among what it has left itself."""
+    source = """\
+        import os
+
+        def paired_image_paths(folder):
+            return sorted(os.listdir(folder))
+
+        def train():
+            saved = ".pth"
+            print(paired_image_paths("data/input")[0], os.listdir("experiments/first/models"))
+
+        train()
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.strip() == "test_000000.png []"
