@@ -176,6 +176,10 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
         return None
     function = _refusing_function(error, qualname)
     if function is None or is_users(inspect.unwrap(function).__code__.co_filename):
+        for frame, _line in traceback.walk_tb(error.__traceback__):  # which may hand on what it took itself before
+            name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
+            if keyword in ARGUMENTS.get(name, ()) and is_installed_package(module):
+                return Amendment("keyword", module, f"{name}.{keyword}")
         passed = "." in qualname and _is_passed_by_a_package(error, keyword)
         return Amendment("keyword", "", f"{qualname}.{keyword}") if passed else None
     module = str(function.__module__)
