@@ -17,6 +17,7 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.script.asked_lines import replace_input
 from memlint.script.fake_downloads import replace_downloads
+from memlint.script.fake_graphs import replace_graphs
 from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
 from memlint.script.fake_processors import replace_processors
 from memlint.script.fake_records import replace_record_readers
@@ -56,6 +57,7 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
         replace_downloads(replacing, fake=fake)
         replace_input(replacing, fake=fake, seq=seq)
         after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
+        after_import("torch_geometric.data.dataset", lambda module: replace_graphs(module, replacing, fake=fake))
         after_import("timm.data.dataset", lambda module: replace_readers_of_timm(module, replacing, fake=fake))
         after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake, seq=seq))
         after_import("datasets.arrow_dataset", lambda m: replace_readers_of_files(m, replacing, fake=fake, seq=seq))
