@@ -67,6 +67,14 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exception and what it was raised from, and so on; not what was only handled when it was raised."""
+    for link in chain(error):
+        yield link
+        if link.__cause__ is None:
+            return
+
+
 def is_out_of_host_memory(error: BaseException) -> bool:
     """Return True if an allocation of host memory failed somewhere in the chain of `error`."""
     return any(

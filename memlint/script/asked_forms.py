@@ -649,7 +649,10 @@ def _of_list(at: _Failure) -> bool:
 
 def _of_names(at: _Failure, names: object, asked: ast.expr) -> bool:
     """A name is none of a list of all columns of a table: the table has a column of this name."""
-    name = at.value(asked)
+    try:
+        name = at.value(asked)
+    except _UnknownError:
+        return False  # such as the text of an element of XML
     if not isinstance(name, str) or not isinstance(names, list) or forms.find(name) is not None:
         return False
     for place, rows in reversed(forms.made.items()):

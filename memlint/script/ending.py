@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from memlint.accelerator.lazy_imports import is_stand_in
 from memlint.base.errors import MemlintError
-from memlint.base.frames import is_out_of_host_memory, line_of, user_lines
+from memlint.base.frames import causes, is_out_of_host_memory, line_of, text_of, user_lines
 from memlint.base.ownership import is_users
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
@@ -236,8 +236,15 @@ def ending_of(error: BaseException) -> Ending:
     hint = hint or of_another_time(user_line(error).rpartition(":")[0])
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
-    text = ": ".join(filter(None, ("".join(traceback.format_exception_only(error)).strip(), asserted)))
+    text = ": ".join(filter(None, (_shown(error), asserted)))
     return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
+
+
+def _shown(error: BaseException) -> str:
+    """Return an exception with its text, and the one that it was first raised from if the text does not have it."""
+    *_, first = causes(error)
+    shown, cause = ("".join(traceback.format_exception_only(each)).strip() for each in (error, first))
+    return shown if text_of(first) in shown else f"{shown}, from {cause}"
 
 
 def _absent_path(error: BaseException) -> str:

@@ -240,18 +240,18 @@ class MissingFiles:
             return False
         if place in self._checkpoints:
             return False
-        if _is_expected() or _is_removing():
+        if _is_expected(or_any=True) or _is_removing():
             return False
         if not self._fake:
             if error is not None:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
-        if _OF_RESULTS.fullmatch(PurePath(place).name):
+        shown, state = _shown(place), "is empty" if error is None else "is not there"
+        if any(map(_OF_RESULTS.fullmatch, (PurePath(place).name, PurePath(shown).parts[0]))):
             return error is not None and self.prepare(os.path.join(place, "results"), None)  # noqa: PTH118
         forms.begin()
         forms.has_folders = True
-        shown, state = _shown(place), "is empty" if error is None else "is not there"
         self._make_folder(place)
         if _lists_inside():
             for i in range(_NUM_FOLDERS):
@@ -525,14 +525,17 @@ def _is_removing() -> bool:
     return False
 
 
-def _is_expected() -> bool:
-    """Return True if the user's running line is in a `try` for files that are not there."""
+def _is_expected(*, or_any: bool = False) -> bool:
+    """Return True if the user's running line is in a `try` for files that are not there.
+
+    With `or_any` also in one for any error, after which the function goes on with a value of its own.
+    """
     frame = next(user_frames(), None)
-    return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno)
+    return frame is not None and _expects(frame.f_code.co_filename, frame.f_lineno, or_any=or_any)
 
 
 @functools.cache
-def _expects(path: str, line: int) -> bool:
+def _expects(path: str, line: int, *, or_any: bool) -> bool:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
@@ -541,12 +544,24 @@ def _expects(path: str, line: int) -> bool:
         isinstance(node, ast.Try)
         and node.lineno <= line <= (node.body[-1].end_lineno or line)
         and any(
-            handler.type is not None
-            and _EXPECTED & {each.id for each in ast.walk(handler.type) if isinstance(each, ast.Name)}
+            _EXPECTED & _names_in(handler.type) if handler.type is not None else or_any and _replaces(node, handler)
             for handler in node.handlers
         )
         for node in ast.walk(tree)
     )
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _replaces(node: ast.Try, handler: ast.ExceptHandler) -> bool:
+    """Return True if what a `try` gives a name has another value in the handler: `states = []`."""
+    given, instead = (
+        {ast.unparse(target) for each in body if isinstance(each, ast.Assign) for target in each.targets}
+        for body in (node.body, handler.body)
+    )
+    return bool(given & instead)
 
 
 @functools.cache
@@ -613,16 +628,22 @@ def _is_comprehension(value: object) -> TypeGuard[CodeType]:
 
 
 def _suffix_asked_for() -> str:
-    """Return the end of file names that the running function of the user, or one that calls it, names in a string."""
+    """Return the end of file names that the running function of the user, or one that calls it, names in a string.
+
+    Where none does, a function or file that is called by images has images.
+    """
+    called = ""
     for number, frame in enumerate(user_frames()):
         if number and frame.f_code.co_name == "<module>":
             break  # which names much else
+        called += f" {PurePath(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
         for value in itertools.chain(_strings(frame.f_code.co_consts), _named_strings(frame.f_code, frame.f_globals)):
             match = re.fullmatch(r"(\*?\.)?(\w+)", value)
             kind = kind_by_name(f"file.{match[2]}") if match else ""
-            if match and kind and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
+            is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
+            if match and kind and not is_weights and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
                 return f".{match[2]}"
-    return ""
+    return ".png" if re.search(r"(?i)image|img", called) else ""
 
 
 def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:

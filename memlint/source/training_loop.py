@@ -439,7 +439,7 @@ def _is_enabled(call: ast.Call, scope: Scope, values: Values) -> bool:
     name = values.source.qualified_name(call.func) or dotted_name(call.func)
     enabled = argument(call, "enabled", 0 if "cuda.amp" in name else 2)
     if enabled is None:
-        return True
+        return all(each.arg for each in call.keywords)  # `**settings` may say no
     value = _value(enabled, scope, values)
     return value is True or (value is None and "cuda" in ast.unparse(enabled))
 

@@ -1,18 +1,28 @@
-"""Environment variables that a program needs and that are not set, with the values that its project gives them."""
+"""Environment variables that a program needs and that are not set, with the values that its project gives them.
+
+Settings of a config without a value are of the same kind: the program fails where it uses None.
+"""
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import shlex
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from memlint.base.ownership import is_users
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
+from memlint.source.typed_commands import typed_configs
 
 _READ = re.compile(r"""os\.environ\[["'](\w+)["']\](?!\s*=[^=])""")
+_READ_IF_SET = re.compile(r"""\benv(?:iron)?(?:\.get\(["']|\.)([A-Z][A-Z0-9_]{3,})\b|\bgetenv\(["'](\w+)["']\)""")
+"""The same where a variable that is not set gives None, perhaps by an object that has all of them as attributes."""
 _MOST_FILES, _MOST_FOLDERS = 400, 3
 _SUFFIXES = (".py", ".sh", ".md", ".env", ".yaml", ".yml")
 _TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
@@ -39,10 +49,36 @@ def unset_variables(name: str, place: str, command: str) -> str:
     )
 
 
-def _read_by(file: Path) -> list[str]:
+def unset_value(error: BaseException, command: str) -> str:
+    """Return what to set where a program fails on None: a setting of a config that was typed, or a variable.
+
+    Empty if the lines that it went through use neither.
+    """
+    walked = reversed(list(traceback.walk_tb(error.__traceback__)))
+    frames = [(frame, line) for frame, line in walked if is_users(frame.f_code.co_filename)]
+    configs = [(path, _text(Path(path))) for path in typed_configs(sys.argv)]
+    for frame, line in frames:
+        for name in re.findall(r"[^\W\d]\w*", linecache.getline(frame.f_code.co_filename, line)):
+            empty = rf"^([ \t]*){name}:[ \t]*(?:~|null)?[ \t]*(?:#.*)?$(?!\n\1(?:[ \t]+\S|- ))"
+            for path, text in configs if frame.f_locals.get(name, 0) is None else ():
+                if (match := re.search(empty, text, re.MULTILINE)) is not None:
+                    return f"{path}:{text.count(chr(10), 0, match.start()) + 1} gives {name} no value: give it one."
+    for frame, line in frames:
+        file = frame.f_code.co_filename
+        unset = [each[0] or each[1] for each in _READ_IF_SET.findall(_text(Path(file)))]
+        if name := next((each for each in unset if each not in os.environ), ""):
+            return unset_variables(name, f"{file}:{line}", command).replace(f"that line {line} of", "that", 1)
+    return ""
+
+
+def _text(file: Path) -> str:
     with suppress(OSError, Unreadable):
-        return _READ.findall(read_bytes(file).decode(errors="replace"))
-    return []
+        return read_bytes(file).decode(errors="replace")
+    return ""
+
+
+def _read_by(file: Path) -> list[str]:
+    return _READ.findall(_text(file))
 
 
 def _value_in_project(name: str, file: Path) -> tuple[str, str] | None:
@@ -56,11 +92,10 @@ def _value_in_project(name: str, file: Path) -> tuple[str, str] | None:
         re.MULTILINE,
     )
     for path in islice(_files(file), _MOST_FILES):
-        with suppress(OSError, Unreadable):
-            text = read_bytes(path).decode(errors="replace")
-            if name in text and (match := given.search(text)) is not None:
-                line = text.count("\n", 0, match.start(match.lastindex or 0)) + 1
-                return shlex.quote(match[1] or match[2] or "VALUE"), f"{path}:{line}"
+        text = _text(path)
+        if name in text and (match := given.search(text)) is not None:
+            line = text.count("\n", 0, match.start(match.lastindex or 0)) + 1
+            return shlex.quote(match[1] or match[2] or "VALUE"), f"{path}:{line}"
     return None
 
 

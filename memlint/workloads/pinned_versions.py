@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from memlint.base.frames import chain
+from memlint.base.frames import causes
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.source.files import Unreadable, read_bytes
 from memlint.workloads.known_packages import distribution_of
@@ -52,7 +52,7 @@ def of_another_version(error: BaseException) -> str:
     Only packages count that the error comes from: it was raised in them, on a line that uses them, or on their import.
     The cause of another error counts for it, as hydra raises one of its own.
     """
-    error = next((each for each in _causes(error) if isinstance(each, _OF_VERSIONS)), error)
+    error = next((each for each in causes(error) if isinstance(each, _OF_VERSIONS)), error)
     if not isinstance(error, _OF_VERSIONS):
         return ""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_memlint(frame.filename)]
@@ -65,14 +65,6 @@ def of_another_version(error: BaseException) -> str:
         if hint := _pinned_otherwise(package, Path(file)):
             return hint
     return ""
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception and what it was raised from, and so on; not what was only handled when it was raised."""
-    for link in chain(error):
-        yield link
-        if link.__cause__ is None:
-            return
 
 
 def version_hint(package: str, place: str) -> str:

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
-from memlint.base.frames import chain, text_of
+from memlint.base.frames import causes, chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
-from memlint.workloads.environment_variables import unset_variables
+from memlint.workloads.environment_variables import unset_value, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, remedy
 from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_version, version_hint
@@ -138,7 +138,8 @@ def _of_torchvision() -> str:
 
 def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
-    if of_it := of_environment(error) or plugins.hint_for(error) or of_another_version(error):
+    *_, first = causes(error)  # hydra raises an error of its own from the one that says what is missing
+    if of_it := of_environment(first) or of_environment(error) or plugins.hint_for(error) or of_another_version(error):
         return of_it
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
@@ -150,7 +151,7 @@ def what_to_do(error: BaseException) -> str:
     if "compute capability" in text_of(error).lower():
         return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
-        return absent(error)
+        return absent(error) or unset_value(error, command_with(""))
     if wants_a_gpu(error):
         return (
             "If that is when the file is imported: make it where the model is made, as with register_buffer, so that "

@@ -190,3 +190,26 @@ def test_a_folder_that_holds_but_a_note_gives_images_for_a_whole_batch(tmp_path)
     ).report.workloads
     assert workload.script is not None
     assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 48)
+
+
+def test_the_names_in_annotations_are_those_of_the_list_that_they_are_looked_up_in(tmp_path):
+    text = """
+        from xml.etree import ElementTree
+        import torch
+
+        classes = ["__background__", "smoke"]
+
+        def labels(path):
+            for member in ElementTree.parse(path).getroot().findall("object"):
+                yield classes.index(member.find("name").text)
+
+        target = torch.tensor(list(labels("data/annotations/000001.xml")), device="cuda")
+        model = torch.nn.Linear(4, 2).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.nn.functional.cross_entropy(model(torch.rand(len(target), 4, device="cuda")), target).backward()
+        optimizer.step()
+    """
+    checked = run_text(tmp_path, text, fake_data=True)
+    [workload] = checked.report.workloads
+    assert workload.error is None
+    assert workload.batch == 2

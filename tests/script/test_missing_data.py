@@ -612,3 +612,17 @@ def test_tables_that_scikit_learn_downloads_are_made_up():
     with pytest.raises(OSError, match="no connection") as caught:
         digits("a-table-of-mine", return_X_y=True)
     assert "load it once before." in caught.value.__notes__[0]
+
+
+def test_a_folder_without_which_a_script_has_a_value_of_its_own_is_not_made(tmp_path):
+    source = """\
+        import os
+        try:
+            states = os.listdir('saved/training_states/')
+        except:
+            states = []
+        print(states, len(os.listdir('data/train')))
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.strip() == "[] 24"

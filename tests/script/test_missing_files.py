@@ -521,3 +521,22 @@ def test_messages_of_json_rows_are_those_of_a_chat(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout == "['user', 'assistant']\n"
+
+
+def test_the_folders_of_a_function_called_by_images_have_images(tmp_path):
+    """Whoever calls it may name the end of its checkpoints; it looks for those among what it has left itself."""
+    source = """\
+        import os
+
+        def paired_image_paths(folder):
+            return sorted(os.listdir(folder))
+
+        def train():
+            saved = ".pth"
+            print(paired_image_paths("data/input")[0], os.listdir("experiments/first/models"))
+
+        train()
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.strip() == "test_000000.png []"

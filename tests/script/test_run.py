@@ -771,3 +771,18 @@ def test_a_script_that_is_stopped_before_it_begins_did_not_crash(tmp_path: Path)
     assert error is not None
     assert error.message == "no answer within 0.001 s"
     assert "--time-limit" in error.hint
+
+
+def test_an_error_that_was_raised_from_another_names_that_one(tmp_path):
+    """As hydra raises one of its own, which says neither what is missing nor how to learn it."""
+    source = """
+        def instantiate():
+            try:
+                import os.kernels
+            except ImportError as error:
+                raise RuntimeError("Error locating target 'models.Net'") from error
+
+        instantiate()
+        """
+    message = workload_of(run_text(tmp_path, source)).error.message
+    assert "RuntimeError: Error locating target 'models.Net', from ModuleNotFoundError" in message

@@ -88,6 +88,11 @@ _PACKAGE = {
 
         def create(entry, cfg_overlay=None, cache=None, **kwargs):
             return entry(cfg_overlay=cfg_overlay, cache=cache, **kwargs)
+
+        def build_model_with_cfg(kind, pretrained_cfg=None, **kwargs):
+            model = kind(**kwargs)
+            model.cfg = pretrained_cfg
+            return model
     """,
 }
 """A package of another version than the tests' programs ask for: parts have moved, names and arguments are gone."""
@@ -393,3 +398,17 @@ def test_a_package_that_asks_a_class_of_the_users_for_what_is_new_is_of_another_
 
 def test_a_logger_that_a_package_no_longer_has_does_nothing(run):
     assert run("from boxes.layers import WebLogger\nWebLogger('runs').log(3)\ndone = True\n")["done"]
+
+
+def test_a_renamed_argument_that_a_function_hands_on_to_a_class_of_the_users_has_its_name_of_now(run):
+    variables = run("""
+        from boxes.training import build_model_with_cfg
+
+        class Net:
+            def __init__(self, width):
+                self.width = width
+
+        net = build_model_with_cfg(Net, default_cfg={"crop": 0.9}, width=4)
+    """)
+    assert (variables["net"].cfg, variables["net"].width) == ({"crop": 0.9}, 4)
+    assert texts() == ["boxes has no argument default_cfg of build_model_with_cfg: it is taken as pretrained_cfg"]

@@ -732,6 +732,7 @@ def test_arguments_are_what_python_would_pass(call, arguments):
         ("tgt_len = 70", "length", 70),
         ("torch.cuda.amp.autocast(False)", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=elsewhere())", "dtype", None),
+        ("torch.cuda.amp.autocast(**ctx.autocast_kwargs)", "dtype", None),
         ("torch.cuda.amp.autocast(enabled=device.type == 'cuda')", "dtype", "fp16-amp"),
         ("torch.autocast('cuda', torch.bfloat16, False)", "dtype", None),
         ("torch.autocast('cuda', torch.bfloat16)", "dtype", "bf16-amp"),

@@ -214,3 +214,38 @@ def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, ther
 def test_a_download_that_is_refused_is_to_be_done_before():
     error = OSError("<urlopen error: memlint run allows no connection to another machine, such as github.com>")
     assert "let it do so once without memlint" in what_to_do(error)
+
+
+def test_an_error_that_was_raised_from_another_is_about_what_that_one_lacks():
+    """As hydra raises one of its own where the class of a `_target_` cannot be imported."""
+    missing = ModuleNotFoundError("No module named 'kernels_of_test'", name="kernels_of_test")
+    error = RuntimeError("Error locating target 'models.Net', set env var HYDRA_FULL_ERROR=1")
+    error.__cause__ = ImportError("Error loading 'models.Net'")
+    error.__cause__.__cause__ = missing
+    assert "pip install kernels-of-test" in what_to_do(error)
+
+
+def raised_in(folder, text):
+    """The error of a file with this text."""
+    (folder / "train.py").write_text(text)
+    with pytest.raises(TypeError) as caught:
+        runpy.run_path(str(folder / "train.py"))
+    return caught.value
+
+
+def test_a_setting_of_a_config_without_a_value_is_named_where_the_program_uses_it(tmp_path, monkeypatch):
+    config = tmp_path / "train.yaml"
+    config.write_text("train:\n  folder:\n    name: a\n  exp_dir: # where results go\n  batch: 4\n")
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config", str(config)])
+    error = raised_in(
+        tmp_path, "import os\ndef begin(exp_dir, folder=None):\n  os.mkdir(exp_dir, folder)\nbegin(None)\n"
+    )
+    assert what_to_do(error) == f"{config}:4 gives exp_dir no value: give it one."
+
+
+def test_a_variable_without_which_a_program_goes_on_with_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("DATA_OF_TEST", raising=False)
+    text = "import os\nplace = os.environ.get('DATA_OF_TEST')\nos.listdir(place + '/train')\n"
+    assert "DATA_OF_TEST=VALUE" in what_to_do(raised_in(tmp_path, text))
+    monkeypatch.setenv("DATA_OF_TEST", "data")
+    assert "DATA_OF_TEST" not in what_to_do(raised_in(tmp_path, text.replace("place +", "None +")))

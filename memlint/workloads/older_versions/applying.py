@@ -182,11 +182,11 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     holder: Any = functools.reduce(getattr, owners, module)
     function: Callable[..., Any] = vars(holder)[name]
     own = getattr(function, "__func__", function)
-    kind = owners[-1] if owners else ""
+    kind = owners[-1] if owners else name
     instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
     is_known = keyword in ARGUMENTS.get(kind, {})
     decides_on_bytes = not is_known and not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
-    has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind or name}"
+    has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind}"
 
     @functools.wraps(own)
     def call(*arguments: Any, **named: Any) -> Any:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Any, Literal
 
-from memlint.base.frames import text_of
+from memlint.base.frames import causes, text_of
 from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.source.text import dotted_name
@@ -50,7 +50,11 @@ _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 
 
 def amendment_of(error: BaseException) -> Amendment | None:
-    """Return the change with which the program may come further; None if the error is not of another version."""
+    """Return the change with which the program may come further; None if neither error nor cause is of a version."""
+    return next(filter(None, map(_amendment_of, causes(error))), None)
+
+
+def _amendment_of(error: BaseException) -> Amendment | None:
     if isinstance(error, ModuleNotFoundError):
         return _of_module(error)
     if isinstance(error, SystemExit):
@@ -93,8 +97,7 @@ def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
     """Return what learns a change of an argument of Lightning's Trainer, perhaps one that hydra has made."""
 
     def learn(error: BaseException, match: re.Match[str]) -> Amendment | None:
-        while error.__cause__ is not None:
-            error = error.__cause__
+        *_, error = causes(error)
         modules = [str(frame.f_globals["__name__"]) for frame, _line in traceback.walk_tb(error.__traceback__)]
         trainer = next((each for each in modules if each.endswith(".trainer.trainer")), None)
         return None if trainer is None else Amendment(kind, trainer, match[1])
@@ -174,6 +177,10 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
         return None
     function = _refusing_function(error, qualname)
     if function is None or is_users(inspect.unwrap(function).__code__.co_filename):
+        for frame, _line in traceback.walk_tb(error.__traceback__):  # which may hand on what it took itself before
+            name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
+            if keyword in ARGUMENTS.get(name, ()) and is_installed_package(module):
+                return Amendment("keyword", module, f"{name}.{keyword}")
         passed = "." in qualname and _is_passed_by_a_package(error, keyword)
         return Amendment("keyword", "", f"{qualname}.{keyword}") if passed else None
     module = str(function.__module__)
