@@ -200,7 +200,10 @@ def _columns(path: str, name: str | None) -> tuple[str, ...]:
 def columns_named_by_script() -> dict[str, str]:
     """Return usual columns whose names are strings in the script's files, imported so far, and what each holds."""
     strings = {string: None for text in texts_of_script() for string in _strings(text)}
-    return {string: _USUAL[string].partition(" ")[2] for string in strings if string in _USUAL}
+    kinds = {string: _USUAL[string].partition(" ")[2] for string in strings if string in _USUAL}
+    if "tokens" in kinds.values() and not has_tokenized_data():  # whoever makes tokens of texts has none before
+        return {name: kind for name, kind in kinds.items() if kind != "tokens"}
+    return kinds
 
 
 def keys_of_script() -> tuple[str, ...]:
