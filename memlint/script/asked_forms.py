@@ -26,7 +26,7 @@ from memlint.base.frames import text_of
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.script.fake_records import Record
-from memlint.script.forms import ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
+from memlint.script.forms import DATA_SET, ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 _NUM_TRIED = 4
@@ -484,6 +484,8 @@ def _of_attribute(at: _Failure) -> bool:
         return True
     if _is_frame(obj):
         return _columns(at, [name])
+    if type(obj).__name__ == "Value" and name in _OF_CLASSES:
+        return _classes(at)
     place_and_path = next(_tainted(obj), None)
     if place_and_path is None:
         return False
@@ -491,6 +493,19 @@ def _of_attribute(at: _Failure) -> bool:
         _value_at(*place_and_path).kind = "row"
         return True
     return name in _OF_TENSORS and _number(at, *place_and_path)
+
+
+def _classes(at: _Failure) -> bool:
+    """The type of a column of a data set has no names of classes: `rows.features["label"].names`."""
+    taken = next((each for each in ast.walk(at.node) if isinstance(each, ast.Subscript)), None)
+    place = next((each for each in reversed(forms.made) if each.startswith(DATA_SET)), "")
+    if taken is None or not place or not isinstance(name := at.value(taken.slice), str):
+        return False
+    forms.change(place).row.fields[name] = Value("class")
+    return True
+
+
+_OF_CLASSES = frozenset(("names", "num_classes", "int2str", "str2int"))
 
 
 def _whole_file(value: Any) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.patching import patched
 from memlint.script.fake_images import black_image
-from memlint.script.forms import forms, made
+from memlint.script.forms import CLASSES, DATA_SET, forms, made
 from memlint.script.script_line import note, note_fake_data, script_frame
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _made_up(path: str, name: str | None, seq: int | None) -> Any:
     """Return the rows that stand for each split of a data set."""
     forms.begin()
     columns = tuple(_in_languages(column, str(name)) for column in _columns(path, name))
-    rows = _with_asked(_rows(columns, seq), f"the data set {path}", seq)
+    rows = _with_asked(_rows(columns, seq), f"{DATA_SET}{path}", seq)
     kinds = [column.partition(" ")[::2] for column in columns if _is_text(column)]
     lengths = dict.fromkeys(f"{_num_words(name, kind, seq):,}" for name, kind in kinds)
     texts = f", texts of {' or '.join(lengths)} random words (--seq N for others)" if lengths else ""
@@ -162,6 +162,9 @@ def _with_asked(rows: Any, place: str, seq: int | None) -> Any:
                     for i in range(count)  # as before all columns were removed
                 ]
             )
+            names = [name for name, value in fields.items() if value.kind == "class"]
+            for name in names:
+                asked = asked.cast_column(name, datasets.ClassLabel(names=[f"w{number}" for number in range(CLASSES)]))
             rows = datasets.concatenate_datasets([rows, asked], axis=1) if rows.column_names else asked
     texts = [name for name, feature in rows.features.items() if not hasattr(feature, "decode_example")]
     forms.note(place, [{name: row.get(name) for name in rows.column_names} for row in rows.select_columns(texts)])

@@ -23,8 +23,14 @@ _OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side",
 """Further arguments of `from_pretrained` that create a tokenizer."""
 _FOLDERS = ("tokenizer", "text_encoder")
 """The folder of a pipeline's tokenizer, and that of its model; a second one has `_2` after it."""
-_PADDED = ("CLIPTextConfig", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig", "T5Config", "WhisperConfig")
+_PADDED = (
+    *("BartConfig", "CLIPTextConfig", "MT5Config", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig"),
+    *("T5Config", "WhisperConfig", "XLMRobertaConfig"),
+)
 """Configs of models whose tokenizers have a padding token."""
+_LIKE_BERT = ("AlbertConfig", "BertConfig", "DebertaV2Config", "DistilBertConfig", "ElectraConfig")
+_MASKED = ("BartConfig", "RobertaConfig", "XLMRobertaConfig")
+"""Those whose tokenizers have a token for what is masked, too; those like BERT's have it as well."""
 _TOKENS = {
     "CLIPTextConfig": ("<|startoftext|>", "<|endoftext|>"),
     "GPT2Config": ("<|endoftext|>",),
@@ -106,14 +112,14 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     if config is None:
         return None
     kind = type(text_config(config)).__name__
-    if kind in ("BertConfig", "DistilBertConfig"):
+    if kind in _LIKE_BERT:
         special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
         special["mask_token"] = "[MASK]"
     else:
         special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
         if kind in _PADDED:
             special["pad_token"] = "<pad>"
-        if kind == "RobertaConfig":
+        if kind in _MASKED:
             special["mask_token"] = "<mask>"
     size = text_config(config).vocab_size
     named = [*special.values(), *_named_tokens(kind, size)]

@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-Kind = Literal["", "text", "word", "whole", "real", "date", "choice", "row", "list", "joined", "file"]
-"""Kinds of values: a text of many words or of one, a number, a date, one of several words, values by names or numbers,
-texts with a separator, the name of a file; empty: what its name says.
+Kind = Literal["", "text", "word", "whole", "real", "class", "date", "choice", "row", "list", "joined", "file"]
+"""Kinds of values: a text of many words or of one, a number, one of two classes with names, a date, one of several
+words, values by names or numbers, texts with a separator, the name of a file; empty: what its name says.
 """
 Path = tuple[str, ...]
 """The place of a value in a row: names and numbers of columns; `[]` for the items of a list."""
+DATA_SET = "the data set "
+"""Beginning of the place of a data set that has no file."""
+CLASSES = 2
+"""Classes of a column of which nothing but that is known."""
 ITEM = "[]"
 SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
 """Ends of names of files that are no data."""
@@ -28,7 +32,6 @@ _PERIOD = 97
 _IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
 _OF_CAMERAS = frozenset(("camera_angle_x", "camera_angle_y", "fl_x", "fl_y", "cx", "cy"))
 """Numbers that decide on no size (Mildenhall et al., 2020; Müller et al., 2022)."""
-_LABELS = 2
 _MOST_KEPT = 16
 """Files whose rows are remembered."""
 _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
@@ -244,8 +247,8 @@ def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
             return value.layout.join(str(made(each, key, i, text)) for key, each in value.fields.items())
         case "choice":
             return value.choices[i % len(value.choices)]
-        case "whole":
-            return i if _is_id(name) else i % _LABELS
+        case "class" | "whole":
+            return i if value.kind == "whole" and _is_id(name) else i % CLASSES
         case "real":
             return 1 + (i * 7 + sum(map(ord, name))) % _PERIOD / 10
         case "date":

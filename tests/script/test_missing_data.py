@@ -6,6 +6,7 @@ import pytest
 
 from memlint.script import fake_bunches, recordings
 from tests.script.isolated import needs, run
+from tests.script.running import run_text
 
 SETS = {
     "MNIST": (60_000, "torch.Size([4, 1, 28, 28])", 10),
@@ -626,3 +627,36 @@ def test_a_folder_without_which_a_script_has_a_value_of_its_own_is_not_made(tmp_
     ran = run(tmp_path / "p", source, fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.strip() == "[] 24"
+
+
+@needs("datasets")
+def test_a_column_whose_classes_are_asked_for_has_some(tmp_path):
+    text = """
+        import torch
+        from datasets import load_dataset
+        rows = load_dataset("me/complaints")["train"]
+        names = rows.features["Label"].names
+        texts = [names[row["Label"]] for row in rows]
+        model = torch.nn.Linear(len(names), len(set(texts))).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model(torch.ones(4, len(names), device="cuda")).sum().backward()
+        optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 4)
+
+
+@needs("transformers")
+@pytest.mark.parametrize("name", ["facebook/bart-base", "microsoft/deberta-v3-base", "FacebookAI/xlm-roberta-base"])
+def test_a_tokenizer_pads_and_masks_as_that_of_its_model(tmp_path, name):
+    ran = run(
+        tmp_path / "p",
+        f"""\
+        from transformers import AutoTokenizer
+        tokenizer = AutoTokenizer.from_pretrained({name!r})
+        print(len(tokenizer(["w1 w2", "w1"], padding=True).input_ids[1]), tokenizer.mask_token is not None)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "2 True\n"
