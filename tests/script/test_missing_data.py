@@ -566,17 +566,18 @@ def test_data_sets_of_tagged_words_answers_translations_and_objects(tmp_path):
 
 @needs("datasets")
 def test_a_saved_data_set_of_tokens_has_numbers(tmp_path):
-    ran = run(
-        tmp_path / "p",
-        """\
+    text = """
+        import torch
         from datasets import load_from_disk
-        rows = load_from_disk("tokenized")
-        print(len(rows), len(rows[0]["input_ids"]), type(rows[0]["input_ids"][0]).__name__)
-        """,
-        fake=True,
-    )
-    assert ran.error is None, ran.stderr
-    assert ran.stdout == "256 512 int\n"
+        rows = load_from_disk("saved").with_format("torch")
+        model = torch.nn.Embedding(1000, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for batch in torch.utils.data.DataLoader(rows, batch_size=4):
+            model(batch["input_ids"].cuda()).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 4)
 
 
 @pytest.mark.parametrize(
