@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -74,12 +75,10 @@ def _sizes_of(data: Any) -> tuple[int, int, int, int] | None:
 
 def _graph(nodes: int, edges: int, features: int, classes: int) -> Any:
     """Return a graph whose nodes have neighbours by chance, in both directions."""
-    from torch_geometric.data import Data  # noqa: PLC0415 -- the script has imported it
-
     half = torch.randint(nodes, (2, edges // 2), generator=torch.Generator().manual_seed(0))
     order = torch.arange(nodes)
     train = min(_TRAIN * classes, nodes // 2)
-    return Data(
+    return sys.modules["torch_geometric.data"].Data(
         x=torch.zeros(nodes, features),
         edge_index=torch.cat([half, half.flip(0)], 1),
         y=order % classes,
