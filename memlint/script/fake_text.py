@@ -57,7 +57,8 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
     """Make `owner.from_pretrained` report a missing tokenizer, or with `fake` replace it."""
     load: Callable[..., Any] = vars(owner)["from_pretrained"].__func__
 
-    def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        name = pretrained_model_name_or_path
         try:
             loaded = load(cls, name, *args, **kwargs)
             if loaded.vocab_size >= _FEW_TOKENS or _has_vocabulary(Path(str(name))):

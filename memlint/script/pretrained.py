@@ -82,8 +82,8 @@ def _replacing_loads(
         owner = getattr(module, name)
         load = vars(owner)["from_pretrained"].__func__
 
-        def from_pretrained(cls: Any, source: Any = None, *args: Any, **kwargs: Any) -> Any:
-            kwargs = _with_quantization(kwargs)
+        def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
+            source, kwargs = pretrained_model_name_or_path, _with_quantization(kwargs)
             try:
                 return load(cls, source, *args, **kwargs)
             except (OSError, AttributeError) as error:

@@ -245,7 +245,7 @@ def _attempts(
         if not recorder.num_steps:
             attempts.note_loader(length, batch)
 
-    attempts = Attempts(lambda: end.is_here and not recorder.script.ranks, apart, seconds)
+    attempts = Attempts(lambda: end.is_here, apart, seconds)  # ranks that send to this one are in other processes
     forms.begin, recorder.construction.on_loader = attempts.begin, note_loader
 
     def begin_again(error: BaseException) -> None:

@@ -86,7 +86,7 @@ def known_config(name: str, folder: str = "", *, documented: bool = True) -> Con
 
     With `documented` those of `documented_config` count, too. None if it is not known.
     """
-    last = name.rsplit("/", 1)[-1].lower()
+    last = name.rstrip("/").rsplit("/", 1)[-1].lower()
     if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
         return STABLE_DIFFUSION.get(folder)
     if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone

@@ -93,6 +93,19 @@ def _folder_of(module: str) -> str:
     return next((place for place in map(str, places) if is_users(place)), "")
 
 
+def moved(target: str) -> str:
+    """Return the dotted name that a class or function of the user's package has now; empty if no file defines it."""
+    module, _, name = target.rpartition(".")
+    package = module.partition(".")[0]
+    defined = re.compile(rf"^(?:class|def) {re.escape(name)}\b", re.MULTILINE)
+    for folder, folders, files in islice(os.walk(_folder_of(module)), _MOST_FOLDERS):
+        folders.sort()
+        for path in (Path(folder, file) for file in sorted(files) if file.endswith(".py")):
+            if defined.search("".join(linecache.getlines(str(path)))):
+                return ".".join((package, *path.relative_to(_folder_of(module)).with_suffix("").parts, name))
+    return ""
+
+
 def _project_folder_of(package: str, importer: str) -> str:
     """Return the first of several folders of the importing file's project that hold a module of this name.
 

@@ -20,7 +20,7 @@ from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads import placeholders
 from memlint.workloads.environment_variables import unset_value, unset_variables
-from memlint.workloads.missing_modules import absent, installed_without, remedy
+from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_version, version_hint
 
@@ -36,6 +36,8 @@ _PIP = re.compile(
 """Phrases in which an ImportError names the missing package."""
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
+_TARGET = re.compile(r"Error locating target '([\w.]+)'.*\s+full_key: ([\w.]+)", re.DOTALL)
+"""The error of hydra for a class of a config that it cannot import."""
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
 """Message of OmegaConf on `${oc.env:NAME}`."""
 
@@ -139,6 +141,9 @@ def _of_torchvision() -> str:
 def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing; else empty."""
     *_, first = causes(error)  # hydra raises an error of its own from the one that says what is missing
+    match, missing = _TARGET.search(text_of(error)), getattr(first, "name", "")
+    if match is not None and match[1].startswith(f"{missing}.") and (now := moved(match[1])):
+        return f"It is {now} now: type {match[2]}._target_={now} behind the command."
     if of_it := of_environment(first) or of_environment(error) or plugins.hint_for(error) or of_another_version(error):
         return of_it
     if "more than 1 value per channel" in text_of(error):

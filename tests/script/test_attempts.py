@@ -192,7 +192,8 @@ def test_a_folder_that_holds_but_a_note_gives_images_for_a_whole_batch(tmp_path)
     assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 48)
 
 
-def test_the_names_in_annotations_are_those_of_the_list_that_they_are_looked_up_in(tmp_path):
+@pytest.mark.parametrize("ranks", [None, 4])
+def test_the_names_in_annotations_are_those_of_the_list_that_they_are_looked_up_in(tmp_path, ranks):
     text = """
         from xml.etree import ElementTree
         import torch
@@ -209,7 +210,6 @@ def test_the_names_in_annotations_are_those_of_the_list_that_they_are_looked_up_
         torch.nn.functional.cross_entropy(model(torch.rand(len(target), 4, device="cuda")), target).backward()
         optimizer.step()
     """
-    checked = run_text(tmp_path, text, fake_data=True)
-    [workload] = checked.report.workloads
+    [workload] = run_text(tmp_path, text, fake_data=True, ranks=ranks).report.workloads
     assert workload.error is None
     assert workload.batch == 2

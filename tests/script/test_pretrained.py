@@ -252,6 +252,7 @@ def test_other_known_models_have_as_many_parameters_as_their_pages_say():
         ("mistralai/Mistral-Small-24B-Instruct-2501", "mistral-small-24b-base-2501"),
         ("mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-base-2407"),
         ("decapoda-research/llama-7b-hf", "llama-7b"),
+        ("decapoda-research/llama-7b-hf/", "llama-7b"),
         ("me/mine", None),
     ],
 )
@@ -311,7 +312,8 @@ def test_weights_that_are_made_up_are_said_to_be_in_the_dtype_they_have(tmp_path
         """
         import torch
         from transformers import AutoModelForCausalLM
-        print(AutoModelForCausalLM.from_pretrained("Qwen/Qwen2-0.5B", dtype=torch.float32).dtype)
+        named = {"pretrained_model_name_or_path": "Qwen/Qwen2-0.5B", "dtype": torch.float32}
+        print(AutoModelForCausalLM.from_pretrained(**named).dtype)
         """,
     )
     assert ran.stdout == "torch.float32\n", ran.stderr

@@ -89,6 +89,14 @@ _PACKAGE = {
         def create(entry, cfg_overlay=None, cache=None, **kwargs):
             return entry(cfg_overlay=cfg_overlay, cache=cache, **kwargs)
 
+        def _validate_multiple_optimizers_support(optimizers, model):
+            if model.automatic_optimization and len(optimizers) > 1:
+                raise RuntimeError("Training with multiple optimizers is only supported with manual optimization.")
+
+        def fit(model):
+            _validate_multiple_optimizers_support(model.optimizers(), model)
+            model.training_step("batch", 0)
+
         def build_model_with_cfg(kind, pretrained_cfg=None, **kwargs):
             model = kind(**kwargs)
             model.cfg = pretrained_cfg
@@ -412,3 +420,45 @@ def test_a_renamed_argument_that_a_function_hands_on_to_a_class_of_the_users_has
     """)
     assert (variables["net"].cfg, variables["net"].width) == ({"crop": 0.9}, 4)
     assert texts() == ["boxes has no argument default_cfg of build_model_with_cfg: it is taken as pretrained_cfg"]
+
+
+def test_a_model_of_lightning_trains_with_several_optimizers_one_after_the_other(run):
+    variables = run("""
+        from boxes.training import fit
+
+        done = []
+
+        class Adam:
+            def __init__(self, name):
+                self.name = name
+
+            def zero_grad(self):
+                done.append(f"zero {self.name}")
+
+            def step(self):
+                done.append(f"step {self.name}")
+
+        class Model:
+            automatic_optimization = True
+            both = [Adam("of one"), Adam("of two")]
+
+            def optimizers(self):
+                return self.both
+
+            def toggle_optimizer(self, optimizer):
+                done.append(f"on {optimizer.name}")
+
+            def untoggle_optimizer(self, optimizer):
+                done.append(f"off {optimizer.name}")
+
+            def manual_backward(self, loss):
+                done.append(loss)
+
+            def training_step(self, batch, batch_idx, optimizer_idx):
+                return {"loss": f"loss of {batch}"} if optimizer_idx else None
+
+        fit(Model())
+    """)
+    last = ["on of two", "zero of two", "loss of batch", "step of two", "off of two"]
+    assert variables["done"] == ["on of one", "off of one", *last]
+    assert texts() == ["Lightning trains with several optimizers, one after the other, as before version 2.0"]

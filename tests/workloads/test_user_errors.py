@@ -1,6 +1,7 @@
 """Messages for errors that user code raised."""
 
 import argparse
+import importlib
 import os
 import runpy
 import sys
@@ -249,3 +250,19 @@ def test_a_variable_without_which_a_program_goes_on_with_none_is_named(tmp_path,
     assert "DATA_OF_TEST=VALUE" in what_to_do(raised_in(tmp_path, text))
     monkeypatch.setenv("DATA_OF_TEST", "data")
     assert "DATA_OF_TEST" not in what_to_do(raised_in(tmp_path, text.replace("place +", "None +")))
+
+
+def test_a_class_of_a_config_that_is_elsewhere_now_is_named_with_the_override(tmp_path, monkeypatch):
+    (tmp_path / "folds_of_test/models").mkdir(parents=True)
+    (tmp_path / "folds_of_test/__init__.py").touch()
+    (tmp_path / "folds_of_test/models/first.py").write_text("class Fold(object):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("folds_of_test")
+    text = "Error locating target 'folds_of_test.model.Fold', set env var HYDRA_FULL_ERROR=1.\nfull_key: net"
+    now = "folds_of_test.models.first.Fold"
+    error, other = RuntimeError(text), RuntimeError(text)
+    error.__cause__ = ModuleNotFoundError("No module named 'folds_of_test.model'", name="folds_of_test.model")
+    other.__cause__ = ModuleNotFoundError("No module named 'kernels_of_test'", name="kernels_of_test")
+    assert what_to_do(error) == f"It is {now} now: type net._target_={now} behind the command."
+    assert "pip install kernels-of-test" in what_to_do(other)
+    del sys.modules["folds_of_test"]

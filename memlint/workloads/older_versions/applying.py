@@ -27,6 +27,7 @@ from memlint.workloads.older_versions.lightning_arguments import (
     RESTORED,
     with_one_device,
     with_settable_hparams,
+    with_several_optimizers,
     with_strategy,
     without_hook,
 )
@@ -317,6 +318,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "hook": without_hook,
     "accelerator": with_strategy,
     "devices": with_one_device,
+    "optimizers": with_several_optimizers,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -324,6 +326,7 @@ _SAID = {
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
+    "optimizers": "Lightning trains with several optimizers, one after the other, as before version 2.0",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",

@@ -35,6 +35,7 @@ _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
+_ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _NO_SETTER = re.compile(r"property 'hparams' of '\w+' object has no setter")
@@ -303,6 +304,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),
     (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
+    (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),

@@ -1,4 +1,4 @@
-"""Arguments of Lightning that it refuses here: what only version 1 has, and more GPUs than there are."""
+"""Arguments and ways of Lightning that it refuses here: what only version 1 has, and more GPUs than there are."""
 
 from __future__ import annotations
 
@@ -90,6 +90,33 @@ def with_strategy(accelerator: str, module: Any) -> None:
 def with_one_device(_numbers: str, module: Any) -> None:
     """Let the Trainer have the one GPU that is there in place of several."""
     _change_arguments(module, lambda named: named | {"devices": 1})
+
+
+def with_several_optimizers(_name: str, module: Any) -> None:
+    """Let a model train with several optimizers by its `training_step` alone, one after the other as in version 1."""
+    validate = module._validate_multiple_optimizers_support
+
+    @functools.wraps(validate)
+    def train_with_each(optimizers: list[Any], model: Any) -> None:
+        if len(optimizers) == 1 or not model.automatic_optimization:
+            validate(optimizers, model)
+            return
+        step_of_one, model.automatic_optimization = model.training_step, False
+
+        def training_step(batch: Any, batch_idx: int) -> None:
+            for number, optimizer in enumerate(model.optimizers()):
+                model.toggle_optimizer(optimizer)
+                result = step_of_one(batch, batch_idx, number)
+                loss = result["loss"] if isinstance(result, dict) else result
+                if loss is not None:
+                    optimizer.zero_grad()
+                    model.manual_backward(loss)
+                    optimizer.step()
+                model.untoggle_optimizer(optimizer)
+
+        model.training_step = training_step
+
+    setattr(module, validate.__name__, train_with_each)
 
 
 def _change_arguments(module: Any, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
