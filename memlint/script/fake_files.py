@@ -1,4 +1,4 @@
-"""Contents of files that are not on this machine: black images, silence, zeros, words, rows.
+"""Contents of files that are not on this machine: zeros, words, rows, and the media of `fake_media`.
 
 What a file holds goes by its name and by the function that reads it.
 """
@@ -7,19 +7,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
-import gzip
 import importlib
-import io
 import json
-import math
 import random
 import re
 import string
-import struct
 import sys
-import tarfile
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,17 +20,18 @@ from typing import Any
 import numpy as np
 
 from memlint.base.frames import user_frames
+from memlint.script import fake_media
 from memlint.script.checkpoint_files import write_pieces, write_ranks
-from memlint.script.fake_images import PHOTO, black_image
+from memlint.script.fake_images import PHOTO
 from memlint.script.fake_rows import (
     columns_named_by_script,
     compared_by_script,
     has_tokenized_data,
     keys_of_script,
-    silence,
     text_of_words,
     texts_of_script,
 )
+from memlint.script.file_kinds import SHEETS
 from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made
 from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
@@ -63,8 +57,6 @@ _OF_BOXES = frozenset(("instances", "coco", "annotations"))
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _NUM_OF_POINT = 6
 """Coordinates of a point and of the normal there."""
-_VOXELS = (240, 240, 155)
-"""Sides of the scans of BraTS."""
 _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
@@ -72,51 +64,6 @@ _NUM_NUMBERS = 8
 _NAME_OF_NUMBER = re.compile(r"x\d+")
 _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
 """Settings of the number of values at each step of a series."""
-_OF_SMALL = re.compile(r"(?i)(?<![a-z])(?:lr|lq).*?x([2-8])(?!\d)")
-_OF_LARGE = re.compile(r"(?i)(?<![a-z])hr(?![a-z])|(?<![a-z])gtmod")
-"""Folders of the images of super-resolution: `DIV2K_train_LR_bicubic/X4`, `DIV2K_train_HR`."""
-_LARGE = (480, 360)
-"""A size that every usual scale divides."""
-_PACKED_SIDE, _NUM_PACKED_CLASSES = 256, 10
-"""Side and classes of the images in an archive whose name does not say the side."""
-_SAMPLING_RATE = 24_000
-_VIDEO = Path(__file__).with_name("black.mp4")
-"""300 black frames of 640 x 360 pixels in ten seconds, as H.264 (made by PyAV)."""
-_SHEETS = (".xlsx", ".xls")
-_KINDS = {
-    **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".gif"), "image"),
-    **dict.fromkeys((".wav", ".flac", ".mp3", ".ogg", ".m4a", ".opus"), "audio"),
-    **dict.fromkeys((".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg"), "video"),
-    **dict.fromkeys((".npz", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".pt", ".pth"), "record"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "lines"),
-    **dict.fromkeys((".bin", ".dat", ".raw"), "zeros"),
-    ".npy": "array",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".zip": "zip",
-    ".tar": "tar",
-    ".xml": "xml",
-    ".csv": "table",
-    ".tsv": "table",
-    **dict.fromkeys(_SHEETS, "table"),
-    ".txt": "text",
-    ".model": "pieces",
-}
-"""Contents of files by the ends of their names."""
-_OF_TOKENS = re.compile(r"token|sentencepiece|spiece|spm|bpe")
-"""Part of the name of a `.model` that is a vocabulary."""
-PLAIN = frozenset(("record", "lines", "json", "table", "parquet", "text", "xml"))
-"""Kinds of files that need not be data: settings and lists have such names, too."""
-_MASKS = frozenset(("mask", "masks", "label", "labels", "annotation", "annotations", "seg", "gt", "target", "targets"))
-
-
-def kind_by_name(place: str) -> str:
-    """Return what a file at `place` holds, by its name: a kind; empty if that says nothing."""
-    path = PurePath(place)
-    suffix = path.suffix.lower()
-    if path.name.lower().endswith((".nii", ".nii.gz")):
-        return "nifti"
-    return "" if suffix == ".model" and not _OF_TOKENS.search(path.stem.lower()) else _KINDS.get(suffix, "")
 
 
 def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> str:
@@ -126,38 +73,6 @@ def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> st
     """
     number = len(forms.made)  # by which files differ, so that a value is found in its own
     return _WRITERS[kind](PurePath(place), path, {**options, "number": number})
-
-
-def _image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    mode = "L" if _MASKS & {word for part in place.parts[-3:] for word in part.lower().split("_")} else "RGB"
-    suffix = place.suffix.lower() if kind_by_name(str(place)) == "image" else ".png"
-    file = io.BytesIO()
-    from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
-
-    width, height = _sides("/".join(place.parts[-4:-1]))
-    black_image((width, height), mode).save(file, Image.registered_extensions()[suffix])
-    path.write_bytes(file.getvalue())
-    return f"a black image of {width} x {height} pixels"
-
-
-def _sides(folder: str) -> tuple[int, int]:
-    """Return width and height of a photograph, in folders of the large and the small images of super-resolution too."""
-    small = _OF_SMALL.search(folder)
-    if small is None and _OF_LARGE.search(folder) is None:
-        return PHOTO
-    scale = 1 if small is None else int(small[1])
-    return _LARGE[0] // scale, _LARGE[1] // scale
-
-
-def _audio(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    recording = silence(_SAMPLING_RATE)
-    path.write_bytes(recording)
-    return f"silence, sampled {_SAMPLING_RATE:,} times a second"
-
-
-def _video(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    path.write_bytes(_VIDEO.read_bytes())
-    return "a black video of 300 frames of 640 x 360 pixels"
 
 
 def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
@@ -389,7 +304,7 @@ def _table(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     separator = "\t" if separator == "\\t" else " " if separator in (r"\s+", "None") else separator
     lines = [list(rows[0])] if options.get("names") is None and options.get("header", "infer") is not None else []
     lines += [[str(value) for value in row.values()] for row in rows]
-    if place.suffix in _SHEETS:
+    if place.suffix in SHEETS:
         importlib.import_module("pandas").DataFrame(rows).to_excel(path, index=False)
         return _described(rows)
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -462,77 +377,22 @@ def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return "values that go by their names"
 
 
-def _zip(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    """Write images, and a class for each in `dataset.json`, as data sets of image generators are packed."""
-    from PIL import Image  # noqa: PLC0415 -- as above
-
-    named = re.search(r"(\d{2,4})(?:x(\d{2,4}))?(?!\d)", place.stem.rpartition("-")[2])
-    side = int(named[1]) if named is not None else _PACKED_SIDE
-    file = io.BytesIO()
-    Image.new("RGB", (side, int(named[2]) if named is not None and named[2] else side)).save(file, "png")
-    names = [f"00000/img{number:08}.png" for number in range(forms.num_rows)]
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            archive.writestr(name, file.getvalue())
-        labels = [[name, number % _NUM_PACKED_CLASSES] for number, name in enumerate(names)]
-        archive.writestr("dataset.json", json.dumps({"labels": labels}))
-    return f"{len(names)} black images of {side} pixels in {_NUM_PACKED_CLASSES} classes"
-
-
-def _nifti(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    path.write_bytes(_volume(is_compressed=place.suffix == ".gz"))
-    return f"a volume of {' x '.join(map(str, _VOXELS))} zeros"
-
-
-@functools.cache
-def _volume(*, is_compressed: bool) -> bytes:
-    """Return a volume as NIfTI-1 has it: a header of 348 bytes with the sides, and 16 bits for each voxel."""
-    header = bytearray(352)
-    struct.pack_into("<i", header, 0, 348)
-    struct.pack_into("<8h", header, 40, len(_VOXELS), *_VOXELS, 1, 1, 1, 1)
-    struct.pack_into("<2h", header, 70, 4, 16)
-    struct.pack_into("<8f", header, 76, *(1.0,) * 8)
-    struct.pack_into("<3f", header, 108, 352.0, 1.0, 0.0)
-    struct.pack_into("<h", header, 254, 1)
-    struct.pack_into("<12f", header, 280, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
-    struct.pack_into("4s", header, 344, b"n+1")
-    content = bytes(header) + bytes(2 * math.prod(_VOXELS))
-    return gzip.compress(content, 1) if is_compressed else content
-
-
-def _tar(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
-    """Write samples as webdataset has them: files whose names differ by their ends alone."""
-    image = io.BytesIO()
-    black_image(PHOTO).save(image, "jpeg")
-    texts = _texts(options)
-    with tarfile.open(path, "w") as archive:
-        for number in range(forms.num_rows):
-            text, label = texts(), number % _NUM_PACKED_CLASSES
-            row = {"caption": text, "text": text, "label": label, "width": PHOTO[0], "height": PHOTO[1]}
-            parts = {"jpg": image.getvalue(), "txt": text.encode(), "cls": str(label).encode()}
-            for end, content in (parts | {"json": json.dumps(row).encode()}).items():
-                member = tarfile.TarInfo(f"{number:06}.{end}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    return f"{forms.num_rows} black images of {PHOTO[0]} x {PHOTO[1]} pixels with a text and a class each"
-
-
 _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
-    "image": _image,
-    "audio": _audio,
-    "video": _video,
+    "image": fake_media.image,
+    "audio": fake_media.audio,
+    "video": fake_media.video,
     "zeros": _zeros,
     "array": _array,
     "text": _text,
     "numbers": _numbers,
-    "nifti": _nifti,
+    "nifti": fake_media.nifti,
     "json": _json,
     "lines": _lines,
     "table": _table,
     "parquet": _parquet,
     "record": _record,
-    "zip": _zip,
-    "tar": _tar,
+    "zip": fake_media.zip_of_images,
+    "tar": fake_media.shard,
     "pieces": write_pieces,
     "ranks": write_ranks,
     "xml": _xml,

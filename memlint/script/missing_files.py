@@ -32,7 +32,8 @@ from memlint.base.patching import patched
 from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
 from memlint.script.checkpoint_files import are_known_settings, num_shards, write_settings, write_weights
-from memlint.script.fake_files import PLAIN, kind_by_name, written
+from memlint.script.fake_files import written
+from memlint.script.file_kinds import PLAIN, kind_by_name
 from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
