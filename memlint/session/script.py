@@ -259,11 +259,18 @@ def _started(run: ScriptRun) -> Started | None:
     return started if started is not None and (not started.folder or Path(started.folder).is_dir()) else None
 
 
+_INSTALLER = "pip"
+
+
 def _started_program(run: ScriptRun) -> Started | None:
-    """Return the first program that runs a script or a module of Python, as far as a command line says it."""
+    """Return the first program that runs a script or a module of Python, as far as a command line says it.
+
+    One that installs packages is none.
+    """
     for program in run.programs:
         with suppress(ValueError):  # of a shell's quotes
             words = tuple(shlex.split(_typed(program.command)))
-            if is_launch(words) and any(word.endswith(".py") or word == "-m" for word in words):
+            is_python = any(word.endswith(".py") or word == "-m" for word in words)
+            if is_launch(words) and is_python and _INSTALLER not in words:
                 return Started(words, program.folder, program.variables)
     return None

@@ -157,6 +157,7 @@ for _ in range(2):
         import os, subprocess, sys
         subprocess.run(["nvidia-smi"], check=False)
         subprocess.run([sys.executable, "-c", "pass"], check=True)
+        subprocess.run([sys.executable, "-m", "pip", "--version"], check=True)
         words = [sys.executable, "train_it.py", "--width", "32"]
         subprocess.run(words, cwd="inner", env={**os.environ, "BATCH_OF_TEST": "4"}, check=True)
     """
