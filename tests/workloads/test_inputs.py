@@ -701,3 +701,27 @@ def test_an_assertion_that_compares_shapes_says_the_sizes_of_an_input(write):
         """
     )
     assert inputs(path) == ["x [batch, 3, 48, 80] float32"]
+
+
+def test_an_assertion_on_one_size_says_the_lengths_of_several_inputs_of_the_same_kind(write):
+    path = write(
+        """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self._frames, self._words = 61, 77
+                self.first = nn.Linear(20, 32)
+                self.second = nn.Linear(24, 32)
+                self.position = nn.Parameter(torch.zeros(1, self._frames, 32))
+
+            def forward(self, film, motion):
+                assert film.shape[1] == self._frames, f"{film.shape=}"
+                assert motion.shape[1] == self._words, f"{motion.shape=}"
+                film = self.first(film) + self.position
+                return film.mean(1) + self.second(motion).mean(1)
+        """
+    )
+    assert inputs(path) == ["film [batch, 61, 20] float32", "motion [batch, 77, 24] float32"]
