@@ -47,7 +47,8 @@ _WANTS_INTEGERS = re.compile(
 )
 _WANTS_DOUBLES = re.compile(r"(Double|double)")
 _WANTS_FLOATS = re.compile(
-    r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long"
+    r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long|"
+    r"requires a floating point"
 )
 
 
