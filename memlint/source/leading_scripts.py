@@ -30,7 +30,8 @@ _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
-    r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache)(?![a-z]).*",
+    r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache|calc(ulate)?|compute|metrics?|"
+    r"extract|create)(?![a-z]).*",
     re.IGNORECASE,
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
@@ -396,18 +397,20 @@ class LeadingScripts:
     def _config_like(self, template: str, command: TypedCommand) -> str | None:
         """Return a template with a name of a config in its place: of `{DATASET}.yml` the one that is named first.
 
-        The script may add the folder. In place of a config that is no longer there one that begins with its name.
+        The script may add the folder. In place of a config that is no longer there one that begins with its name, or
+        has it in other letters: `x4.yml` for `X4.yml`, which is one file on some systems.
         """
         place, text = Path(template), "" if command.document is None else self._files.text(command.document).lower()
         if place.suffix not in _OF_CONFIGS:
             return None
         stem, end = ".+".join(map(re.escape, _TEMPLATE.split(place.stem))), re.escape(place.suffix)
-        pattern = re.compile(f"{stem}{end}" if is_placeholder(template) else f"{stem}[_-].+{end}")
+        pattern = re.compile(f"{stem}{end}" if is_placeholder(template) else f"{stem}([_-].+)?{end}", re.IGNORECASE)
         inside = command.folder / place.parent
         paths = (path for path in self._files.paths if pattern.fullmatch(path.name))
         names = [path.name for path in paths if path.parent == inside or not place.parent.name]
         named = [name for name in names if Path(name).stem.lower() in text]
-        name = min(named or names, key=lambda name: text.find(Path(name).stem.lower()), default=None)
+        alike = [name for name in names if name.lower() == place.name.lower()]
+        name = min(alike or named or names, key=lambda name: text.find(Path(name).stem.lower()), default=None)
         return None if name is None else str(place.with_name(name))
 
     def _config_for(self, command: TypedCommand) -> str | None:

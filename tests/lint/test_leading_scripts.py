@@ -454,6 +454,19 @@ def test_in_place_of_a_config_that_is_no_longer_there_stands_one_that_begins_wit
     assert leading(tmp_path) == ["train.py -p train -c config/sr.json"]
 
 
+def test_a_config_that_is_typed_in_other_letters_than_its_name_has_is_that_one(tmp_path):
+    configs = dict.fromkeys(["options/train_X2.yml", "options/train_X4.yml", "options/train_X4_large.yml"], "a: 1\n")
+    project(tmp_path, model=MODEL, train=TRAIN, **configs)
+    (tmp_path / "README.md").write_text("```\npython train.py -opt options/train_x4.yml\n```\n")
+    assert leading(tmp_path) == ["train.py -opt options/train_X4.yml"]
+
+
+def test_a_script_that_calculates_a_metric_comes_after_training_though_it_names_the_model(tmp_path):
+    project(tmp_path, model=MODEL, main=TRAIN, calculate_psnr=f"from model import Net\n{MAIN}")
+    (tmp_path / "README.md").write_text("```\npython calculate_psnr.py --model_name Net\npython main.py\n```\n")
+    assert leading(tmp_path) == ["main.py", "calculate_psnr.py --model_name Net"]
+
+
 def test_a_demonstration_comes_after_the_training_of_a_shell_script(tmp_path):
     scripts = {"scripts/evaluate.sh": "python main.py --val kitti\n", "scripts/train.sh": "python main.py --batch 16\n"}
     project(tmp_path, model=MODEL, main=TRAIN, **scripts)

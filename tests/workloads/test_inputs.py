@@ -742,3 +742,47 @@ class Net(nn.Module):
         (10,),
     ]
     assert len(program.optimizer.state) == 4
+
+
+def test_an_assertion_on_one_size_says_the_lengths_of_several_inputs_of_the_same_kind(write):
+    path = write(
+        """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self._frames, self._words = 61, 77
+                self.first = nn.Linear(20, 32)
+                self.second = nn.Linear(24, 32)
+                self.position = nn.Parameter(torch.zeros(1, self._frames, 32))
+
+            def forward(self, film, motion):
+                assert film.shape[1] == self._frames, f"{film.shape=}"
+                assert motion.shape[1] == self._words, f"{motion.shape=}"
+                film = self.first(film) + self.position
+                return film.mean(1) + self.second(motion).mean(1)
+        """
+    )
+    assert inputs(path) == ["film [batch, 61, 20] float32", "motion [batch, 77, 24] float32"]
+
+
+def test_ids_of_which_the_model_wants_the_range_of_a_float_are_numbers(write):
+    path = write(
+        """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Linear(1, 32)
+
+            def forward(self, input_ids: torch.FloatTensor):
+                smallest = torch.finfo(input_ids.dtype).min
+                return self.embed(input_ids.unsqueeze(-1)).clamp(min=smallest)
+        """
+    )
+    (given,) = inputs(path)
+    assert given.endswith("float32")

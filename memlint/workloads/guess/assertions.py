@@ -1,4 +1,4 @@
-"""Shapes that a model's own assertion compares."""
+"""Shapes, or single sizes of them, that a model's own assertion compares."""
 
 import ast
 import traceback
@@ -11,7 +11,10 @@ _CALLS = (ast.Call, ast.Await, ast.NamedExpr)
 
 
 def asserted_equal(error: BaseException | None) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the two shapes that a failed `assert a == b` compares, in both orders; nothing of another assertion."""
+    """Yield the two shapes that a failed `assert a == b` compares, in both orders; nothing of another assertion.
+
+    A single size, as in `assert x.shape[1] == self.length`, is a shape of one.
+    """
     if not isinstance(error, AssertionError) or error.__traceback__ is None:
         return
     *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
@@ -21,10 +24,8 @@ def asserted_equal(error: BaseException | None) -> Iterator[tuple[tuple[int, ...
             return
         if not isinstance(test.ops[0], ast.Eq) or any(isinstance(each, _CALLS) for each in ast.walk(test)):
             return
-        sides = [
-            tuple(eval(ast.unparse(side), frame.f_globals, frame.f_locals)) for side in (test.left, *test.comparators)
-        ]
-        own, wanted = sides
+        sides = [eval(ast.unparse(side), frame.f_globals, frame.f_locals) for side in (test.left, *test.comparators)]
+        own, wanted = ((side,) if type(side) is int else tuple(side) for side in sides)
         if len(own) == len(wanted) > 0:
             yield own, wanted
             yield wanted, own

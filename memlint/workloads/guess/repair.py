@@ -47,7 +47,8 @@ _WANTS_INTEGERS = re.compile(
 )
 _WANTS_DOUBLES = re.compile(r"(Double|double)")
 _WANTS_FLOATS = re.compile(
-    r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long"
+    r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long|"
+    r"requires a floating point"
 )
 
 
@@ -341,12 +342,15 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
 
 def _of_asserted_sizes(trial: Trial) -> Iterator[Specs]:
     """Give an input the sizes that an assertion compares its own with: `assert x.shape[2:] == self.table.shape`."""
-    for index, spec in enumerate(trial.specs):
-        for own, wanted in asserted_equal(trial.error):
+    error = trial.error
+    compared = list(asserted_equal(error))
+    named = [spec for spec in trial.specs if compared and error is not None and _is_named(spec, error)]
+    for spec in dict.fromkeys((*named, *trial.specs)):
+        for own, wanted in compared:
             for place in range(1, len(spec.shape) - len(own) + 1):
                 if spec.shape[place : place + len(own)] == own:
                     shape = (*spec.shape[:place], *wanted, *spec.shape[place + len(own) :])
-                    yield _with(trial.specs, index, replace(spec, shape=shape))
+                    yield _with(trial.specs, trial.specs.index(spec), replace(spec, shape=shape))
 
 
 def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
