@@ -75,7 +75,7 @@ def zip_of_images(place: PurePath, path: Path, _options: Mapping[str, Any]) -> s
     """Write images, and a class for each in `dataset.json`, as data sets of image generators are packed."""
     from PIL import Image  # noqa: PLC0415 -- as above
 
-    named = re.search(r"(\d{2,4})(?:x(\d{2,4}))?(?!\d)", place.stem.rpartition("-")[2])
+    named = re.search(r"(?<!\d)(?!20\d\d)(\d{2,4})(?:x(\d{2,4}))?(?!\d)", place.stem.rpartition("-")[2])  # no year
     side = int(named[1]) if named is not None else _PACKED_SIDE
     file = io.BytesIO()
     Image.new("RGB", (side, int(named[2]) if named is not None and named[2] else side)).save(file, "png")

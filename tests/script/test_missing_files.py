@@ -540,3 +540,16 @@ def test_the_folders_of_a_function_called_by_images_have_images(tmp_path):
     ran = run(tmp_path / "p", source, fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.strip() == "test_000000.png []"
+
+
+def test_a_year_in_the_name_of_an_archive_is_no_side_of_its_images(tmp_path):
+    source = """\
+        import io, zipfile
+        from PIL import Image
+        for name in ("train2017.zip", "faces-64.zip"):
+            archive = zipfile.ZipFile(name)
+            print(Image.open(io.BytesIO(archive.read(archive.namelist()[0]))).size)
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["(256, 256)", "(64, 64)"]
