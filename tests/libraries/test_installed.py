@@ -133,6 +133,39 @@ def test_a_selective_scan_keeps_states_of_chunks():
         ]
 
 
+SCAN = """
+import torch
+from torch import nn
+from mamba_ssm.ops.selective_scan_interface import selective_scan_fn, selective_scan_ref
+
+class Scan(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.d = nn.Parameter(torch.rand(64, 16)), nn.Parameter(torch.rand(64))
+        self.to_b, self.to_c = nn.Conv1d(64, 16, 1), nn.Conv1d(64, 16, 1)
+
+    def forward(self, u):
+        return selective_scan_fn(u, u * 2, -self.a, self.to_b(u), self.to_c(u), self.d, delta_softplus=True)
+
+model = Scan().cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    model(torch.rand(4, 64, 256, device="cuda")).sum().backward()
+    assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.skipif(find_spec("mamba_ssm") is not None, reason="mamba_ssm is installed")
+def test_the_selective_scan_is_known_where_mamba_is_not_installed(tmp_path):
+    (workload,) = run_text(tmp_path, SCAN).report.workloads
+    assert workload.error is None, workload.error
+    assert (workload.script.happened, workload.batch) == ("trained", 4)
+    said = [each.text for each in workload.assumptions]
+    assert "kernels of mamba-ssm are not run: they take what the sources of version 2.3.2.post1 say" in said
+
+
 def test_a_deterministic_causal_convolution_has_parts_of_gradients(monkeypatch):
     with simulated() as seen:
         x = on_gpu(2, 64, 512, grad=False)
