@@ -30,7 +30,7 @@ _Array = np.ndarray[Any, Any]
 _TABLE = Path(__file__).with_name("graph_data_sets.json")
 _PACKAGES = ("torch_geometric.datasets.", "ogb.")
 _ROW, _CELL = re.compile(r"\n\s*\* - "), re.compile(r"\n\s*-(?: |$)", re.MULTILINE)
-"""Where a row and a cell of a table begin in a docstring."""
+"""Beginnings of a row and of a cell of a table in a docstring."""
 _MOST_NODES, _MOST_EDGES = 4_000_000, 16_000_000
 """Most of a data set of several graphs: one with more has fewer graphs, which are as large."""
 _MOST_TRANSFORMED = 512
@@ -44,7 +44,7 @@ _SEVERAL = "geom-gcn"
 _SMILES = "CC(=O)Oc1ccccc1C(=O)O"
 """A molecule in text: aspirin's."""
 _SHARES = (0.6, 0.8)
-"""Where the validation's and the test's nodes or graphs begin."""
+"""Beginnings of the nodes or graphs to validate and to test with."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Sizes:
     labels: int
     """Number of classes, or of values to predict."""
     forms: dict[str, str]
-    """Of each attribute `node`, `edge`, `face` or `graph`, the number of columns (0 for a vector), `int` or `float`."""
+    """For each attribute `node`, `edge`, `face` or `graph`, the number of columns (0 for a vector), `int` or `float`."""
 
 
 def replace_graphs(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:

@@ -31,7 +31,7 @@ _DATA_SETS: dict[str, tuple[int, float, tuple[Any, ...]]] = {
     "VCTK_092": (48_000, 3.6, ("words 8", "words 1", "words 1")),
     "YESNO": (8_000, 6, ([0, 1, 0, 1, 0, 1, 0, 1],)),
 }
-"""Of each data set: samples in a second, seconds of a recording on average, and what an item has beside them.
+"""For each data set: samples in a second, seconds of a recording on average, and what an item has beside them.
 
 Sources: the pages of the data sets and the papers that describe them, as of November 2026.
 """
