@@ -58,7 +58,7 @@ class _Sizes:
     labels: int
     """Number of classes, or of values to predict."""
     forms: dict[str, str]
-    """For each attribute `node`, `edge`, `face` or `graph`, the number of columns (0 for a vector), `int` or `float`."""
+    """For each attribute `node`, `edge`, `face` or `graph`, its columns (0 for a vector), `int` or `float`."""
 
 
 def replace_graphs(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
