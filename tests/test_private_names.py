@@ -19,13 +19,15 @@ OF_OTHERS = frozenset(
 
     _option_string_actions _ActionsContainer _handle_conflict_error _handle_conflict_resolve
 
-    _verify_loop_configurations _attn_implementation _name_or_path _check_and_adjust_attn_implementation _TYPES _find_shared_tensors
+    _verify_loop_configurations _validate_multiple_optimizers_support _download _process
+
+    _attn_implementation _name_or_path _check_and_adjust_attn_implementation _TYPES _find_shared_tensors
     _built_with_cuda _lib _row _rowptr _rowcount _colptr _colcount _csr2csc _csc2csr
 
     _tables_of_used
     """.split()  # noqa: SIM905
 )
-"""Names of Python, of other packages (Lightning, transformers, safetensors, xFormers, torch_sparse), and of memlint."""
+"""Names of Python, of other packages (Lightning, torch_geometric, transformers, safetensors, xFormers, torch_sparse), and of memlint."""
 IN_TEXTS = frozenset({"_record_memory_history", "_indices"})
 """Words that are looked for in the text of programs, and in names of inputs."""
 
