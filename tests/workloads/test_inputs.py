@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 
 from memlint.base.errors import WorkloadError
 from memlint.targets.workload import InputSpec
+from memlint.workloads.constructor_values import plain_value
 from memlint.workloads.discover import complete, find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 
@@ -745,3 +748,8 @@ def test_ids_of_which_the_model_wants_the_range_of_a_float_are_numbers(write):
     )
     (given,) = inputs(path)
     assert given.endswith("float32")
+
+
+def test_nothing_is_made_up_for_a_function_that_a_constructor_wants():
+    wanted = inspect.Parameter("encode", inspect.Parameter.KEYWORD_ONLY, annotation=Callable[[torch.Tensor], object])
+    assert plain_value(wanted) is None
