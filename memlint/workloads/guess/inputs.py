@@ -266,6 +266,8 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
         return (*(spec for spec in specs if spec not in refused), embedded), trial.dimensions
     if missing is not None:
         return (*specs, missing), trial.dimensions
+    if "requires a floating point" in text:  # a series under the names of a text
+        return tuple(map(_as_numbers, specs)), trial.dimensions
     if "Invalid channel dimensions" in text and any(_is_sound(spec) for spec in specs):
         heard = (replace(spec, shape=(BATCH, 1, spec.shape[1])) if _is_sound(spec) else spec for spec in specs)
         return tuple(heard), trial.dimensions
@@ -296,6 +298,11 @@ def _own_line(model: nn.Module, error: Exception) -> str:
 def _is_sound(spec: InputSpec) -> bool:
     """Return True if it is a recording without a channel dimension."""
     return spec.name == "input_values" and len(spec.shape) == 2
+
+
+def _as_numbers(spec: InputSpec) -> InputSpec:
+    is_text = spec.dtype == "int64" and not spec.name.endswith(("mask", "position_ids"))
+    return replace(spec, dtype="float32", low=None, high=None, runs=()) if is_text else spec
 
 
 def _below(spec: InputSpec, rows: int) -> InputSpec:
