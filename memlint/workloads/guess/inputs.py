@@ -256,7 +256,7 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
 
     The changes are: missing optional inputs, one input in place of another, ids within a table, one size for another.
     """
-    text, specs = text_of(error), trial.specs
+    text, specs, dimensions = text_of(error), trial.specs, trial.dimensions
     missing = mentioned(model, f"{text} {line_of(error)}", specs)
     if missing is None and "NoneType" in text:
         line = f"encoder_hidden_states {_own_line(model, error)}"
@@ -266,13 +266,12 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
         return (*(spec for spec in specs if spec not in refused), embedded), trial.dimensions
     if missing is not None:
         return (*specs, missing), trial.dimensions
-    if "requires a floating point" in text:  # a series under the names of a text
-        return tuple(map(_as_numbers, specs)), trial.dimensions
     if "Invalid channel dimensions" in text and any(_is_sound(spec) for spec in specs):
         heard = (replace(spec, shape=(BATCH, 1, spec.shape[1])) if _is_sound(spec) else spec for spec in specs)
         return tuple(heard), trial.dimensions
-    if (rows := _ROWS.search(text)) is not None:
-        return tuple(_below(spec, int(rows[1])) for spec in specs), trial.dimensions
+    rows = _ROWS.search(text)
+    if rows is not None or "requires a floating point" in text:  # which a series under the names of a text has
+        return tuple(_as_numbers(spec) if rows is None else _below(spec, int(rows[1])) for spec in specs), dimensions
     if (places := _PLACES.search(text)) is not None and int(places[1]) < trial.dimensions.get(SEQUENCE, 0) - 1:
         return specs, {**trial.dimensions, SEQUENCE: int(places[1]) + 1}
     if (sizes := _OTHER_SIZE.search(text)) is not None:
