@@ -192,6 +192,8 @@ def sizes_of(values: Collection[Value]) -> dict[str, int]:
                 sizes.setdefault(each.name, each.value)
             if (match := _SIDE_OF_IMAGE.fullmatch(each.name)) is not None:
                 sizes.setdefault("image_height" if match[1].startswith("h") else "image_width", each.value)
+    if "gt_size" in sizes and sizes.keys().isdisjoint(IMAGE_SIZES):  # what super-resolution makes of a smaller image
+        sizes["image_size"] = max(sizes["gt_size"] // sizes.get("scale", 1), 1)
     named = (each for each in values if isinstance(each.value, str) and _DATASET.fullmatch(each.name))
     side = next((known for each in named if (known := side_of_dataset(str(each.value))) is not None), None)
     return sizes if side is None or not sizes.keys().isdisjoint(IMAGE_SIZES) else {**sizes, "image_size": side}

@@ -180,14 +180,23 @@ class ProjectFiles:
         return (path, values) if path is not None and values else None
 
     def configs_naming(self, words: Collection[str]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        """Yield the configs that contain one of `words`, as the program composes them; those that it takes first."""
+        """Yield the configs that contain one of `words`, as the program composes them; those that it takes first.
+
+        Those whose name, or folder in the project, says that nothing is trained come after the others.
+        """
         naming = {path for path in self.paths if path.suffix in _CONFIGS and self.mentions(path, words)}
         if not naming:
             return
         included = frozenset(each for path in self._config_paths for each in self._named_in(path))
         whole = [path for path in self._config_paths if path in naming or not naming.isdisjoint(self._named_in(path))]
-        for path in sorted(whole, key=lambda path: (path not in self._chosen, path in included))[:_MOST_CONFIGS]:
+        for path in sorted(whole, key=lambda p: (p not in self._chosen, self._evaluates(p), p in included))[
+            :_MOST_CONFIGS
+        ]:
             yield path, self._composed(path).values
+
+    def _evaluates(self, path: Path) -> bool:
+        parts = path.with_suffix("").relative_to(self.root).parts if path.is_relative_to(self.root) else (path.stem,)
+        return any(EVALUATES.search(part.lower()) for part in parts)
 
     def _named_in(self, path: Path) -> frozenset[Path]:
         """Return the files that a config names by their paths, with those that these name."""

@@ -62,7 +62,7 @@ _BATCH = re.compile(
 )
 _GLOBAL_BATCH = re.compile(r"((total|global|effective)_(train_)?batch(_size)?|ims_per_batch)", re.IGNORECASE)
 """Names of the batch of all GPUs together, of which one is assumed."""
-_IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|shape|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
+_IMAGE = re.compile(r"(img|image|crop|input|train|gt)_?(size|shape|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(
     r"(max_)?(seq|sequence|context|text)_?(len|length|size)|tgt_len|block_size|bptt|n_ctx|l_max|(pred_)?horizon",
     re.IGNORECASE,
@@ -216,6 +216,8 @@ def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
         for name, value in mapping.items():
             key = _kind("segment_size" if name == "num_samples" and _is_of_sound(mapping) else str(name), value)
             parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet: of a batch, one after another
+            if str(name).startswith("gt_"):  # what super-resolution makes of a smaller image
+                parts = values.get("scale", 1)
             if key and isinstance(value, int) and isinstance(parts, int):
                 place, line = project.files.place_of(path, str(name))
                 size = max(value // max(parts, 1), 1)

@@ -33,7 +33,7 @@ def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
         return value
     kind = parameter.annotation
     members = typing.get_args(kind) if not isinstance(kind, str) else [each.strip() for each in kind.split("|")]
-    kind = next((each for each in members if each in _BY_TYPE), kind)
+    kind = next((each for each in members if isinstance(each, type | str) and each in _BY_TYPE), kind)
     if kind not in _PLAIN:
         return None
     value = dict(CONSTRUCTORS).get(_fits(parameter.name))

@@ -14,9 +14,11 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import importlib.metadata
 import importlib.util
 import inspect
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -24,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, NoReturn
@@ -524,6 +527,19 @@ class _Finder(MetaPathFinder, Loader):
 _finder = _Finder()
 
 
+class _OwnDistribution(Distribution):
+    """The metadata of the user's project in place of that which its installation writes."""
+
+    def __init__(self, name: str) -> None:
+        self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.0\n"
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
+        raise FileNotFoundError(path)
+
+
 class _ProjectFinder(MetaPathFinder):
     """Import hook behind all others: it finds packages of the user's project that nobody else has found."""
 
@@ -565,6 +581,19 @@ class _ProjectFinder(MetaPathFinder):
         place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         _finder.elsewhere.setdefault(f"{fullname}, which the installation writes, is not there: it says 0.0.0", place)
         return importlib.util.spec_from_file_location(fullname, Path(__file__).with_name("no_version.py"))
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
+        """Find the metadata of the project itself, which is not installed: its code may ask for its own version."""
+        name = (context.name or "" if context is not None else "").lower().replace("-", "_")
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_filename in (__file__, importlib.metadata.__file__):
+            frame = frame.f_back
+        folders = (self._root, *map(Path, self._folders))
+        is_own = any((folder / name / "__init__.py").is_file() for folder in folders) if name else False
+        if is_own and frame is not None and is_users(frame.f_code.co_filename):
+            place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            _finder.elsewhere.setdefault(f"{name} is the project, which is not installed: its version is 0.0.0", place)
+            yield _OwnDistribution(name)
 
     def _elsewhere(self, name: str, frame: FrameType) -> Iterator[str]:
         """Yield the only folder of the project with a module of this name that has what the importing line takes."""

@@ -16,6 +16,7 @@ from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
     LENGTH,
+    Value,
     batch_of_frames,
     lengths_in,
     named_autocast,
@@ -222,3 +223,10 @@ def test_the_limit_of_a_language_model_in_its_config_is_no_length_of_its_trainin
 def test_the_sides_of_images_have_one_name_whatever_a_script_calls_them() -> None:
     sizes = sizes_of(values_in((), [{"config": {"input_h": 512, "input_w": 384}}]))
     assert (sizes["image_height"], sizes["image_width"]) == (512, 384)
+
+
+@pytest.mark.parametrize(("scale", "side"), [(4, 64), (1, 256)])
+def test_images_are_as_many_times_smaller_than_what_a_model_makes_of_them_as_its_scale_says(scale, side):
+    values = [Value(("opt", "scale"), scale), Value(("opt", "datasets", "train", "gt_size"), 256)]
+    assert sizes_of(values)["image_size"] == side
+    assert sizes_of([*values, Value(("opt", "img_size"), 48)]).get("image_size") is None

@@ -544,3 +544,36 @@ def test_a_text_without_its_pictures_is_as_long_as_in_training():
     )  # fmt: skip
     inferred = infer_inputs(Seeing(config), train=True, device="cpu", dimensions={}, stated={"length": 96})
     assert inferred.dimensions == {"seq": 96}
+
+
+def test_a_series_under_the_name_of_a_text_has_numbers(write):
+    path = write(
+        """
+        import torch
+        from torch import nn
+        from transformers import PretrainedConfig, PreTrainedModel
+
+        class SeriesConfig(PretrainedConfig):
+            model_type = "series_of_numbers"
+
+            def __init__(self, hidden_size=32, **others):
+                self.hidden_size = hidden_size
+                super().__init__(**others)
+
+        class Series(PreTrainedModel):
+            config_class = SeriesConfig
+
+            def __init__(self, config: SeriesConfig):
+                super().__init__(config)
+                self.embed = nn.Linear(1, config.hidden_size)
+                self.head = nn.Linear(config.hidden_size, 1)
+                self.post_init()
+
+            def forward(self, input_ids: torch.FloatTensor = None, labels: torch.FloatTensor = None):
+                smallest = torch.finfo(input_ids.dtype).min
+                out = self.head(self.embed(input_ids.unsqueeze(-1))).clamp(min=smallest)
+                return out if labels is None else (((out.squeeze(-1) - labels) ** 2).mean(), out)
+        """
+    )
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0], path.parent)
+    assert [(spec.name, spec.dtype) for spec in workload.inputs] == [("input_ids", "float32"), ("labels", "float32")]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from memlint.base.errors import WorkloadError
 from memlint.memory.devices import device_named
 from memlint.targets.workload import InputSpec
 from memlint.tracing.recorder import trace_program
+from memlint.workloads.constructor_values import plain_value
 from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 
@@ -786,3 +789,8 @@ def test_ids_of_which_the_model_wants_the_range_of_a_float_are_numbers(write):
     )
     (given,) = inputs(path)
     assert given.endswith("float32")
+
+
+def test_nothing_is_made_up_for_a_function_that_a_constructor_wants():
+    wanted = inspect.Parameter("encode", inspect.Parameter.KEYWORD_ONLY, annotation=Callable[[torch.Tensor], object])
+    assert plain_value(wanted) is None

@@ -281,6 +281,27 @@ def test_a_version_that_only_the_installation_writes_is_one_that_says_nothing(ru
     assert text in texts()
 
 
+def test_a_project_that_is_not_installed_may_ask_for_its_own_version(run, tmp_path):
+    (tmp_path / "tools_of_mine").mkdir()
+    (tmp_path / "tools_of_mine" / "__init__.py").write_text("")
+    variables = run(
+        """
+        from importlib.metadata import PackageNotFoundError
+        from tools_of_mine.parts import kind, version_of
+        try:
+            version_of("absent-tools")
+        except PackageNotFoundError:
+            other = "absent"
+        """,
+        tools_of_mine__parts="""
+            from importlib.metadata import version as version_of
+            kind = version_of("tools-of-mine")
+        """,
+    )
+    assert (variables["kind"], variables["other"]) == ("0.0.0", "absent")
+    assert "tools_of_mine is the project, which is not installed: its version is 0.0.0" in texts()
+
+
 def test_a_package_that_the_project_only_has_the_name_of_is_to_be_installed_and_own_modules_never(run):
     with pytest.raises(AbsentError) as caught:
         run(

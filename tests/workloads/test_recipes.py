@@ -413,6 +413,19 @@ def test_a_config_that_the_model_is_given_has_the_batch(write):
     assert texts(workload)[1] == ("batch 16: batch: 64", 3)
 
 
+def test_a_config_for_training_comes_first_and_its_images_are_as_many_times_smaller_as_it_enlarges_them(write):
+    path = write(NET)
+    network = "network_g: {type: UNet, n_channels: 3, n_classes: %d}\n"
+    data = "datasets: {train: {batch_size_per_gpu: 4, gt_size: 96}}\n"
+    for name, text in (("test/net.yml", network % 5), ("train/net.yml", f"scale: 2\n{data}{network % 7}")):
+        place = path.parent / "options" / name
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    workload = complete(the_only(path), path.parent)[0]
+    assert (workload.arguments["n_classes"], workload.batch) == (7, 4)
+    assert workload.inputs[0].shape == ("batch", 3, 48, 48)
+
+
 @pytest.mark.parametrize(
     ("default", "shown", "channels"),
     [

@@ -256,7 +256,7 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
 
     The changes are: missing optional inputs, one input in place of another, ids within a table, one size for another.
     """
-    text, specs = text_of(error), trial.specs
+    text, specs, dimensions = text_of(error), trial.specs, trial.dimensions
     missing = mentioned(model, f"{text} {line_of(error)}", specs)
     if missing is None and "NoneType" in text:
         line = f"encoder_hidden_states {_own_line(model, error)}"
@@ -269,8 +269,9 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
     if "Invalid channel dimensions" in text and any(_is_sound(spec) for spec in specs):
         heard = (replace(spec, shape=(BATCH, 1, spec.shape[1])) if _is_sound(spec) else spec for spec in specs)
         return tuple(heard), trial.dimensions
-    if (rows := _ROWS.search(text)) is not None:
-        return tuple(_below(spec, int(rows[1])) for spec in specs), trial.dimensions
+    rows = _ROWS.search(text)
+    if rows is not None or "requires a floating point" in text:  # which a series under the names of a text has
+        return tuple(_as_numbers(spec) if rows is None else _below(spec, int(rows[1])) for spec in specs), dimensions
     if (places := _PLACES.search(text)) is not None and int(places[1]) < trial.dimensions.get(SEQUENCE, 0) - 1:
         return specs, {**trial.dimensions, SEQUENCE: int(places[1]) + 1}
     if (sizes := _OTHER_SIZE.search(text)) is not None:
@@ -296,6 +297,11 @@ def _own_line(model: nn.Module, error: Exception) -> str:
 def _is_sound(spec: InputSpec) -> bool:
     """Return True if it is a recording without a channel dimension."""
     return spec.name == "input_values" and len(spec.shape) == 2
+
+
+def _as_numbers(spec: InputSpec) -> InputSpec:
+    is_text = spec.dtype == "int64" and not spec.name.endswith(("mask", "position_ids"))
+    return replace(spec, dtype="float32", low=None, high=None, runs=()) if is_text else spec
 
 
 def _below(spec: InputSpec, rows: int) -> InputSpec:
