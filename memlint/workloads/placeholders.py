@@ -144,7 +144,8 @@ def _tables(module: ModuleType) -> Iterator[dict[Any, Any]]:
         if type(value) is dict:
             yield value
         elif type(value).__module__.partition(".")[0] == module.__name__.partition(".")[0]:
-            yield from (each for each in getattr(value, "__dict__", {}).values() if type(each) is dict)
+            own = getattr(value, "__dict__", None)  # some objects have something of their own under every name
+            yield from (each for each in own.values() if type(each) is dict) if type(own) is dict else ()
 
 
 def assumptions() -> list[Assumption]:

@@ -295,3 +295,25 @@ def test_the_project_itself_may_be_the_package(write, monkeypatch):
     assert text == f"project_of_mine is in {path.parents[1]}, which is taken to be on the search path"
     monkeypatch.delitem(sys.modules, "project_of_mine.layers")
     monkeypatch.delitem(sys.modules, "project_of_mine")
+
+
+def test_an_installed_object_that_answers_to_every_name_is_no_registry(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "boxes_of_all"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "class Any:\n"
+        "    def __getattribute__(self, name):\n        return Any if name == '__class__' else object()\n"
+        "anything, kinds = Any(), {'mine': None}\n"
+    )
+    (tmp_path / "mine_of_boxes.py").write_text("class Mine: pass\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules = set(sys.modules)
+    import boxes_of_all
+    import mine_of_boxes
+
+    boxes_of_all.kinds["mine"] = mine_of_boxes.Mine
+    placeholders.forget_users(modules)
+    assert "mine_of_boxes" not in sys.modules
+    assert boxes_of_all.kinds == {}
+    del sys.modules["boxes_of_all"]
