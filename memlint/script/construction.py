@@ -7,8 +7,10 @@ object lives as long as without memlint.
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
+import linecache
 import os
 import reprlib
 import sys
@@ -31,6 +33,7 @@ from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
 from memlint.script.data_sides import image_sides
+from memlint.script.fake_rows import texts_of_script
 from memlint.script.loader_calls import calls_with
 from memlint.script.loop_text import LoopText
 from memlint.script.script_line import fake_data
@@ -426,7 +429,7 @@ class Construction:
         """Return the dtype of a step of `model` as a Workload names it."""
         if self._autocast is not None:
             return self._autocast
-        if self._scaler:
+        if self._scaler and not _casts_never():
             return Setting("fp16-amp", "GradScaler")
         launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         of_launcher = Value(("accelerate launch", "mixed_precision"), launched)
@@ -607,6 +610,20 @@ def _caller(frame: FrameType | None) -> Frame | None:
             return Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None
+
+
+def _casts_never() -> bool:
+    """Return True if every autocast in the script's files is switched off: a scaler is made by habit, too."""
+    script = "".join(linecache.getlines(sys.argv[0])) if sys.argv[0].endswith(".py") else ""
+    calls = [
+        node
+        for text in (script, *texts_of_script())
+        if "autocast(" in text
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "autocast"
+    ]
+    options = ({word.arg: ast.unparse(word.value) for word in call.keywords} for call in calls)
+    return bool(calls) and all(each.get("enabled") == "False" for each in options)
 
 
 def _is_random(sampler: object) -> bool:

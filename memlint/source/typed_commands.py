@@ -188,6 +188,8 @@ def _command(
     found = _found(run[1], folder, document, files) if run is not None else None
     if run is None or found is None or not _OF_HELP.isdisjoint(run[2]):
         return None
+    if not run[2] and "..." in step.split():  # which stands for arguments that are left out
+        return None
     joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
     told = _PRECISION.search(" ".join(words))
     return TypedCommand(found[0], run[0], run[2], found[1], document, line, joins, told[1] if told else "")

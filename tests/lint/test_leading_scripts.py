@@ -64,6 +64,12 @@ def test_a_command_of_a_document_is_taken_without_its_launcher(tmp_path, typed, 
     assert commands_in(tmp_path) == [("train.py", *arguments)]
 
 
+def test_a_command_whose_arguments_are_all_left_out_is_none(tmp_path):
+    text = "```sh\ntorchrun --nproc_per_node=8 train.py \\\n  ...\n```\n```sh\npython train.py --bs 32\n```\n"
+    project(tmp_path, train=TRAIN, **{"README.md": text})
+    assert commands_in(tmp_path) == [("train.py", "--bs", "32")]
+
+
 def test_a_module_is_one_command_and_a_file_named_in_prose_is_none(tmp_path):
     project(tmp_path, pkg__train=TRAIN, pkg____init__="")
     (tmp_path / "README.md").write_text("Edit `pkg/train.py`. Then `python -m pkg.train --x 1` trains.\n")

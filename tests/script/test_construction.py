@@ -7,13 +7,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from memlint.workloads.construction.recorded_arguments import load_arguments
 from tests.script.running import write
-
-if TYPE_CHECKING:
-    import pytest
 
 DRIVER = Path(__file__).with_name("construction_driver.py")
 
@@ -233,3 +232,20 @@ def test_a_model_that_is_trained_on_the_cpu_has_the_inputs_that_it_got_there(tmp
     record = built(tmp_path, MODEL + text)
     (model,) = record["models"]
     assert (record["happened"], model["is_called"], model["inputs"][0]["shape"]) == ("nothing", True, [6, 8])
+
+
+@pytest.mark.parametrize(("enabled", "dtype"), [("False", "float32"), ("args.amp", "fp16-amp")])
+def test_a_scaler_says_nothing_where_every_autocast_is_switched_off(tmp_path, monkeypatch, enabled, dtype):
+    monkeypatch.delitem(sys.modules, "built_script", raising=False)
+    text = f"""
+    def train(model, images):
+        with torch.amp.autocast("cuda", enabled={enabled}):
+            return model(images)
+
+    if __name__ == "__main__":
+        model = Net(Config(depth=3), classes=100).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler("cuda")
+        raise FileNotFoundError("data/train.bin")
+    """
+    assert built(tmp_path, MODEL + text)["dtype"]["value"] == dtype
