@@ -56,8 +56,8 @@ def measured(model: str, num_sizes: int) -> Measured:
     from memlint.memory.devices import device_named
     from memlint.scaling.sizes import Sizes
     from memlint.tracing.workload_errors import trace_of_workload
-    from memlint.workloads.construction.construct import completed_program
-    from memlint.workloads.discover import complete, find_workloads
+    from memlint.workloads.construction.construct import complete, completed_program
+    from memlint.workloads.discover import find_workloads
 
     (workload,) = find_workloads(str(ROOT / "fixtures" / "models" / f"{model}.py"), ROOT, [], {"gpu": GPU}).workloads
     completed, _assumptions = complete(workload, ROOT)

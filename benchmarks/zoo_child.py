@@ -18,7 +18,7 @@ from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.session.target import Traced
 from memlint.targets.workload import Workload
-from memlint.workloads.discover import complete
+from memlint.workloads.construction.construct import complete
 from memlint.workloads.huggingface.configs import FEW, NUMBERS_OF_LAYERS, few_layers
 from memlint.workloads.loading import prepare_imports
 

@@ -141,6 +141,8 @@ class Settings(_Table):
     """Patterns, as in a .gitignore, to leave out of searched directories; relative to the configuration file."""
     stub: Codes = ()
     """Packages to replace by placeholders when files import them; a placeholder fails when the model uses it."""
+    config_of: tuple[tuple[str, str], ...] = ()
+    """JSON settings of models on the Hub and of checkpoints that are not on this machine, by their names."""
     op: tuple[Op, ...] = ()
     """Ops of compiled extensions that do not load here."""
     workload: tuple[dict[str, Any], ...] = ()

@@ -13,7 +13,7 @@ from memlint.session.main import _answer
 from memlint.session.target import Target
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.session import Answered, JobError
-from memlint.workloads.discover import Discovery
+from memlint.workloads.candidates import Discovery
 
 
 class InProcess:

@@ -125,6 +125,8 @@ def _take(
                 break
     if now.meets_unknown_sizes:
         now.unknown_sizes = _unknown_sizes(tensors)
+        if now.unknown_sizes and kernel.packet == "cat" and len(tensors) > 1:
+            now.unknown_sizes |= _size_together(tensors, *args[1:2], **kwargs)
     steps = None
     temporaries = kernel.temporaries if now.cuda else kernel.host_temporaries
     if temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
@@ -145,8 +147,19 @@ def _take(
 
 def _unknown_sizes(tensors: list[Tensor]) -> dict[int, float]:
     """Collect sizes that are upper bounds in these tensors, and so in the results computed from them."""
-    entries = (entry_of(t) for t in tensors if real_device_of(t).type == NAME and t.layout is torch.strided)
-    return dict(entry.unknown_size for entry in entries if entry.unknown_size is not None)
+    return dict(bound for t in tensors if (bound := _bound_of(t)) is not None)
+
+
+def _size_together(tensors: list[Tensor], dim: int = 0) -> dict[int, float]:
+    """Return the size along `dim` of these tensors in a row, and its likely share, if any is an upper bound."""
+    sizes = [(t.shape[dim] if t.dim() else 0, dict([bound]) if (bound := _bound_of(t)) else {}) for t in tensors]
+    total, likely = sum(size for size, _ in sizes), sum(size * shares.get(size, 1.0) for size, shares in sizes)
+    return {total: likely / total} if likely < total else {}
+
+
+def _bound_of(t: Tensor) -> tuple[int, float] | None:
+    is_known = real_device_of(t).type == NAME and t.layout is torch.strided
+    return entry_of(t).unknown_size if is_known else None
 
 
 def _any_on_gpu(tensors: list[Tensor]) -> bool:

@@ -276,6 +276,10 @@ def _replaced(value: Any, real_of: Callable[[Tensor], Tensor]) -> Any:
 _KEEPS_ZEROS = frozenset(("clone", "_to_copy", "neg", "div", "div_", "tril", "triu", "relu", "abs", "sqrt"))
 
 
+_ANDS = frozenset(("bitwise_and", "bitwise_and_", "logical_and", "logical_and_", "__and__", "__iand__"))
+_ORS = frozenset(("bitwise_or", "bitwise_or_", "logical_or", "logical_or_", "__or__", "__ior__"))
+
+
 def _bound_after(  # noqa: C901  (one case for each kind of op)
     kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], target: Tensor
 ) -> int | None:
@@ -287,7 +291,7 @@ def _bound_after(  # noqa: C901  (one case for each kind of op)
         return min(target.shape)
     if not inputs:
         return None
-    if packet in ("mul", "mul_"):
+    if packet in ("mul", "mul_", *_ANDS):
         bounds = [b for t in inputs if t.numel() == target.numel() and (b := nonzero_bound(t)) is not None]
         return min(bounds, default=None)
     if packet == "copy_":
@@ -297,7 +301,7 @@ def _bound_after(  # noqa: C901  (one case for each kind of op)
         return None
     if packet in _KEEPS_ZEROS or packet == "_copy_from":
         return before
-    if packet in ("add", "add_", "sub", "sub_", "maximum"):
+    if packet in ("add", "add_", "sub", "sub_", "maximum", *_ORS):
         others = [nonzero_bound(t) for t in inputs[1:]]
         return before + sum(b for b in others if b is not None) if others and None not in others else None
     if packet == "fill_diagonal_":

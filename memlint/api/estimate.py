@@ -25,7 +25,7 @@ from memlint.session.handed_over import importable, workload_of
 from memlint.session.target import Target
 from memlint.worker.protocol import Request
 from memlint.worker.session import FileSession
-from memlint.workloads.discover import Discovery
+from memlint.workloads.candidates import Discovery
 
 if TYPE_CHECKING:
     from memlint.targets.declare import Declaration

@@ -24,7 +24,7 @@ from memlint.session.handed_over import importable, workload_of
 from memlint.session.target import Target
 from memlint.targets.declare import Declaration
 from memlint.worker.protocol import Request
-from memlint.workloads.discover import Discovery
+from memlint.workloads.candidates import Discovery
 
 
 class FitResult:

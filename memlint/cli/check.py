@@ -15,7 +15,7 @@ from memlint.base.garbage import long_lived
 from memlint.base.quick_dataclasses import quick_dataclasses
 from memlint.base.units import format_count
 from memlint.cli import completion
-from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
+from memlint.cli.options import CHECK_OPTIONS, COLOR, CONFIG_OF, PACKAGES, SECONDS, workload_options
 from memlint.cli.printing import (
     ReportOutput,
     print_errors,
@@ -85,6 +85,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--timeout", **SECONDS, help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 @click.option("--stub", **PACKAGES, help="Packages to do without: a placeholder fails when the model uses it.")
+@CONFIG_OF
 @click.option("--init", is_flag=True, help="Print the configuration that makes every assumption explicit.")
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdicts, errors and findings only.")

@@ -58,6 +58,13 @@ def configs_by_name(
     )
 
 
+CONFIG_OF = click.option(
+    "--config-of",
+    multiple=True,
+    metavar="NAME=PATH",
+    callback=configs_by_name,
+    help="JSON settings of a model on the Hub, or of a checkpoint, that is not here; a folder has a pipeline's.",
+)
 _OF_FOLDERS = ("config", "scheduler_config")
 _OF_PIPELINE = "model_index"
 """Files of a repository with the sizes of what is in a folder, and with the parts of a pipeline."""

@@ -15,11 +15,11 @@ from memlint.cli.check import add_comments, refuse, refuse_format, write_baselin
 from memlint.cli.options import (
     CHECK_OPTIONS,
     COLOR,
+    CONFIG_OF,
     FILE,
     PACKAGES,
     SECONDS,
     compile_option,
-    configs_by_name,
     context_option,
     rank_of,
     torch_option,
@@ -78,13 +78,7 @@ class _Run(click.Command):
     help="Make up data that is not there: at once, or never.  [default: if the script ends for want of it]",
 )
 @click.option("--seq", type=click.IntRange(min=1), metavar="N", help="Words of each text of fake data.")
-@click.option(
-    "--config-of",
-    multiple=True,
-    metavar="NAME=PATH",
-    callback=configs_by_name,
-    help="JSON settings of a model on the Hub, or of a checkpoint, that is not here; a folder has a pipeline's.",
-)
+@CONFIG_OF
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", shell_complete=completion.gpus, help="GPU to estimate for, such as a100-80gb.")

@@ -175,6 +175,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
         ranks=1 if command.joins_group else None,
         variables=(("ACCELERATE_MIXED_PRECISION", command.precision),) if command.precision else (),
         fake_data=True,
+        config_of=request.settings.config_of,
         steps=1 if builds_only else 2,
         builds_only=builds_only,
     )

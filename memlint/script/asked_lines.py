@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from memlint.script.fake_rows import text_of_words
-from memlint.script.script_line import note, note_fake_data, script_frame
+from memlint.workloads.notes import note, note_fake_data, script_frame
 
 if TYPE_CHECKING:
     from memlint.memory.records import Frame

@@ -12,10 +12,10 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from memlint.script.fake_text import tokens_of_bytes
-from memlint.script.script_line import note_replaced
 from memlint.targets.known_configs import known_config
 from memlint.workloads.huggingface.configs import text_config
 from memlint.workloads.missing_checkpoints import STANDS_FOR
+from memlint.workloads.notes import note_replaced
 
 _TOKENS = 32_000
 """Tokens of a vocabulary of unknown size: those of Llama 1 and 2, whose file most others were named after."""

@@ -29,8 +29,8 @@ from memlint.accelerator import state
 from memlint.base.ownership import is_users
 from memlint.distributed.rank import Rank
 from memlint.script.ending import End, ending_of, wait_for_threads
-from memlint.script.script_line import not_there
 from memlint.targets.script import END_SIGNAL, Ending, Script
+from memlint.workloads.notes import not_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,7 +36,6 @@ from memlint.script.data_sides import image_sides
 from memlint.script.fake_rows import texts_of_script
 from memlint.script.loader_calls import calls_with
 from memlint.script.loop_text import LoopText
-from memlint.script.script_line import fake_data
 from memlint.script.settings_by_name import (
     ACCUMULATION,
     BATCH,
@@ -56,6 +55,7 @@ from memlint.source.training_loop import OPTIMIZERS
 from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.workloads.construction.recorded_arguments import dump_arguments
 from memlint.workloads.model_sizes import IMAGE_SIZES
+from memlint.workloads.notes import fake_data
 from memlint.workloads.placeholders import lacking
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from memlint.base.frames import causes, is_out_of_host_memory, line_of, text_of,
 from memlint.base.ownership import is_users
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
-from memlint.script.script_line import replaced
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.absent_weights import unknown_settings
 from memlint.workloads.missing_modules import installed_without
+from memlint.workloads.notes import replaced
 from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders import AbsentError, has_called, lacking
 from memlint.workloads.user_errors import is_of_parser, meant_options, missing_package, user_line, what_to_do
@@ -216,7 +216,8 @@ def ending_of(error: BaseException) -> Ending:
         return Ending(named.message, is_failure=True, traceback=lines, hint=hint)
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
-    hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
+    hint = what_to_do(error)
+    error.__dict__.pop("__notes__", None)  # which are the hint
     if isinstance(error, TypeError) and "required positional argument" in str(error):
         hint = hint or "".join(unknown_settings)
     hint = hint or _absent_path(error)

@@ -14,7 +14,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.private import SampleFetcher
 from memlint.base.patching import patched
-from memlint.script.script_line import fake_data
+from memlint.workloads.notes import fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memlint.script.script_line import note, note_fake_data
+from memlint.workloads.notes import note, note_fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

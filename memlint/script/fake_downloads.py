@@ -29,8 +29,8 @@ from memlint.base.ownership import is_standard_library, is_users
 from memlint.script.fake_files import written
 from memlint.script.file_kinds import kind_by_name
 from memlint.script.nvidia_smi import answer_of_nvidia_smi
-from memlint.script.script_line import fake_data, note, note_fake_data
 from memlint.workloads.missing_checkpoints import STANDS_FOR, is_of_weights
+from memlint.workloads.notes import fake_data, note, note_fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

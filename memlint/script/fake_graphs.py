@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from memlint.base.patching import in_place_of
-from memlint.script.script_line import note, note_fake_data
+from memlint.workloads.notes import note, note_fake_data
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

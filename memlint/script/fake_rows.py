@@ -22,7 +22,7 @@ from memlint.base.ownership import is_memlint, is_users
 from memlint.base.patching import patched
 from memlint.script.fake_images import black_image
 from memlint.script.forms import CLASSES, DATA_SET, forms, made
-from memlint.script.script_line import note, note_fake_data, script_frame
+from memlint.workloads.notes import note, note_fake_data, script_frame
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memlint.script.script_line import note, note_fake_data
 from memlint.targets.known_configs import known_config
 from memlint.workloads.huggingface.configs import text_config
+from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.stated_configs import stated_config
 
 if TYPE_CHECKING:

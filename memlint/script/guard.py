@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from memlint.memory.records import Frame
-from memlint.script.script_line import script_frame
+from memlint.workloads.notes import script_frame
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGED = {

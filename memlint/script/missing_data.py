@@ -29,9 +29,9 @@ from memlint.script.missing_files import MissingFiles, replace_globs
 from memlint.script.recordings import replace_data_sets_of_torchaudio, replace_load_of_torchaudio
 from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
-from memlint.script.script_line import note, note_fake_data
 from memlint.script.writes import Writes
 from memlint.workloads.missing_checkpoints import OF_TENSORS, suffix_of
+from memlint.workloads.notes import note, note_fake_data
 
 _COMPILED = (
     ("cv2", "imread"),

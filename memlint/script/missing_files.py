@@ -36,10 +36,10 @@ from memlint.script.fake_files import written
 from memlint.script.file_kinds import PLAIN, kind_by_name
 from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
-from memlint.script.script_line import not_there, note, note_fake_data, note_replaced
 from memlint.source.typed_commands import typed_configs
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
+from memlint.workloads.notes import not_there, note, note_fake_data, note_replaced
 
 if TYPE_CHECKING:
     from memlint.script.overlay import Overlay

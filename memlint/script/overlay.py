@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.temporary import SCRATCH_TEMPORARY
-from memlint.script.script_line import script_frame
+from memlint.workloads.notes import script_frame
 
 if TYPE_CHECKING:
     from memlint.memory.records import Frame

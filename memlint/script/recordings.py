@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.patching import in_place_of
-from memlint.script.script_line import note, note_fake_data
+from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.placeholders import is_missing
 
 if TYPE_CHECKING:

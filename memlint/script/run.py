@@ -35,15 +35,15 @@ from memlint.script.missing_data import missing_data
 from memlint.script.own_step import OwnStep, take_own_step
 from memlint.script.pace import Pace
 from memlint.script.passing_over import PassingOver
-from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
+from memlint.script.random_weights import random_weights
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
-from memlint.script.script_line import fake_data, not_there
 from memlint.script.writes import Write, Writes, scratch_writes
 from memlint.targets.built import Built
 from memlint.targets.script import Amendment, Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
+from memlint.workloads.notes import fake_data, not_there
 from memlint.workloads.older_versions.learning import amendment_of
 
 _MOST_AMENDMENTS = 12

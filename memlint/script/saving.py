@@ -20,7 +20,7 @@ import torch
 from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.private import REDUCE, SAVE, compiled
 from memlint.base.after_import import after_import
-from memlint.script.safetensors_files import replace_safetensors
+from memlint.workloads.safetensors_files import replace_safetensors
 
 if TYPE_CHECKING:
     from memlint.script.file_system import FileSystem
@@ -34,7 +34,7 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
     """Make tensors without memory savable, and make writers and readers outside Python see `files`, if any."""
     _count_saved(replacing)
     after_import("safetensors", _import_safetensors_torch)
-    after_import("safetensors.torch", lambda module: replace_safetensors(module, replacing, files))
+    after_import("safetensors.torch", lambda module: replace_safetensors(module, replacing.put, files))
     if files is None:
         return
     writing, reading = files.writing, files.reading

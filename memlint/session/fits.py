@@ -31,9 +31,8 @@ from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import Simulation
 from memlint.worker.jobs import FitsSoFar
-from memlint.workloads.construction.construct import completed_program
+from memlint.workloads.construction.construct import complete, completed_program
 from memlint.workloads.construction.worst_rank import of_worst_rank
-from memlint.workloads.discover import complete
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""

@@ -13,7 +13,7 @@ from memlint.session.target import Target, Traced
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.jobs import FoundSubjects, NotFound, Predictions, PredictOrder
 from memlint.validate.measurement import Allocation, Subject, plain_table
-from memlint.workloads.discover import complete
+from memlint.workloads.construction.construct import complete
 
 
 def find(target: Target, *, is_on_host: bool) -> FoundSubjects:

@@ -15,6 +15,7 @@ from memlint.source.required_packages import required_packages
 from memlint.targets.workload import DEFAULT_GPU
 from memlint.worker.child import write_compiling
 from memlint.workloads import availability, login_name, placeholders, torchvision_schemas, user_errors
+from memlint.workloads.stated_configs import state_configs
 
 if TYPE_CHECKING:
     from memlint.config import Op
@@ -30,6 +31,8 @@ class ProcessSetup:
     """The project: its packages are found as if it were installed."""
     stubs: Sequence[str] = ()
     """Packages that placeholders replace, installed or not."""
+    configs: Sequence[tuple[str, str]] = ()
+    """Names of models and checkpoints that are not here, with their settings."""
     _: KW_ONLY
     command: tuple[str, str] = ("memlint check FILE", "")
     """The command that hints tell the user to type, and what stands behind its options."""
@@ -68,7 +71,7 @@ class ProcessSetup:
     @classmethod
     def of_real_step(cls, request: Request) -> Self:
         """For files that are imported, and Workloads run on a device that is there."""
-        return cls(Path(request.root), request.settings.stub, simulates=False)
+        return cls(Path(request.root), request.settings.stub, request.settings.config_of, simulates=False)
 
     @classmethod
     def _simulated(cls, request: Request) -> Self:
@@ -78,7 +81,7 @@ class ProcessSetup:
         # A script's own time limit does not wait: it is left time to go on eagerly.
         share = 1 if request.script is None else 0.5
         seconds = None if is_eager else share * settings.timeout
-        return cls(Path(request.root), settings.stub, compile_seconds=seconds, ops=settings.op)
+        return cls(Path(request.root), settings.stub, settings.config_of, compile_seconds=seconds, ops=settings.op)
 
     def arm(self) -> None:
         """Set it in this process, for good. Raises UsageError where an operator of the configuration makes no sense."""
@@ -90,6 +93,7 @@ class ProcessSetup:
         if self.script is not None:
             self._expect_script(self.script)
             return
+        state_configs(self.configs)
         placeholders.find_project(self.root)
         placeholders.expect(self.stubs)
         if self.device is not None:

@@ -28,10 +28,9 @@ from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
 from memlint.worker.jobs import Sweeps
-from memlint.workloads.construction.construct import build, completed_program, simulated_device
+from memlint.workloads.construction.construct import build, complete, completed_program, simulated_device
 from memlint.workloads.construction.program import AUTOCASTS
 from memlint.workloads.construction.worst_rank import of_worst_rank
-from memlint.workloads.discover import complete
 
 _Table = TypeVar("_Table")
 

@@ -38,11 +38,11 @@ from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
-from memlint.workloads import availability, downloads, main_names, placeholders
-from memlint.workloads.construction.construct import completed_program, settings_of
+from memlint.workloads import availability, main_names, notes, placeholders
+from memlint.workloads.construction.construct import complete, completed_program, settings_of
 from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.declaration_draft import declaration, draft
-from memlint.workloads.discover import Discovery, complete, find_workloads
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.older_versions import applying
 from memlint.workloads.user_errors import command_with
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from memlint.memory.devices import Device
     from memlint.report.model import Sweep
     from memlint.worker.protocol import Request
+    from memlint.workloads.candidates import Discovery
     from memlint.workloads.construction.program import Program
 
 _UNCOMPILED = (
@@ -106,7 +107,7 @@ class Traced:
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         of_packages = (*applying.assumptions(), *placeholders.assumptions())
-        at_import = (*of_packages, *availability.assumptions(), *downloads.assumptions(), *main_names.assumptions())
+        at_import = (*of_packages, *availability.assumptions(), *notes.noted(), *main_names.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device))
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
@@ -130,7 +131,9 @@ class Traced:
     @functools.cached_property
     def capture(self) -> Capture:
         """All that was said."""
-        return self.capture_of(self.trace, (*self.program.assumptions, *self.trace.assumptions))
+        known = {each.text for each in notes.noted()}  # which the program's have as well, at the user's own lines
+        of_trace = (each for each in self.trace.assumptions if each.text not in known)
+        return self.capture_of(self.trace, (*self.program.assumptions, *of_trace))
 
     def retraced(self, changes: tuple[Change, ...]) -> Capture | None:
         """The program with Changes; None where one means nothing for it, or it fails with them."""

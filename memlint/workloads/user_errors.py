@@ -139,7 +139,11 @@ def _of_torchvision() -> str:
 
 
 def what_to_do(error: BaseException) -> str:
-    """Return a hint if the error itself shows what is missing; else empty."""
+    """Return a hint if the error itself shows what is missing, first of all in its notes; else empty."""
+    return " ".join(getattr(error, "__notes__", ())) or _shown_by(error)
+
+
+def _shown_by(error: BaseException) -> str:
     *_, first = causes(error)  # hydra raises an error of its own from the one that says what is missing
     match, missing = _TARGET.search(text_of(error)), getattr(first, "name", "")
     if match is not None and match[1].startswith(f"{missing}.") and (now := moved(match[1])):

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from memlint.accelerator import state
+from memlint.accelerator.device import entry_of
 from memlint.cuda.session import virtual_device
 from memlint.memory.devices import device_named
 
@@ -70,3 +71,23 @@ def test_known_indices_are_counted():
     with virtual_device(GPU):
         chosen = torch.tensor([0, 1, 1, 3], device="cuda")
         assert [len((chosen == value).nonzero()) for value in range(4)] == [1, 2, 0, 1]
+
+
+def test_positions_that_were_marked_are_counted_in_masks_of_them():
+    def marked(number):
+        mask = torch.zeros(1000, dtype=torch.uint8, device="cuda")
+        mask[(torch.randn(1000, device="cuda") > 0).nonzero()[:, 0][:number]] = 1
+        return mask
+
+    with virtual_device(GPU):
+        assert len(torch.where(marked(30) | marked(12))[0]) == 42
+        assert len(torch.where(marked(30) & marked(12))[0]) == 12
+
+
+def test_parts_of_unknown_size_in_a_row_are_counted_by_their_likely_sizes():
+    with virtual_device(GPU) as ledger:
+        some = torch.arange(600, device="cuda")[torch.randn(600, device="cuda") > 0]
+        joined = torch.cat([some, torch.arange(200, device="cuda"), some])
+        number = entry_of(joined).number
+    assert joined.shape == (1400,)
+    assert ledger.size(number) == (8 * 800, 0, 8 * 1400)

@@ -22,9 +22,8 @@ from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.protocol import Request
-from memlint.workloads.construction.construct import completed_program
+from memlint.workloads.construction.construct import complete, completed_program
 from memlint.workloads.construction.worst_rank import of_worst_rank
-from memlint.workloads.discover import complete
 
 TEXT = """
 import torch

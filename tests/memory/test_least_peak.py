@@ -12,7 +12,8 @@ from memlint.memory.liveness import least_peak
 from memlint.memory.records import Category
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.construction.construct import build_program
+from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:
     from memlint.memory.records import Trace

@@ -12,7 +12,8 @@ from memlint.config import Settings
 from memlint.memory.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.worker.protocol import Request
-from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.construction.construct import build_program
+from memlint.workloads.discover import find_workloads
 from tests.in_process import analyse
 from tests.rules.test_cases import analysed, peak
 

@@ -122,7 +122,8 @@ def test_with_changes_the_largest_batch_is_that_of_the_program_changed_by_hand(f
 def test_parts_are_the_fewest_that_fit_and_keep_the_batch(folder: Path) -> None:
     from memlint.session.fits import _Search
     from memlint.whatif.change import Effect
-    from memlint.workloads.discover import complete, find_workloads
+    from memlint.workloads.construction.construct import complete
+    from memlint.workloads.discover import find_workloads
 
     (workload,) = find_workloads(str(folder / "model.py") + "::net", folder, [], {"gpu": "t4", "batch": 60}).workloads
     search = _Search(complete(workload, folder)[0], folder)

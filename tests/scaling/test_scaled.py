@@ -19,8 +19,8 @@ from memlint.scaling.polynomials import Grid
 from memlint.scaling.recorded_calls import can_be_made_alone, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
-from memlint.workloads.construction.construct import completed_program
-from memlint.workloads.discover import complete, find_workloads
+from memlint.workloads.construction.construct import complete, completed_program
+from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:
     from memlint.memory.records import Trace

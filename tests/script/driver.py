@@ -18,7 +18,7 @@ from memlint.script import confinement
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data
 from memlint.script.namespaces import Isolation
-from memlint.script.pretrained import random_weights
+from memlint.script.random_weights import random_weights
 from memlint.script.writes import scratch_writes
 from memlint.workloads import torchvision_schemas
 

@@ -13,7 +13,7 @@ from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.devices import device_named
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data
-from memlint.script.pretrained import random_weights
+from memlint.script.random_weights import random_weights
 from memlint.script.run import Recipient, ScriptRun, run_script
 from memlint.script.writes import scratch_writes
 from memlint.targets.script import Script

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from memlint.script.pretrained import untie
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads import torchvision_schemas
+from memlint.workloads.pretrained import untie
 from tests.script.isolated import needs, run
 
 PARAMETERS = {

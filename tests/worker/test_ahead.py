@@ -205,7 +205,7 @@ def test_the_last_tokens_of_a_generation_are_traced_by_a_copy_and_no_tables_begu
     from memlint.session import target
     from memlint.worker.jobs import Begin, EstimateAround
     from memlint.worker.protocol import Request
-    from memlint.workloads.discover import Discovery
+    from memlint.workloads.candidates import Discovery
 
     begun: list[str] = []
 

@@ -24,9 +24,9 @@ from memlint.session.process_setup import ProcessSetup
 from memlint.session.target import find_requested
 from memlint.targets.workload_tables import render_declaration
 from memlint.worker.protocol import Request
-from memlint.workloads.construction.construct import build, completed_program
+from memlint.workloads.construction.construct import build, build_program, complete, completed_program
 from memlint.workloads.construction.dimensions import resized
-from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.discover import find_workloads
 from tests.in_process import analysed
 from tests.workloads.tables import read_workloads
 

@@ -11,8 +11,8 @@ from memlint.memory.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.source.leading_scripts import likeliest_command
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.construction.construct import build
-from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.construction.construct import build, build_program, complete
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.loading import load_file
 from tests.workloads.tables import read_workloads
 
@@ -736,3 +736,42 @@ def test_a_name_that_a_package_has_in_another_module_is_found_there(tmp_path, mo
     with pytest.raises(TargetError) as caught:
         build(workload)
     assert caught.value.hint == "It is shelf_of_nets.deep::deep_net."
+
+
+def test_models_that_a_file_makes_as_it_is_imported_are_found_by_the_names_of_their_variables(write):
+    path = write("""
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 2)
+        def forward(self, x): return self.layer(x)
+    backbone = nn.Linear(4, 8)
+    model = nn.Sequential(backbone, nn.ReLU(), Head())
+    critic = nn.Sequential(nn.Linear(4, 16), nn.Linear(16, 1))
+    teacher = nn.Sequential(nn.Linear(4, 2)).requires_grad_(False)
+    loss = nn.CrossEntropyLoss()
+    """)
+    assert names(path) == ["critic", "model"]
+    assert reasons(path) == {"Head": "it is a part of model", "loss": "it has no parameters"}
+    (workload, _) = find_workloads(str(path), path.parent).workloads
+    assert complete(workload)[0].inputs[0].shape == ("batch", 4)
+
+
+def test_a_variable_of_a_class_that_can_be_built_is_no_second_model(write):
+    assert names(write(f"{LINEAR}\nmodel = Net()\n")) == ["Net"]
+
+
+def test_a_function_named_as_a_builder_is_found_and_gets_a_number_that_it_asks_for(write):
+    path = write("""
+    def get_model(num_classes):
+        return nn.Sequential(nn.Linear(4, 8), nn.Linear(8, num_classes))
+    def get_data(num_items): raise SystemError
+    """)
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    assert (workload.name, workload.guessed) == ("get_model", {"num_classes": 10})
+    assert names(write("import torch.nn as of\ndef build():\n    return of.Linear(2, 2)\n", "other.py")) == ["build"]
+
+
+def test_a_builder_that_fails_is_left_out_with_its_reason(write):
+    path = write("def build():\n    raise ValueError('no such thing')\n")
+    assert "ValueError: no such thing" in reasons(path)["build"]

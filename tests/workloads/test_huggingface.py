@@ -11,13 +11,14 @@ import torch
 from memlint.base.errors import WorkloadError
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.construction import construct
-from memlint.workloads.construction.construct import build
-from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.construction.construct import build, build_program, complete
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.huggingface import diffusion, processors
 from memlint.workloads.huggingface.configs import few_layers, text_config
 from memlint.workloads.huggingface.documented import documented_shape
 from memlint.workloads.huggingface.models import model_from_config
+from memlint.workloads.notes import noted
 from tests.workloads.tables import read_workloads
 
 transformers = pytest.importorskip("transformers")
@@ -134,13 +135,21 @@ def test_a_config_of_an_unknown_model_type_is_an_error(tmp_path):
         complete(workload)
 
 
-def test_loading_by_name_from_the_hub_fails_instead_of_downloading(write):
+def test_a_model_that_is_loaded_by_name_from_the_hub_has_random_weights_of_its_sizes(write):
     path = write(
         "from transformers import AutoModel\ndef make():\n    return AutoModel.from_pretrained('bert-base-uncased')\n"
     )
     (workload,) = find_workloads(f"{path}::make", path.parent).workloads
-    with pytest.raises(WorkloadError, match="make cannot be built"):
-        complete(workload)
+    assert build(workload).model.num_parameters() == 109_482_240
+    assert any(each.text.startswith("the weights of bert-base-uncased are not on this machine") for each in noted())
+
+
+def test_a_model_of_the_hub_that_nobody_knows_names_the_option_for_its_config(write):
+    path = write("from transformers import AutoModel\ndef make():\n    return AutoModel.from_pretrained('org/none')\n")
+    (workload,) = find_workloads(f"{path}::make", path.parent).workloads
+    with pytest.raises(WorkloadError) as caught:
+        build(workload)
+    assert "add --config-of org/none=config.json" in caught.value.hint
 
 
 def model_of(target, arguments, root):

@@ -13,8 +13,9 @@ from memlint.base.errors import WorkloadError
 from memlint.memory.devices import device_named
 from memlint.targets.workload import InputSpec
 from memlint.tracing.recorder import trace_program
+from memlint.workloads.construction.construct import build_program, complete
 from memlint.workloads.constructor_values import plain_value
-from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
@@ -639,6 +640,43 @@ def test_a_list_of_images_with_their_objects_is_learnt_from_trials(write):
     path = write(DETECTOR)
     assert inputs(path) == ["x [batch, 3, 224, 224] float32", *reversed(of_training)]
     assert inputs(path, mode="inference") == ["x [batch, 3, 224, 224] float32"]
+
+
+OF_LISTS = """
+from typing import Dict, List, Optional
+from torch import Tensor
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 16, 16)
+    def forward(self, images{}, targets{}=None):
+        {}
+        if self.training and targets is None: raise ValueError("targets should not be None")
+        if not all("masks" in each for each in targets or ()): raise ValueError("each should have a masks key")
+        for each in targets or ():
+            x1, y1, x2, y2 = each["boxes"].unbind(1)
+            assert (x2 > x1).all() and (y2 > y1).all() and len(each["masks"]) == len(each["labels"])
+        return self.stem(torch.stack([image / 255 for image in images]))
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (": list[Tensor]", ": Optional[list[dict[str, Tensor]]]", ""),
+        ("", "", "# type: (List[Tensor], Optional[List[Dict[str, Tensor]]]) -> Tensor"),
+    ],
+    ids=["annotated", "commented"],
+)
+def test_lists_that_a_signature_speaks_of_are_the_images_and_their_objects(write, words):
+    path = write(OF_LISTS.format(*words))
+    assert inputs(path) == [
+        "images[] [3, 224, 224] float32",
+        "targets[].boxes [8, 4] float32 counting from 0",
+        "targets[].labels [8] int64 below 2",
+        "targets[].masks [8, 224, 224] float32",
+    ]
+    assert inputs(path, mode="inference") == ["images[] [3, 224, 224] float32"]
 
 
 def test_a_size_that_numpy_computed_is_a_plain_number() -> None:

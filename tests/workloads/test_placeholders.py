@@ -11,7 +11,8 @@ import torch.utils.cpp_extension
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.libraries import extensions
 from memlint.workloads import placeholders
-from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.construction.construct import build_program, complete
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.missing_modules import remedy
 
 NET = """

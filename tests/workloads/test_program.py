@@ -9,9 +9,9 @@ from memlint.base.errors import UsageError, WorkloadError
 from memlint.memory.records import Category
 from memlint.targets.workload import InputSpec
 from memlint.workloads import user_errors
-from memlint.workloads.construction.construct import simulated_device
+from memlint.workloads.construction.construct import build_program, simulated_device
 from memlint.workloads.construction.optimizers import OPTIMIZERS
-from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.loss import mean_of, own_loss
 from memlint.workloads.tensors import make_inputs, placed
 from tests.in_process import analysed

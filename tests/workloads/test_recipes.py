@@ -15,9 +15,9 @@ from memlint.source.scopes import scopes
 from memlint.source.text import Source
 from memlint.source.training_loop import sizes_in_config, sole_loop
 from memlint.targets.workload import InputSpec
-from memlint.workloads import downloads
-from memlint.workloads.construction.construct import complete, settings_of
-from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads import notes
+from memlint.workloads.construction.construct import build_program, complete, settings_of
+from memlint.workloads.discover import find_workloads
 
 NET = """
 import torch
@@ -679,7 +679,7 @@ def test_weights_are_not_downloaded(write):
         "        self.load_state_dict(load_state_dict_from_url('https://weights.invalid/net.pth')['model'])\n"
     )
     assert the_only(path).name == "Net"
-    (assumption,) = (each for each in downloads.assumptions() if "weights.invalid/net" in each.text)
+    (assumption,) = (each for each in notes.noted() if "weights.invalid/net" in each.text)
     assert assumption.text == "https://weights.invalid/net.pth is not downloaded: weights change no size"
     assert (assumption.frame.path, assumption.frame.line) == (str(path), 11)
 

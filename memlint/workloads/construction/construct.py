@@ -50,7 +50,9 @@ def simulated_device(device: Device) -> Iterator[str]:
     """Simulate `device`, and give the name of the device to move models to, `cuda` or `cpu`."""
     # The import changes PyTorch for the whole process, which a step on a real device must not see.
     from memlint.cuda.session import virtual_device  # noqa: PLC0415
+    from memlint.workloads.safetensors_files import save_without_memory  # noqa: PLC0415 -- as above
 
+    save_without_memory()
     with virtual_device(device):
         yield "cuda" if device.is_cuda else "cpu"
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from memlint.base.frames import line_of, text_of
-from memlint.targets.workload import CONSTANT, InputSpec
+from memlint.targets.workload import BATCH, CONSTANT, InputSpec
+from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import entry_layers, input_of
 from memlint.workloads.guess.trial_forward import Trial
@@ -26,6 +27,10 @@ _NO_TENSOR = re.compile(
     r"invalid data type 'str'|'Tensor' object has no attribute '(\w+)'|only supports Tensor or|too many indices for ten"
 )
 """PyTorch's messages where code takes a tensor for a dictionary or an object."""
+_OF_TENSORS = re.compile(r"(?i)\blist\[(torch\.)?Tensor\]")
+_OF_OBJECTS = re.compile(r"(?i)\blist\[(typing\.)?dict\[str, (torch\.)?Tensor\]\]")
+_NAMED_KEY = re.compile(r"\ban? ['\"]?(\w+)['\"]? key\b")
+"""Phrase of a message about an entry that is not there."""
 _KEY = re.compile(r"\[['\"](\w+)['\"]\]|\.get\(['\"](\w+)|['\"](\w+)['\"] in\b")
 
 
@@ -44,6 +49,35 @@ def entries(model: nn.Module, spec: InputSpec, sizes: ModelSizes) -> tuple[Input
     if not taken or any(each is None or len(each.shape) != 4 for each in taken):
         return (replace(spec, name=f"{spec.name}.0"),)
     return tuple(_as_map(each, place) for place, each in enumerate(taken) if each is not None)
+
+
+def of_batch_items(model: nn.Module, parameter: inspect.Parameter, spec: InputSpec) -> tuple[InputSpec, ...]:
+    """Return the tensors of the list with an entry per item of the batch that an annotation speaks of.
+
+    `list[Tensor]` are the items of `spec`, `list[dict[str, Tensor]]` the objects in an image. Without such a word it is
+    `spec` alone.
+    """
+    annotation = str(parameter.annotation)
+    if parameter.annotation is parameter.empty:
+        annotation = _type_comments(model).get(parameter.name, "")
+    if _OF_TENSORS.search(annotation) and spec.shape[:1] == (BATCH,) and len(spec.shape) > 1:
+        return (replace(spec, name=f"{spec.name}[]", shape=spec.shape[1:]),)
+    if _OF_OBJECTS.search(annotation):
+        boxes = InputSpec(f"{spec.name}[].boxes", (NUM_BOXES, 4), low=0, counted=True)  # from (0, 1) to (2, 3)
+        return (boxes, InputSpec(f"{spec.name}[].labels", (NUM_BOXES,), "int64", low=1, high=2))
+    return (spec,)
+
+
+def _type_comments(model: nn.Module) -> dict[str, str]:
+    """Return the types of parameters that `forward` states as `# type: (List[Tensor], Tensor) -> Tensor`."""
+    try:
+        source = textwrap.dedent(inspect.getsource(type(model).forward))
+        (function,) = ast.parse(source, type_comments=True).body
+        comment = getattr(function, "type_comment", None)
+        types = ast.parse(comment, mode="func_type").argtypes if comment else []
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    return dict(zip(parameters(model.forward), map(ast.unparse, types), strict=False))
 
 
 def _as_map(spec: InputSpec, place: int) -> InputSpec:
@@ -69,6 +103,8 @@ def learnt(trial: Trial, sizes: ModelSizes) -> Iterator[tuple[InputSpec, ...]]:
     owners = dict.fromkeys(spec.name.partition(".")[0] for spec in trial.specs if re.search(r"\.(?!\d)", spec.name))
     if isinstance(error, KeyError | AttributeError) and owners and error.args and str(error.args[0]).isidentifier():
         yield from (_with_entry(trial.specs, owner, str(error.args[0]), sizes) for owner in owners)
+    elif isinstance(error, ValueError) and owners and (named := _NAMED_KEY.search(text_of(error))) is not None:
+        yield from (_with_entry(trial.specs, owner, named[1], sizes) for owner in owners)
     elif error is not None and (missed := _NO_TENSOR.search(text_of(error))) is not None:
         keys = [missed[1]] if missed[1] else ["".join(groups) for groups in _KEY.findall(line_of(error))]
         tensors = [spec.name for spec in trial.specs if spec.dtype != CONSTANT and "." not in spec.name]

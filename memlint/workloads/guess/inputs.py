@@ -31,7 +31,7 @@ from memlint.source.shown_inputs import ShownCall
 from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.containers import entries, fields, unpacked
+from memlint.workloads.guess.containers import entries, fields, of_batch_items, unpacked
 from memlint.workloads.guess.examples import as_shown, fed_inputs
 from memlint.workloads.guess.forward_names import first_entry, guess_input
 from memlint.workloads.guess.reasons import own_reason
@@ -350,6 +350,10 @@ def _guessed(
     parameter: inspect.Parameter, model: nn.Module, names: frozenset[str], sizes: ModelSizes
 ) -> Iterator[InputSpec]:
     """Yield a guess for a parameter of `forward`, or one for each of its fields that the code reads."""
+    items = of_batch_items(model, parameter, guess_input(parameter, model, names, sizes))
+    if any("[]" in each.name for each in items):
+        yield from items
+        return
     own = fields(model, parameter.name)
     for name in own:
         field = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -13,7 +13,7 @@ from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.assertions import asserted_equal
-from memlint.workloads.guess.containers import learnt
+from memlint.workloads.guess.containers import learnt, of_batch_items
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
@@ -249,7 +249,7 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     every = frozenset(taken) | names
     for name in sorted(names - known, key=[*taken, *sorted(names)].index):
         parameter = taken.get(name, inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
-        yield (*trial.specs, guess_input(parameter, sizes.model, every, sizes))
+        yield (*trial.specs, *of_batch_items(sizes.model, parameter, guess_input(parameter, sizes.model, every, sizes)))
         yield from ((*trial.specs, replace(spec, name=name)) for spec in trial.specs[:1])
 
 

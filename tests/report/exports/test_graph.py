@@ -59,7 +59,8 @@ def gpt2() -> tuple[Trace, Workload]:
     pytest.importorskip("torch")
     from memlint.memory.devices import device_named
     from memlint.tracing.recorder import trace_program
-    from memlint.workloads.discover import build_program, find_workloads
+    from memlint.workloads.construction.construct import build_program
+    from memlint.workloads.discover import find_workloads
 
     (found,) = find_workloads(str(MODELS / "gpt2.py"), MODELS, overrides={"batch": 2}).workloads
     trace = trace_program(build_program(found, MODELS), device_named("a100-80gb")).trace

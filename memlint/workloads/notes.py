@@ -1,8 +1,8 @@
-"""The running line of the script."""
+"""Notes about what the running line of the user's code asks for and does not get: what stands for it, or a remedy."""
 
 from memlint.accelerator import state
 from memlint.base.frames import user_frames
-from memlint.memory.records import Frame
+from memlint.memory.records import Assumption, Frame
 
 
 def script_frame() -> Frame | None:
@@ -12,7 +12,7 @@ def script_frame() -> Frame | None:
 
 
 def note(error: BaseException, text: str, hint: str, examples: str = "") -> None:
-    """Add to `error` the script's line that needs the data, and the remedy; `examples` are names that would work."""
+    """Add to `error` the line that needs what is not there, and the remedy; `examples` are names that would work."""
     frame = script_frame()
     where = f"{frame.path}:{frame.line}" if frame is not None else "the script"
     known = f" (known by name: {examples})" if examples else ""
@@ -26,12 +26,25 @@ replaced: list[str] = []
 """Descriptions of everything in this process that stands for what is not there, with their lines."""
 fake_data: list[str] = []
 """Those of data."""
+_noted: dict[str, Frame | None] = {}
+"""Assumptions, with the lines of the user's code that first needed them."""
+
+
+def note_assumption(text: str) -> None:
+    """Record the assumption `text` for the running simulation, and for all that follow in this process."""
+    state.assume(text)
+    _noted.setdefault(text, script_frame())
+
+
+def noted() -> list[Assumption]:
+    """Return all assumptions that were recorded in this process, in a simulation or not."""
+    return [Assumption(text, frame) for text, frame in _noted.items()]
 
 
 def note_replaced(text: str) -> None:
     """Record the assumption `text`, which describes what stands for something that is not there."""
-    state.assume(text)
-    frame = script_frame()
+    note_assumption(text)
+    frame = _noted[text]
     replaced.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")
 
 

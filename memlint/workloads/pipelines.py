@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from memlint.script.script_line import note
 from memlint.targets.known_configs import Config, known_config
+from memlint.workloads.missing_checkpoints import Put
+from memlint.workloads.notes import note
 from memlint.workloads.stated_configs import stated_config
-
-if TYPE_CHECKING:
-    from memlint.script.replacing import Replacing
 
 _INDEX = "model_index"
 """The file of a pipeline that names the library and the class of each part."""
@@ -23,7 +21,7 @@ _WITHOUT_FILES = frozenset(("feature_extractor",))
 """Parts whose settings are the defaults of their class."""
 
 
-def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
+def replace_pipelines(module: ModuleType, put: Put) -> None:
     """Make `from_pretrained` of pipelines build those that are known by their name, or whose configs are stated."""
     load = vars(module.DiffusionPipeline)["from_pretrained"].__func__
 
@@ -43,7 +41,7 @@ def replace_pipelines(module: ModuleType, replacing: Replacing) -> None:
         own = {name: kwargs[name] for name in _OWN if name in kwargs}
         return kind(**{name: _part(source, name, value, kwargs) for name, value in known[1].items()}, **own)
 
-    replacing.put(module.DiffusionPipeline, "from_pretrained", classmethod(from_pretrained))
+    put(module.DiffusionPipeline, "from_pretrained", classmethod(from_pretrained))
 
 
 def _stated(source: str) -> Config | None:

@@ -6,22 +6,21 @@ here are complete; for unknown values they have a hole, which takes no space on 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
 import struct
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import torch
 
 from memlint.accelerator import values
 from memlint.accelerator.device import is_virtual
-
-if TYPE_CHECKING:
-    from memlint.script.file_system import FileSystem
-    from memlint.script.replacing import Replacing
+from memlint.base.after_import import after_import
+from memlint.workloads.missing_checkpoints import Put
 
 Tensor = torch.Tensor
 
@@ -29,7 +28,23 @@ _KNOWN_NBYTES = 2**18
 """Larger tensors whose elements are all one number are saved without their values."""
 
 
-def replace_safetensors(module: ModuleType, replacing: Replacing, files: FileSystem | None) -> None:
+class Paths(Protocol):
+    """Knows where the files of a program really are."""
+
+    def writing(self, path: Any) -> Any:
+        """Return the place of a file that is written."""
+
+    def reading(self, path: Any) -> Any:
+        """Return the place of a file that is read."""
+
+
+@functools.cache
+def save_without_memory() -> None:
+    """Make the functions of `safetensors.torch` accept tensors without memory in this process, for good."""
+    after_import("safetensors.torch", lambda module: replace_safetensors(module, setattr))
+
+
+def replace_safetensors(module: ModuleType, put: Put, files: Paths | None = None) -> None:
     """Make the functions of `safetensors.torch` accept tensors without memory, and the paths of `files`, if any."""
     package = __import__("safetensors")
     names = {dtype: name for name, dtype in module._TYPES.items()}
@@ -55,10 +70,10 @@ def replace_safetensors(module: ModuleType, replacing: Replacing, files: FileSys
             return real_open(filename if files is None else files.reading(filename), framework, device, **options)
         return Opened(filename, device, module._TYPES)
 
-    replacing.put(module, "save", save)
-    replacing.put(module, "save_file", save_file)
+    put(module, "save", save)
+    put(module, "save_file", save_file)
     for owner in (package, module):
-        replacing.put(owner, "safe_open", safe_open)
+        put(owner, "safe_open", safe_open)
 
 
 def _has_memory(tensors: Any) -> bool:

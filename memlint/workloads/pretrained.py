@@ -6,7 +6,6 @@ while loading counts. The checkpoint has the sizes of the config beside it, or o
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import importlib
@@ -14,22 +13,21 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from memlint.accelerator import state
 from memlint.base.after_import import after_import
-from memlint.script.pipelines import replace_pipelines
-from memlint.script.replacing import Replacing
-from memlint.script.script_line import note, note_replaced
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads.absent_weights import Absent
-from memlint.workloads.missing_checkpoints import replace_loads
-from memlint.workloads.stated_configs import state_configs, stated_config
+from memlint.workloads.missing_checkpoints import Put, replace_loads
+from memlint.workloads.notes import note, note_assumption, note_replaced
+from memlint.workloads.pipelines import replace_pipelines
+from memlint.workloads.stated_configs import stated_config
 
 _OF_CONFIGS = (
     *("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only"),
@@ -44,40 +42,34 @@ _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
 """Arguments that locate weights, or select their kind."""
 
 
-@contextlib.contextmanager
-def random_weights(configs: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
-    """Make models whose weights are missing here load random ones; `configs` are those that the command line states."""
-    state_configs(configs)
-    with Replacing() as replacing:
-        loads = {
-            "transformers.modeling_utils": ("PreTrainedModel", _of_model),
-            "transformers.models.auto.auto_factory": ("_BaseAutoModelClass", _of_auto_model),
-        }
-        for module, (name, architecture) in loads.items():
-            after_import(module, _replacing_loads(replacing, name, architecture))
-        after_import(
-            "transformers.configuration_utils", lambda module: _replace_configs(module.PretrainedConfig, replacing)
-        )
-        after_import(
-            "diffusers.configuration_utils", lambda module: _replace_diffusers_configs(module.ConfigMixin, replacing)
-        )
-        after_import("diffusers.models.modeling_utils", lambda module: _replace_diffusers(module, replacing))
-        after_import("diffusers.pipelines.pipeline_utils", lambda module: replace_pipelines(module, replacing))
-        after_import("huggingface_hub.hub_mixin", lambda module: _replace_mixins(module, replacing))
-        after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
-        after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
-        _replace_download(torch.hub, replacing)
-        _replace_hub(replacing)
-        replace_loads(replacing.put, note_replaced)
-        yield
+def replace_pretrained(put: Put) -> None:
+    """Make models whose weights are missing here load random ones; `put` sets an attribute of an owner."""
+    loads = {
+        "transformers.modeling_utils": ("PreTrainedModel", _of_model),
+        "transformers.models.auto.auto_factory": ("_BaseAutoModelClass", _of_auto_model),
+    }
+    for module, (name, architecture) in loads.items():
+        after_import(module, _replacing_loads(put, name, architecture))
+    after_import("transformers.configuration_utils", lambda module: _replace_configs(module.PretrainedConfig, put))
+    after_import("diffusers.configuration_utils", lambda module: _replace_diffusers_configs(module.ConfigMixin, put))
+    after_import("diffusers.models.modeling_utils", lambda module: _replace_diffusers(module, put))
+    after_import("diffusers.pipelines.pipeline_utils", lambda module: replace_pipelines(module, put))
+    after_import("huggingface_hub.hub_mixin", lambda module: _replace_mixins(module, put))
+    after_import("timm.models._builder", lambda module: _replace_timm(module, put))
+    _replace_hub(put)
+    replace_loads(put, note_replaced)
+
+
+def replace_downloads(put: Put) -> None:
+    """Make models whose weights can neither be downloaded nor are here keep those that they have."""
+    after_import("torchvision.models._api", lambda module: _replace_download(module, put))
+    _replace_download(torch.hub, put)
 
 
 # --- transformers
 
 
-def _replacing_loads(
-    replacing: Replacing, name: str, architecture: Callable[[Any, Any], Any]
-) -> Callable[[ModuleType], None]:
+def _replacing_loads(put: Put, name: str, architecture: Callable[[Any, Any], Any]) -> Callable[[ModuleType], None]:
     def replace(module: ModuleType) -> None:
         owner = getattr(module, name)
         load = vars(owner)["from_pretrained"].__func__
@@ -93,7 +85,7 @@ def _replacing_loads(
                     raise  # older versions of transformers ask a missing file for its name
                 config = _config(cls, source, kwargs)
                 if config is None:
-                    known = ", ".join(sorted(KNOWN_CONFIGS))
+                    known = ", ".join(get_close_matches(Path(str(source)).name.lower(), KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
                     what = f"wants the model {source!r}, which is not on this machine"
                     note(error, what, _HINT.format(source), known)
@@ -105,11 +97,11 @@ def _replacing_loads(
                 loaded = load(cls, folder, *args, **{key: kwargs[key] for key in kwargs if key not in _OF_PLACE})
             model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
             dtype = str(model.dtype).removeprefix("torch.")
-            state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
+            note_assumption(f"the weights of {source} are not on this machine: they are random, in {dtype}")
             model.name_or_path = model.config._name_or_path = str(source)
             return loaded
 
-        replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
+        put(owner, "from_pretrained", classmethod(from_pretrained))
 
     return replace
 
@@ -124,11 +116,13 @@ def _with_quantization(arguments: dict[str, Any]) -> dict[str, Any]:
     if not any(asked.values()) or others.get("quantization_config") is not None:
         return others
     shown = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
-    state.assume(f"transformers {transformers.__version__} has no argument {shown}: it is a BitsAndBytesConfig of it")
+    note_assumption(
+        f"transformers {transformers.__version__} has no argument {shown}: it is a BitsAndBytesConfig of it"
+    )
     return {**others, "quantization_config": transformers.BitsAndBytesConfig(**asked)}
 
 
-def _replace_configs(owner: Any, replacing: Replacing) -> None:
+def _replace_configs(owner: Any, put: Put) -> None:
     load = vars(owner)["get_config_dict"].__func__
 
     def get_config_dict(
@@ -152,13 +146,13 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
             is_sure = known_config(str(source), kwargs.get("subfolder") or "", documented=False) is not None
             like = f"the defaults of {known[0]} are taken, which transformers documents as like it"
             known_as = "it is the one that is known by this name" if is_sure else like
-            state.assume(f"the config of {source} is not on this machine: {known_as}")
+            note_assumption(f"the config of {source} is not on this machine: {known_as}")
             kind = getattr(transformers, known[0])
             names = [ARCHITECTURES[known[0]]] if known[0] in ARCHITECTURES else None
             fields = {**known[1], "model_type": kind.model_type, "architectures": names}, changes
         return fields
 
-    replacing.put(owner, "get_config_dict", classmethod(get_config_dict))
+    put(owner, "get_config_dict", classmethod(get_config_dict))
 
 
 _VISION = "pytorch/vision"
@@ -219,7 +213,7 @@ def _save(model: Any, folder: str) -> None:
 # --- diffusers
 
 
-def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
+def _replace_diffusers_configs(owner: Any, put: Put) -> None:
     load = vars(owner)["load_config"].__func__
 
     def load_config(cls: Any, /, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -237,16 +231,16 @@ def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
                 raise
             if stated is None:
                 text = f"the config of {source}, {folder} is not on this machine: it is the one known by this name"
-                state.assume(text)
+                note_assumption(text)
             config = {"_class_name": known[0], **known[1]}
             answers: dict[str, Any] = {"return_unused_kwargs": {}, "return_commit_hash": None}
             asked = [answer for name, answer in answers.items() if kwargs.get(name)]
             return (config, *asked) if asked else config
 
-    replacing.put(owner, "load_config", classmethod(load_config))
+    put(owner, "load_config", classmethod(load_config))
 
 
-def _replace_diffusers(module: ModuleType, replacing: Replacing) -> None:
+def _replace_diffusers(module: ModuleType, put: Put) -> None:
     load = vars(module.ModelMixin)["from_pretrained"].__func__
 
     def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
@@ -255,16 +249,16 @@ def _replace_diffusers(module: ModuleType, replacing: Replacing) -> None:
             return load(cls, source, **kwargs)
         except OSError:
             model = cls.from_config(cls.load_config(source, subfolder=kwargs.get("subfolder")))
-            state.assume(f"the weights of {source} are not on this machine: they are random")
+            note_assumption(f"the weights of {source} are not on this machine: they are random")
             return model.eval().to(kwargs.get("torch_dtype") or torch.float32)
 
-    replacing.put(module.ModelMixin, "from_pretrained", classmethod(from_pretrained))
+    put(module.ModelMixin, "from_pretrained", classmethod(from_pretrained))
 
 
 # --- models of other packages on the Hub
 
 
-def _replace_mixins(module: ModuleType, replacing: Replacing) -> None:
+def _replace_mixins(module: ModuleType, put: Put) -> None:
     """Make classes that huggingface_hub gives a `from_pretrained` take a stated config, and random weights."""
     download = module.hf_hub_download
 
@@ -281,10 +275,10 @@ def _replace_mixins(module: ModuleType, replacing: Replacing) -> None:
                 return _written(stated)
             if filename != module.constants.PYTORCH_WEIGHTS_NAME:
                 raise  # it asks for another form of the weights
-        state.assume(f"the weights of {repo_id} are not on this machine: they are random")
+        note_assumption(f"the weights of {repo_id} are not on this machine: they are random")
         return f"{repo_id}/{filename}"  # where nothing is: it gets absent weights
 
-    replacing.put(module, "hf_hub_download", downloaded)
+    put(module, "hf_hub_download", downloaded)
 
 
 def _written(config: dict[str, Any]) -> str:
@@ -297,20 +291,20 @@ def _written(config: dict[str, Any]) -> str:
 # --- timm, torchvision and other code that loads weights from an address
 
 
-def _replace_download(module: Any, replacing: Replacing) -> None:
+def _replace_download(module: Any, put: Put) -> None:
     download = module.load_state_dict_from_url
 
     def load_state_dict_from_url(url: str, *args: Any, **kwargs: Any) -> Any:
         try:
             return download(url, *args, **kwargs)
         except OSError as error:
-            state.assume(f"the weights at {url} are not on this machine: they are random")
+            note_assumption(f"the weights at {url} are not on this machine: they are random")
             return Absent(error)
 
-    replacing.put(module, "load_state_dict_from_url", load_state_dict_from_url)
+    put(module, "load_state_dict_from_url", load_state_dict_from_url)
 
 
-def _replace_hub(replacing: Replacing) -> None:
+def _replace_hub(put: Put) -> None:
     """Let `torch.hub.load` build torchvision's models without the hub, and say of others how to fetch them."""
     load: Callable[..., Any] = torch.hub.load
 
@@ -322,23 +316,23 @@ def _replace_hub(replacing: Replacing) -> None:
             if str(repo_or_dir).partition(":")[0] == _VISION:
                 models: Any = importlib.import_module("torchvision.models")
                 if model in models.list_models():
-                    state.assume(f"the weights of {model} are not on this machine: they are random")
+                    note_assumption(f"the weights of {model} are not on this machine: they are random")
                     return models.get_model(model, weights=None)
             call = f'import torch; torch.hub.load("{repo_or_dir}", "{model}")'
             hint = f"fetch it once where memlint runs: {sys.executable} -c {shlex.quote(call)}"
             note(error, f"loads {model} of {repo_or_dir}, which is not on this machine", hint)
             raise
 
-    replacing.put(torch.hub, "load", load_from_hub)
+    put(torch.hub, "load", load_from_hub)
 
 
-def _replace_timm(module: ModuleType, replacing: Replacing) -> None:
+def _replace_timm(module: ModuleType, put: Put) -> None:
     load = module.load_pretrained
 
     def load_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
         try:
             load(model, *args, **kwargs)
         except OSError:
-            state.assume(f"the weights of {type(model).__name__} are not on this machine: they are random")
+            note_assumption(f"the weights of {type(model).__name__} are not on this machine: they are random")
 
-    replacing.put(module, "load_pretrained", load_pretrained)
+    put(module, "load_pretrained", load_pretrained)

@@ -1,0 +1,89 @@
+"""Models of a file as a script of the project has built them."""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from memlint.base.errors import TargetError, WorkloadError
+from memlint.source.model_makers import makers
+from memlint.targets.built import Asked
+from memlint.targets.target import SEPARATOR
+from memlint.targets.workload import Workload
+from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_settings_of
+from memlint.workloads.candidates import Candidate, Discovery, candidate_of, chosen_of
+from memlint.workloads.construction.construct import build_object, simulated_device
+from memlint.workloads.guess.recipes import Recipes
+
+
+def of_script(
+    module: ModuleType,
+    path: Path,
+    root: Path,
+    text: str,
+    defaults: Workload,
+    asked: Asked | None,
+    name: str = "",
+) -> Discovery | None:
+    """Find the models of the file that a script has built, or the one of this `name`; None if none can be built so."""
+    found = [] if asked is None else classes_in(asked.built, path, name)
+    if asked is None or not found:
+        return None
+    defaults = with_settings_of(defaults, asked)
+    is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
+    factories = makers(ast.parse(path.read_bytes()), [kind.qualname for _model, kind in found])
+    recipes = Recipes(
+        path, root, [*(kind.qualname for _model, kind in found), *factories] if is_open else [], asked.built.sizes
+    )
+    candidates: dict[type, Candidate] = {}
+    with simulated_device(defaults.device) as place:
+        for model, kind in found:
+            if kind is not model and candidates:
+                break  # one part is enough
+            builder = "" if kind.frame is None else kind.frame.path
+            workload = recipes.with_loop_of(kind.qualname, defaults, builder) if is_open else defaults
+            workload = as_built(replace(workload, name=kind.name), asked, model, kind)
+            try:
+                function = attrgetter(kind.qualname)(module)
+                of_it = [maker for maker, name in factories.items() if name == kind.qualname and hasattr(module, maker)]
+                functions = {kind.qualname: function, **{maker: getattr(module, maker) for maker in of_it}}
+                built, workload = _repeated(functions, workload, recipes)
+            except (AttributeError, WorkloadError, TargetError):
+                continue
+            if workload.inputs is not None and not takes_inputs(built, workload, place):
+                workload = replace(workload, inputs=None)
+            name = workload.qualname or kind.qualname
+            candidates[type(built)] = candidate_of(name, built, workload, is_trained=True, elsewhere=True)
+    classes = {each.__name__: each for each in candidates}
+    chosen = chosen_of(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
+    return chosen if chosen.workloads else None
+
+
+def _of(workload: Workload) -> frozenset[str]:
+    """Return the settings that decide the size of a step."""
+    return frozenset({"batch", "dtype"} | ({"optimizer"} if workload.mode == "train" else set()))
+
+
+def _repeated(
+    functions: Mapping[str, Callable[..., Any]], workload: Workload, recipes: Recipes
+) -> tuple[nn.Module, Workload]:
+    """Build as a script has, or if its arguments are unknown as the project's text says. Raises WorkloadError.
+
+    `functions` are the class and, by their names, the functions of its file that make it.
+    """
+    if workload.recorded is not None:
+        return build_object(next(iter(functions.values())), workload).model, workload
+    failure: WorkloadError | TargetError | None = None
+    for name, function in functions.items():
+        for recipe in recipes.of(name, function):
+            changed = replace(recipes.applied(workload, recipe), qualname=name)
+            try:
+                return build_object(function, changed).model, changed
+            except (WorkloadError, TargetError) as error:
+                failure = failure or error
+    raise failure or WorkloadError(f"nothing says how to build {workload.name}")
