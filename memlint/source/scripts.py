@@ -44,6 +44,15 @@ def is_script(source: Source) -> bool:
     )
 
 
+def is_all_script(source: Source) -> bool:
+    """Return True for a script, and for a file of statements alone whose calls make what it uses."""
+    if is_script(source):
+        return True
+    defined = any(isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) for node in source.tree.body)
+    made = any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) for node in source.tree.body)
+    return made and not defined
+
+
 def _differentiates(call: ast.Call) -> bool:
     if called(call) == "step" and isinstance(call.func, ast.Attribute):
         return _OPTIMIZER.fullmatch(dotted_name(call.func.value)) is not None
