@@ -59,7 +59,7 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
         message, hint = ending.reason, furthest.built.lacks or ending.hint
     else:
         return f"Type {command}."
-    which = ", which comes furthest" if len(usable) > 1 else ""
+    which = "" if str(furthest.script.command.script) == request.path else ", which comes furthest"
     return f"{hint or 'Mend that.'} Then type {command}{which}: {message}."
 
 
