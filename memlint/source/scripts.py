@@ -18,7 +18,7 @@ def training_at_import(source: Source) -> ast.Call | None:
     after training, or the `fit` or `train` of a `Trainer`. In a file without a model it is also the parsing of a
     command line.
     """
-    if not uses_torch(source):
+    if not (uses_torch(source) or any(name.endswith("Trainer") for name in source.imports.values())):
         return None
     outside = scopes(source)[0]
     trainers, training = _trainers(outside), _training_functions(source)
