@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from memlint.base.errors import WorkloadError
+from memlint.base.errors import MemlintError, WorkloadError
 from memlint.commands.analyse.analyse import analyse
 from memlint.commands.analyse.look import Look
 from memlint.commands.asking import Attempt, ScriptsAsked, classes_of, may_ask, request_of
 from memlint.config import Settings
-from memlint.report.model import Workload
+from memlint.report.model import Error, Workload
 from memlint.source.leading_scripts import LeadingScript, shown_as
-from memlint.source.scripts import is_all_script
+from memlint.source.scripts import only_runs
 from memlint.source.text import source_at
 from memlint.source.typed_commands import TypedCommand
 from memlint.worker.protocol import Answer, Limits, Request, Result
@@ -46,7 +46,7 @@ def with_scripts_run(
         number: attempt
         for number, (request, answer) in enumerate(zip(asked.requests, answers, strict=True))
         if not _has_estimate(answer) and _may_run(request.settings)
-        for attempt in (*_building(request, attempts.get(number, ())), *_itself(request))[:1]
+        for attempt in _likeliest(request, attempts.get(number, ()))
     }
     if not running or seconds < _LEAST_SECONDS:
         return answered, attempts
@@ -66,8 +66,8 @@ def with_scripts_run(
         workload = _only(answer)
         if workload is not None and workload.estimate is not None and workload.error is None:
             answered[number] = _labelled(answer, asked.requests[number], attempt)
-        elif workload is not None and workload.error is not None and not is_over(tasks[place]):
-            failure = WorkloadError(workload.error.message, workload.error.hint)
+        elif (error := _failure(answer)) is not None and not is_over(tasks[place]):
+            failure = WorkloadError(error.message, error.hint)
             others = (each for each in attempts.get(number, ()) if each.script.command != attempt.script.command)
             attempts[number] = [attempt._replace(error=failure), *others]
     return answered, attempts
@@ -83,19 +83,19 @@ def _may_run(settings: Settings) -> bool:
     return not any(getattr(settings, name) for name in _DECIDED_BY_SCRIPTS)
 
 
-def _building(request: Request, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the first attempt that has built a class of the file, in a list; empty without one."""
-    return [each for each in attempts if each.has_built(request)][:1]
+def _likeliest(request: Request, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the first attempt that has built a class of the file, or else the file itself if it trains or is a script.
 
-
-def _itself(request: Request) -> list[Attempt]:
-    """Return the run of the file itself, in a list, if it is a script; empty if it is none."""
-    source = source_at(request.path or "")
-    if not may_ask(request) or request.qualname or source is None or not is_all_script(source):
-        return []
-    path = Path(source.path)
-    command = TypedCommand(path, "", (), Path.cwd())
-    return [Attempt(LeadingScript(command, is_certain=True, trains=True))]
+    It is in a list, which is empty where there is neither. A script has the arguments that a document gives it.
+    """
+    building = [each for each in attempts if each.has_built(request)]
+    if building or not may_ask(request) or request.qualname:
+        return building[:1]
+    path, source = Path(request.path or ""), source_at(request.path or "")
+    own = [each for each in attempts if each.script.command.script == path and not each.is_refused]
+    if not own and source is not None and only_runs(source):
+        own = [Attempt(LeadingScript(TypedCommand(path, "", (), Path.cwd()), is_certain=True, trains=True))]
+    return [each._replace(built=None) for each in own[:1]]
 
 
 def _request(request: Request, attempt: Attempt) -> Request:
@@ -110,6 +110,12 @@ def _limits(request: Request, seconds: float) -> Limits:
 def _only(answer: Answer) -> Workload | None:
     result = answer.result or answer.partial
     return result.workloads[0] if isinstance(result, Result) and result.workloads else None
+
+
+def _failure(answer: Answer) -> MemlintError | Error | None:
+    """Return the error of a run that gave no Estimate."""
+    workload = _only(answer)
+    return answer.error if workload is None or workload.error is None else workload.error
 
 
 def _labelled(answer: Answer, request: Request, attempt: Attempt) -> Answer:

@@ -44,9 +44,9 @@ def is_script(source: Source) -> bool:
     )
 
 
-def is_all_script(source: Source) -> bool:
-    """Return True for a script, and for a file of statements alone whose calls make what it uses."""
-    if is_script(source):
+def only_runs(source: Source) -> bool:
+    """Return True for a script, for a file that trains at import, and for statements alone that make something."""
+    if is_script(source) or training_at_import(source) is not None:
         return True
     defined = any(isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) for node in source.tree.body)
     made = any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) for node in source.tree.body)

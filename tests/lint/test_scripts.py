@@ -2,7 +2,7 @@
 
 import pytest
 
-from memlint.source.scripts import is_all_script, is_script, training_at_import
+from memlint.source.scripts import is_script, only_runs, training_at_import
 from memlint.source.text import Source
 
 HEAD = "import argparse\nimport torch\nfrom engine import train_one_epoch\nfrom model import net\n"
@@ -64,6 +64,6 @@ def test_a_trainer_trains_whatever_else_is_imported():
 
 
 def test_statements_alone_whose_calls_make_something_are_a_script():
-    assert is_all_script(Source.from_text("import torch\nnet = torch.nn.Linear(2, 2)\n", "net.py"))
-    assert not is_all_script(Source.from_text("import torch\nWIDTH = 4\n", "sizes.py"))
-    assert not is_all_script(Source.from_text(HEAD + TRAIN + "limit = min(3, 4)\n", "engine.py"))
+    assert only_runs(Source.from_text("import torch\nnet = torch.nn.Linear(2, 2)\n", "net.py"))
+    assert not only_runs(Source.from_text("import torch\nWIDTH = 4\n", "sizes.py"))
+    assert not only_runs(Source.from_text(HEAD + TRAIN + "limit = min(3, 4)\n", "engine.py"))
