@@ -43,7 +43,7 @@ _EVALUATES = re.compile(
 """Arguments with which a training script does not train."""
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
-_TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
+_TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
 _READS_CONFIGS = frozenset(
