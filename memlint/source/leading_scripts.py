@@ -499,3 +499,11 @@ def typed_as(command: TypedCommand) -> str:
 def likeliest_command(file: Path, root: Path, *, keep: bool = True) -> str:
     """Return the line that most likely runs what `file` defines, as `memlint run` of a script; empty without one."""
     return next((typed_as(each.command) for each in LeadingScripts(file, root, keep=keep).commands), "")
+
+
+def training_command(root: Path) -> str:
+    """Return the line that runs the training that a document of the project types first; empty without one."""
+    files = ProjectFiles(root, root / "train.py")
+    typed = sorted(typed_commands(files), key=lambda each: (each.num_placeholders, each.document != root / "README.md"))
+    trains = (each for each in typed if not _evaluates(each) and _may_train(files.text(each.script)))
+    return next(map(typed_as, trains), "")
