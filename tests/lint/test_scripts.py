@@ -27,6 +27,7 @@ def line(text):
         (f"{MODEL}{TRAIN}with torch.device('cuda'):\n    main()\n", 11),
         ("train_one_epoch(net)\n", 1),
         ("trainer = transformers.Trainer(net)\ntrainer.train()\n", 2),
+        ("trainer = Trainer(net)\ntrainer.run()\n", 2),
         ("args = argparse.ArgumentParser().parse_args()\n", 1),
     ],
 )
