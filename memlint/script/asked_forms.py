@@ -709,10 +709,16 @@ _TOO_LONG = re.compile(r"too (?:long|large)|longer than|exceed|max\w* len", re.I
 
 
 def _of_rows(at: _Failure) -> bool:
-    """A data set, or a part of it, has no item: its rows are fewer than one takes, such as the steps of a series."""
+    """A data set, or a part of it, has no item: its rows are fewer than one takes, such as the steps of a series.
+
+    One of Hugging Face says which row is wanted.
+    """
+    if (wanted := _NO_ROW.search(at.text)) is not None:
+        return forms.lengthen(int(wanted[1]) + 1)
     return _NO_ITEM.search(at.text) is not None and forms.lengthen()
 
 
+_NO_ROW = re.compile(r"Index (\d+) out of range for dataset of size \d+")
 _NO_ITEM = re.compile(
     r"__len__\(\) should return >= 0|num_samples should be a positive integer|smaller than the number of samples"
 )
@@ -736,10 +742,10 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (FileNotFoundError, _of_file),
     (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
+    ((ValueError, IndexError), _of_rows),
     (KeyError, _of_key),
     (IndexError, _of_index),
     (AttributeError, _of_attribute),
-    (ValueError, _of_rows),
     (ValueError, _of_json),
     (ValueError, _of_validation),
     (Exception, _of_message),

@@ -168,10 +168,13 @@ class Forms:
         self.asked.setdefault(_ROWS, Form()).width = num_rows
         return True
 
-    def lengthen(self) -> bool:
-        """Make many more rows, where a split of them is shorter than one item of a data set; False if it is no use."""
-        num_rows = min(self.num_rows * _TIMES_LENGTHENED, _MOST_ROWS)
-        if not self.made or num_rows == self.num_rows:
+    def lengthen(self, wanted: int = 0) -> bool:
+        """Make as many rows as are `wanted`; False if it is no use.
+
+        Without a number it is many more, where a split of them is shorter than one item of a data set.
+        """
+        num_rows = min(wanted or self.num_rows * _TIMES_LENGTHENED, _MOST_ROWS)
+        if not (self.made or wanted) or num_rows <= self.num_rows:
             return False
         self.asked.setdefault(_ROWS, Form()).width = num_rows
         return True

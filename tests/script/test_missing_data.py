@@ -661,3 +661,19 @@ def test_a_tokenizer_pads_and_masks_as_that_of_its_model(tmp_path, name):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout == "2 True\n"
+
+
+@needs("datasets")
+def test_as_many_rows_are_made_as_are_selected(tmp_path):
+    text = """\
+    import torch
+    from datasets import load_dataset
+    print(len(load_dataset("yelp_review_full", split="train").shuffle(seed=42).select(range(1000))))
+    model = torch.nn.Linear(4, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.rand(8, 4, device="cuda")).sum().backward()
+    optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert (workload.script.happened, workload.error) == ("trained", None)

@@ -832,3 +832,18 @@ def test_ids_of_which_the_model_wants_the_range_of_a_float_are_numbers(write):
 def test_nothing_is_made_up_for_a_function_that_a_constructor_wants():
     wanted = inspect.Parameter("encode", inspect.Parameter.KEYWORD_ONLY, annotation=Callable[[torch.Tensor], object])
     assert plain_value(wanted) is None
+
+
+def test_height_and_width_of_a_docstring_are_those_of_an_image():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.queries = torch.nn.Linear(256, 4)
+            self.patches = torch.nn.Conv2d(3, 256, 16, 16)
+
+        def forward(self, samples):
+            """The batch of images, `samples` of shape [batch_size x 3 x H x W]."""
+            return self.queries(self.patches(samples).flatten(2).transpose(1, 2))
+
+    (image,) = infer_inputs(Net(), train=True, device="cpu", stated={"image_height": 320, "image_width": 480}).inputs
+    assert image.shape == ("batch", 3, 320, 480)

@@ -54,6 +54,9 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     kind = match["kind"].capitalize()
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
+        sides = [name.lower()[0] for name in names[-2:] if name.lower() in _SIDES]
+        if sides == ["h", "w"] and len(spec.shape) != len(names):
+            shape = (*shape[:-2], *(sizes.image_size or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)))
         if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
             kind = "Float"
         spec = replace(spec, shape=shape)
@@ -80,8 +83,6 @@ def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) 
         return sizes.mels
     if not _CHANNELS.isdisjoint(words):
         return sizes.channels or 3
-    if name.lower() in _SIDES:
-        return (sizes.image_size or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))[name.lower().startswith("w")]
     if not _LENGTHS.isdisjoint(words):
         return sizes.length or DEFAULT_LENGTH
     return BATCH if rank == 1 else sizes.width or sizes.channels or 16
