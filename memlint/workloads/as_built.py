@@ -215,9 +215,11 @@ def _by_item(inputs: Sequence[BuiltInput], batch: int) -> Iterator[BuiltInput]:
     lists: dict[str, list[BuiltInput]] = {}
     for each in inputs:
         match = _ITEM.fullmatch(each.name)
-        lists.setdefault(f"{match[1]}[]{match[3]}" if match is not None else each.name, []).append(each)
+        name = f"{match[1]}[]{match[3] or ''}" if match is not None else each.name
+        lists.setdefault(name, []).append(each)
     for name, found in lists.items():
-        if len(found) == batch and "[]" in name:
+        are_batches = name.endswith("[]") and all(each.shape[:1] == (batch,) for each in found)  # such as two views
+        if len(found) == batch and "[]" in name and len({len(each.shape) for each in found}) == 1 and not are_batches:
             yield replace(max(found, key=lambda each: prod(each.shape)), name=name)
         else:
             yield from found

@@ -14,6 +14,8 @@ from torch import nn
 from memlint.memory.records import Frame
 from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.targets.script import Ending
+from memlint.targets.workload import Workload
+from memlint.workloads.as_built import with_inputs
 from memlint.workloads.construction.construct import completed_program
 from memlint.workloads.construction.recorded_arguments import dump_arguments, load_arguments
 from memlint.workloads.discover import find_workloads
@@ -212,3 +214,18 @@ def test_another_script_that_builds_the_model_says_nothing_of_the_one_that_train
     (path.parent / "count.py").write_text("from model import Part\ntext_length = 150\nprint(Part(8))\n")
     (workload,) = found(path, asked(BuiltModel(**kind(path, "Part", 4))))
     assert "length" not in workload.sizes
+
+
+@pytest.mark.parametrize(
+    ("shapes", "named"),
+    [
+        ([(2, 3, 64, 80), (2, 8, 5)], [("x.0", ("batch", 3, 64, 80)), ("x.1", ("batch", 8, 5))]),
+        ([(2, 3, 64, 64), (2, 3, 64, 64)], [("x.0", ("batch", 3, 64, 64)), ("x.1", ("batch", 3, 64, 64))]),
+        ([(3, 64, 80), (3, 48, 60)], [("x[]", (3, 64, 80))]),
+    ],
+    ids=["an image and its labels", "two views", "images of the batch"],
+)
+def test_a_list_is_of_the_items_of_a_batch_if_its_entries_are(shapes, named):
+    given = [BuiltInput(f"x.{number}", shape, "float32") for number, shape in enumerate(shapes)]
+    workload = with_inputs(Workload("net", "net"), given, Setting(2, "batch_size=2"))
+    assert [(each.name, each.shape) for each in workload.inputs] == named
