@@ -188,8 +188,9 @@ def with_inputs(
 
     The batch is that of the call unless another one is typed, or `keeps_batch` says that the call is only a trial.
     """
-    first = next((each.shape for each in inputs if each.shape), ())
     said = None if stated is None else int(stated.value)
+    grouped = list(_by_item(inputs, said or workload.batch))
+    first = next((each.shape for each in grouped if each.shape and "[]" not in each.name), ())
     is_typed = BATCH not in workload.assumed and workload.batch != said
     batch = said or next(iter(first), workload.batch)
     place = next((number for number, size in enumerate(first[:2]) if size == batch), 0)
@@ -198,7 +199,7 @@ def with_inputs(
     dimensions: dict[str, int] = {}
     specs = [
         InputSpec(each.name, _named_sizes(each, batch, place, dimensions), each.dtype)
-        for each in _by_item(inputs, batch)
+        for each in (grouped if batch == said else _by_item(inputs, batch))
     ]
     sizes = {**dimensions, **workload.dimensions}
     notes = [Assumption(f"input {each.described(sizes)}, as the script gives it", None, found=True) for each in specs]
