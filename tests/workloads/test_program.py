@@ -9,7 +9,7 @@ from memlint.base.errors import UsageError, WorkloadError
 from memlint.memory.records import Category
 from memlint.targets.workload import InputSpec
 from memlint.workloads import user_errors
-from memlint.workloads.construction.construct import build_program, simulated_device
+from memlint.workloads.construction.construct import build_program, complete, simulated_device
 from memlint.workloads.construction.optimizers import OPTIMIZERS
 from memlint.workloads.discover import find_workloads
 from memlint.workloads.loss import mean_of, own_loss
@@ -385,3 +385,12 @@ def test_weights_in_4_bits_name_the_package_that_they_need(write, monkeypatch):
 def test_weights_in_4_bits_are_not_trained(write):
     with pytest.raises(UsageError, match="weights in nf4 are not trained"):
         program(write(NET), dtype="4bit")
+
+
+def test_a_model_that_is_built_in_16_bits_has_that_dtype_unless_another_is_asked_for(write):
+    path = write("def build():\n    return nn.Linear(4, 2).bfloat16()\n")
+    (workload,) = find_workloads(f"{path}::build", path.parent).workloads
+    (typed,) = find_workloads(f"{path}::build", path.parent, overrides={"dtype": "float32"}).workloads
+    completed, other = complete(workload)[0], complete(typed)[0]
+    assert (completed.dtype, "dtype" in completed.assumed, other.dtype) == ("bfloat16", False, "float32")
+    assert "dtype bfloat16: the model is built in it" in [each.text for each in completed.found]

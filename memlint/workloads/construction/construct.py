@@ -13,6 +13,7 @@ from torch import distributed as dist
 from torch import nn
 
 from memlint.base.errors import WorkloadError
+from memlint.base.units import Dtype
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption
 from memlint.source.values import Configured, Settings, shown_arguments
@@ -170,6 +171,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
             free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
             sizes = workload.dimensions if free else None
             built, inferred = _tried(workload, _with_few_layers(workload, target, value), root, place, sizes)
+            workload = _with_own_dtype(workload, built.model)
             if inferred is not None:
                 inputs, dimensions = inferred.inputs, {**inferred.dimensions, **workload.dimensions}
                 if workload.mode == "generate":
@@ -184,6 +186,23 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         workload, declared, [name for name in workload.dimensions if name in taking or name in named or name in own]
     )
     return workload, assumptions
+
+
+def _with_own_dtype(workload: Workload, model: object) -> Workload:
+    """Take the dtype of 16 bits in which a model is built, if all its weights have it and nothing states another."""
+    kind = _dtype_of_16_bits(model) if "dtype" in workload.assumed else None
+    if kind is None:
+        return workload
+    dtype: Dtype = "bfloat16" if kind is torch.bfloat16 else "float16"
+    found = Assumption(f"dtype {dtype}: the model is built in it", None, found=True)
+    return replace(workload, dtype=dtype, assumed=workload.assumed - {"dtype"}, found=(*workload.found, found))
+
+
+def _dtype_of_16_bits(model: Any) -> torch.dtype | None:
+    """Return the dtype of all weights of a model if that has 16 bits."""
+    weights = model.parameters() if isinstance(model, nn.Module) else ()
+    kinds = {weight.dtype for weight in weights if weight.is_floating_point()}
+    return kinds.pop() if kinds in ({torch.bfloat16}, {torch.float16}) else None
 
 
 def _with_few_layers(workload: Workload, target: Target, value: object) -> Workload:
@@ -208,7 +227,16 @@ def _tried(
             if inferred.is_first_choice:
                 return built, inferred
     built = build(workload, root)
-    return built, infer(workload, built, place, sizes) if built.inputs is None else None
+    if built.inputs is not None:
+        return built, None
+    try:
+        return built, infer(workload, built, place, sizes)
+    except NoInputsError:
+        if (kind := _dtype_of_16_bits(built.model)) is None:
+            raise
+        inferred = infer(workload, replace(built, model=built.model.float()), place, sizes)  # as its trials are
+        built.model.to(kind)
+        return built, inferred
 
 
 def _with_unstated(built_by: str, unstated: str) -> str:
