@@ -10,21 +10,17 @@ import ast
 import inspect
 import itertools
 import json
-import linecache
 import os
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from memlint.base.frames import text_of
-from memlint.base.ownership import is_users
-from memlint.base.variables import variables_of
+from memlint.script.failures import Failure, UnknownError
 from memlint.script.fake_records import Record
 from memlint.script.forms import DATA_SET, ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
 from memlint.workloads.missing_checkpoints import is_of_weights
@@ -32,9 +28,6 @@ from memlint.workloads.missing_checkpoints import is_of_weights
 _NUM_TRIED = 4
 """Values of a container that are looked for."""
 _MOST_CHOICES = 64
-_METHODS = frozenset(
-    ("split", "rsplit", "strip", "rstrip", "lstrip", "lower", "upper", "replace", "decode", "splitlines")
-)
 _OF_MAPPINGS = frozenset(("keys", "items", "values", "get", "update"))
 _OF_TENSORS = frozenset(
     ("to", "cuda", "float", "long", "int", "shape", "size", "dtype", "dim", "astype", "item", "device", "mean", "sum")
@@ -49,7 +42,7 @@ _COCO = frozenset(("images", "annotations", "categories"))
 
 def learned(error: BaseException) -> bool:
     """Change the forms as the program that failed asks; returns True if that changed anything."""
-    at = _Failure.of(error)
+    at = Failure.of(error)
     if at is None:
         return False
     before = pickle.dumps(forms.asked)
@@ -59,119 +52,6 @@ def learned(error: BaseException) -> bool:
                 if learn(at):
                     break
     return pickle.dumps(forms.asked) != before
-
-
-class _UnknownError(Exception):
-    """A value is not to be had without running the program."""
-
-
-class _Failure:
-    """The place at which a program failed: the user's innermost frame, and the expression in it."""
-
-    def __init__(self, error: BaseException, frame: FrameType, line: int, node: ast.AST, tree: ast.Module) -> None:
-        self.error, self.text, self.node, self.tree = error, text_of(error), node, tree
-        self.key = f"{frame.f_code.co_filename}:{line}"
-        self._frames = [variables_of(frame), frame.f_globals]
-        if frame.f_back is not None and frame.f_code.co_name.startswith("<"):  # of a comprehension
-            self._frames.insert(1, variables_of(frame.f_back))
-        self.line = line
-
-    @classmethod
-    def of(cls, error: BaseException) -> _Failure | None:
-        """Return where an exception was raised; None outside of the user's files."""
-        place: tuple[FrameType, int, int] | None = None
-        trace = error.__traceback__
-        while trace is not None:
-            if is_users(trace.tb_frame.f_code.co_filename):
-                place = trace.tb_frame, trace.tb_lineno, trace.tb_lasti
-            trace = trace.tb_next
-        if place is None:
-            return None
-        frame, line, instruction = place
-        position = next(itertools.islice(frame.f_code.co_positions(), instruction // 2, None), None)
-        with suppress(SyntaxError):
-            tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-            return cls(error, frame, line, _node_at(tree, line, position), tree)
-        return None
-
-    def value(self, node: ast.AST | None) -> Any:
-        """Return the value of an expression that can be known. Raises _UnknownError for all others."""
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Name(id=name):
-                return self._tried(lambda: next(each[name] for each in self._frames if name in each))
-            case ast.Attribute(value=owner, attr=name):
-                return self._tried(lambda: getattr(self.value(owner), name))
-            case ast.Subscript(value=owner, slice=key):
-                return self._tried(lambda: self.value(owner)[self.value(key)])
-            case ast.Slice(lower=lower, upper=upper, step=step):
-                return slice(*(None if each is None else self.value(each) for each in (lower, upper, step)))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._tried(lambda: -self.value(operand))
-            case ast.Call(func=ast.Attribute(value=owner, attr=name), args=arguments, keywords=[]) if name in _METHODS:
-                text = self.value(owner)
-                if isinstance(text, str | bytes):
-                    return self._tried(lambda: getattr(text, name)(*map(self.value, arguments)))
-        raise _UnknownError
-
-    @staticmethod
-    def _tried(evaluate: Callable[[], Any]) -> Any:
-        try:
-            return evaluate()
-        except Exception as error:  # of an object of the script's
-            raise _UnknownError from error
-
-    def values(self, node: ast.AST) -> Iterator[Any]:
-        """Yield the values of all parts of an expression that can be known, the outer ones first."""
-        for each in ast.walk(node):
-            if isinstance(each, ast.expr):
-                with suppress(_UnknownError):
-                    yield self.value(each)
-
-    def enclosing(self, *kinds: type[ast.AST]) -> Iterator[Any]:
-        """Yield the nodes of these kinds around the expression, the innermost first."""
-        inside: list[Any] = [
-            each for each in ast.walk(self.tree) if isinstance(each, kinds) and _is_within(self.node, each)
-        ]
-        yield from sorted(inside, key=lambda each: (each.end_lineno - each.lineno, each.end_col_offset))
-
-    def names(self, texts: frozenset[str]) -> bool:
-        """Return True if the file has all of these texts."""
-        return texts <= {each.value for each in ast.walk(self.tree) if isinstance(each, ast.Constant)}
-
-    def looped(self, name: str) -> Iterator[Any]:
-        """Yield the values over which loops of this file go by a variable called `name`."""
-        for each in ast.walk(self.tree):
-            if (
-                isinstance(each, ast.For | ast.comprehension)
-                and isinstance(each.target, ast.Name)
-                and each.target.id == name
-            ):
-                over = each.iter
-                if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
-                    over = over.value
-                with suppress(_UnknownError):
-                    yield self.value(over)
-
-
-def _node_at(tree: ast.Module, line: int, position: tuple[int | None, ...] | None) -> ast.AST:
-    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.expr | ast.stmt)]
-    if position is not None and None not in position:
-        same = [
-            each for each in nodes if (each.lineno, each.end_lineno, each.col_offset, each.end_col_offset) == position
-        ]
-        if same:
-            return same[-1]
-    around = [each for each in nodes if each.lineno <= line <= (each.end_lineno or line)]
-    return max(around, key=lambda each: each.lineno, default=tree)
-
-
-def _is_within(inner: Any, outer: Any) -> bool:
-    if not hasattr(inner, "lineno"):
-        return False
-    begin, end = (outer.lineno, outer.col_offset), (outer.end_lineno, outer.end_col_offset)
-    return begin <= (inner.lineno, inner.col_offset) and (inner.end_lineno, inner.end_col_offset) <= end
 
 
 # --- changes
@@ -196,7 +76,7 @@ def _add(value: Value, name: str) -> Value:
     return value.fields.setdefault(name, usual(name))
 
 
-def _number(at: _Failure, place: str, path: Path, kind: Kind = "") -> bool:
+def _number(at: Failure, place: str, path: Path, kind: Kind = "") -> bool:
     """Make a column one of numbers; where the same line asks for several, all that nothing is known of."""
     form = forms.change(place)
     if form.shape == "row":
@@ -249,7 +129,7 @@ def _is_frame(value: Any) -> bool:
 # --- what an exception says
 
 
-def _of_message(at: _Failure) -> bool:
+def _of_message(at: Failure) -> bool:
     """A text that is no number or date stands in the message."""
     for pattern, kind in _MESSAGES:
         if (match := pattern.search(at.text)) is not None:
@@ -285,7 +165,7 @@ _MESSAGES = (
 """Messages with a text in them, and the kind that was asked for in its place; empty: a number as its name says."""
 
 
-def _of_unpacking(at: _Failure) -> bool:
+def _of_unpacking(at: Failure) -> bool:
     match = re.search(r"to unpack \(expected (?:at least )?(\d+)", at.text)
     if match is None:
         return False
@@ -297,15 +177,15 @@ def _of_unpacking(at: _Failure) -> bool:
             names = [f"{name}{i}" if name in names[:i] else name for i, name in enumerate(names)]
             forms.change(place).row.fields = {name: Value() for name in names}
             return bool(names)
-        with suppress(_UnknownError):
+        with suppress(UnknownError):
             value = self_or_first(at.value(source)) if isinstance(each, ast.For) else at.value(source)
             return _widen(at, value, wanted, source, exactly="at least" not in at.text)
     return False
 
 
-def _record_of(at: _Failure, source: ast.AST) -> str:
+def _record_of(at: Failure, source: ast.AST) -> str:
     """Return the file of values by name that an expression gives as a whole; empty if there is none."""
-    with suppress(_UnknownError):
+    with suppress(UnknownError):
         value = at.value(source)
         return str(value.whole_of) if isinstance(value, Record) else ""
     if not isinstance(source, ast.Call) or _LOADS.search(ast.unparse(source.func)) is None:
@@ -321,7 +201,7 @@ def self_or_first(value: Any) -> Any:
     return next(iter(value), None) if isinstance(value, list | tuple) else value
 
 
-def _of_index(at: _Failure) -> bool:
+def _of_index(at: Failure) -> bool:
     if "out of bounds for axis 1" in at.text or "out-of-bounds" in at.text:
         wanted = re.search(r"index (\d+) is out", at.text)
         form = forms.change(next(reversed(forms.made)))
@@ -335,7 +215,7 @@ def _of_index(at: _Failure) -> bool:
     return False
 
 
-def _widen(at: _Failure, pieces: Any, wanted: int, source: ast.AST, *, exactly: bool = False) -> bool:
+def _widen(at: Failure, pieces: Any, wanted: int, source: ast.AST, *, exactly: bool = False) -> bool:
     """Let the lines of which these are pieces have as many as wanted."""
     pieces = [pieces] if isinstance(pieces, str) else pieces
     if not isinstance(pieces, list | tuple) or not all(isinstance(each, str) for each in pieces):
@@ -361,7 +241,7 @@ def _widen(at: _Failure, pieces: Any, wanted: int, source: ast.AST, *, exactly: 
     return True
 
 
-def _join(at: _Failure, place: str, path: Path, wanted: int, source: ast.AST) -> bool:
+def _join(at: Failure, place: str, path: Path, wanted: int, source: ast.AST) -> bool:
     """Let a text of a column consist of several, with a separator of their own."""
     value = _value_at(place, path)
     value.kind, value.layout = "joined", _separator(at, source) or " "
@@ -370,7 +250,7 @@ def _join(at: _Failure, place: str, path: Path, wanted: int, source: ast.AST) ->
     return True
 
 
-def _separator(at: _Failure, source: ast.AST) -> str:
+def _separator(at: Failure, source: ast.AST) -> str:
     """Return the separator at which a text is split, at its line or else the nearest one before it; empty for space."""
 
     def splits(tree: ast.AST) -> list[ast.Call]:
@@ -382,17 +262,17 @@ def _separator(at: _Failure, source: ast.AST) -> str:
     calls = splits(source) or sorted(
         (each for each in splits(at.tree) if each.lineno <= at.line), key=lambda each: -each.lineno
     )
-    with suppress(_UnknownError):
+    with suppress(UnknownError):
         for call in calls[:1]:
             value = at.value(call.args[0]) if call.args else None
             return value if isinstance(value, str) else ""
     return ""
 
 
-def _of_key(at: _Failure) -> bool:
+def _of_key(at: Failure) -> bool:
     key = at.error.args[0] if at.error.args else None
     for each in (at.node, *at.enclosing(ast.Subscript)):
-        with suppress(_UnknownError):
+        with suppress(UnknownError):
             if isinstance(each, ast.Subscript) and _of_dictionary(at.value(each.value), key):
                 return True
     if isinstance(key, str) and (names := _names_in(key)):
@@ -456,7 +336,7 @@ def _give(keys: list[str], key: str) -> bool:
     return False
 
 
-def _columns(at: _Failure, names: list[str]) -> bool:
+def _columns(at: Failure, names: list[str]) -> bool:
     """Let the table that a line uses have columns of these names: the one with its other columns, or the last one."""
     tables = [place for place, rows in forms.made.items() if _has_names(rows)]
     if not tables:
@@ -472,7 +352,7 @@ def _columns(at: _Failure, names: list[str]) -> bool:
     return True
 
 
-def _of_attribute(at: _Failure) -> bool:
+def _of_attribute(at: Failure) -> bool:
     obj, name = getattr(at.error, "obj", None), getattr(at.error, "name", "") or ""
     if isinstance(obj, list | dict) and name in _OF_MAPPINGS and (place := _whole_file(obj)):
         node = at.node if isinstance(at.node, ast.Attribute) else next(at.enclosing(ast.Attribute), None)
@@ -495,7 +375,7 @@ def _of_attribute(at: _Failure) -> bool:
     return name in _OF_TENSORS and _number(at, *place_and_path)
 
 
-def _classes(at: _Failure) -> bool:
+def _classes(at: Failure) -> bool:
     """The type of a column of a data set has no names of classes: `rows.features["label"].names`."""
     taken = next((each for each in ast.walk(at.node) if isinstance(each, ast.Subscript)), None)
     place = next((each for each in reversed(forms.made) if each.startswith(DATA_SET)), "")
@@ -516,14 +396,14 @@ def _whole_file(value: Any) -> str:
     return ""
 
 
-def _of_type(at: _Failure) -> bool:
+def _of_type(at: Failure) -> bool:
     if "must be a mapping, not" in at.text:
         return _of_arguments(at)
     if re.search(r"missing \d+ required|unexpected keyword argument", at.text) and _of_missing_arguments(at):
         return True
     for each in (at.node, *at.enclosing(ast.Subscript)):
         if isinstance(each, ast.Subscript):
-            with suppress(_UnknownError):
+            with suppress(UnknownError):
                 if _of_subscript(at, each):
                     return True
     return _of_numbers(at)
@@ -532,7 +412,7 @@ def _of_type(at: _Failure) -> bool:
 _READS = re.compile(r"\bloads?$")
 
 
-def _of_subscript(at: _Failure, node: ast.Subscript) -> bool:
+def _of_subscript(at: Failure, node: ast.Subscript) -> bool:
     key = at.value(node.slice)
     if not isinstance(key, str):
         return False
@@ -565,17 +445,17 @@ def _of_subscript(at: _Failure, node: ast.Subscript) -> bool:
     return bool(place)
 
 
-def _of_arguments(at: _Failure) -> bool:
+def _of_arguments(at: Failure) -> bool:
     """A file is taken as the named arguments of a function: it has those that the function needs."""
     call = at.node if isinstance(at.node, ast.Call) else next(at.enclosing(ast.Call))
     for value in (each.value for each in call.keywords if each.arg is None):
-        with suppress(_UnknownError):
+        with suppress(UnknownError):
             place = _whole_file(at.value(value)) or next(reversed(forms.made), "")
             if not place:
                 return False
             form = forms.change(place)
             form.shape = "row"
-            with suppress(_UnknownError, ValueError, TypeError):
+            with suppress(UnknownError, ValueError, TypeError):
                 for name, parameter in inspect.signature(at.value(call.func)).parameters.items():
                     if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
                         _add(form.row, name)
@@ -586,7 +466,7 @@ def _of_arguments(at: _Failure) -> bool:
     return False
 
 
-def _of_missing_arguments(at: _Failure) -> bool:
+def _of_missing_arguments(at: Failure) -> bool:
     call = at.node if isinstance(at.node, ast.Call) else next(at.enclosing(ast.Call), None)
     if call is None or all(each.arg is not None for each in call.keywords):
         return False
@@ -603,7 +483,7 @@ def _of_missing_arguments(at: _Failure) -> bool:
     return True
 
 
-def _of_validation(at: _Failure) -> bool:
+def _of_validation(at: Failure) -> bool:
     """The messages of pydantic name each value and what it should be."""
     errors = getattr(at.error, "errors", None)
     place = next((each for each in reversed(forms.made) if forms.of(each).shape == "row"), "")
@@ -627,7 +507,7 @@ def _of_validation(at: _Failure) -> bool:
     return is_changed
 
 
-def _of_numbers(at: _Failure) -> bool:
+def _of_numbers(at: Failure) -> bool:
     """A text stands where a number should: all texts of the expression become numbers."""
     nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
     for node in nodes:
@@ -639,17 +519,17 @@ def _of_numbers(at: _Failure) -> bool:
     return False
 
 
-def _kind_asked(at: _Failure) -> Kind:
+def _kind_asked(at: Failure) -> Kind:
     return "" if "float" in at.text else "whole"
 
 
-def _of_list(at: _Failure) -> bool:
+def _of_list(at: Failure) -> bool:
     """A text is none of a list."""
     if re.search(r"is not in (?:list|tuple)|x not in|not in list", at.text) is None:
         return False
     for call in (at.node, *at.enclosing(ast.Call)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
-            with suppress(_UnknownError):
+            with suppress(UnknownError):
                 choices = at.value(call.func.value)
                 if _of_names(at, choices, call.args[0]):
                     return True
@@ -662,11 +542,11 @@ def _of_list(at: _Failure) -> bool:
     return False
 
 
-def _of_names(at: _Failure, names: object, asked: ast.expr) -> bool:
+def _of_names(at: Failure, names: object, asked: ast.expr) -> bool:
     """A name is none of a list of all columns of a table: the table has a column of this name."""
     try:
         name = at.value(asked)
-    except _UnknownError:
+    except UnknownError:
         return False  # such as the text of an element of XML
     if not isinstance(name, str) or not isinstance(names, list) or forms.find(name) is not None:
         return False
@@ -677,7 +557,7 @@ def _of_names(at: _Failure, names: object, asked: ast.expr) -> bool:
     return False
 
 
-def _of_json(at: _Failure) -> bool:
+def _of_json(at: Failure) -> bool:
     if type(at.error).__name__ != "JSONDecodeError" or not forms.made:
         return False
     place = next(reversed(forms.made))
@@ -686,7 +566,7 @@ def _of_json(at: _Failure) -> bool:
     return True
 
 
-def _of_file(at: _Failure) -> bool:
+def _of_file(at: Failure) -> bool:
     """A file is not there whose name says nothing: what opens it says what it holds."""
     path = getattr(at.error, "filename", None)
     if not isinstance(path, str) or PurePath(path).suffix in SETTINGS or is_of_weights(path):
@@ -697,7 +577,7 @@ def _of_file(at: _Failure) -> bool:
     return True
 
 
-def _of_length(at: _Failure) -> bool:
+def _of_length(at: Failure) -> bool:
     """The program itself refuses a text as too long."""
     if not isinstance(at.node, ast.Raise | ast.Assert) or _TOO_LONG.search(at.text) is None:
         return False
@@ -708,7 +588,7 @@ def _of_length(at: _Failure) -> bool:
 _TOO_LONG = re.compile(r"too (?:long|large)|longer than|exceed|max\w* len", re.IGNORECASE)
 
 
-def _of_rows(at: _Failure) -> bool:
+def _of_rows(at: Failure) -> bool:
     """A data set, or a part of it, has no item: its rows are fewer than one takes, such as the steps of a series.
 
     One of Hugging Face says which row is wanted.
@@ -724,7 +604,7 @@ _NO_ITEM = re.compile(
 )
 
 
-def _of_record(at: _Failure) -> bool:
+def _of_record(at: Failure) -> bool:
     """Values of a record are those of many rows."""
     place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
     if not place or _WITHOUT_ROWS.search(at.text) is None:
@@ -738,7 +618,7 @@ _WITHOUT_ROWS = re.compile(
     "|'list' object has no attribute 'astype'"
 )
 """Messages on arrays that are those of one row, where many are wanted."""
-_LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[_Failure], bool]], ...] = (
+_LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[Failure], bool]], ...] = (
     (FileNotFoundError, _of_file),
     (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
