@@ -385,3 +385,9 @@ def test_weights_in_4_bits_name_the_package_that_they_need(write, monkeypatch):
 def test_weights_in_4_bits_are_not_trained(write):
     with pytest.raises(UsageError, match="weights in nf4 are not trained"):
         program(write(NET), dtype="4bit")
+
+
+def test_a_model_that_was_built_without_memory_gets_some(write, tmp_path):
+    net = NET.replace("nn.Linear(4, 2)", 'nn.Linear(4, 2, device="meta")')
+    (workload,) = find_workloads(f"{write(net)}::Net", tmp_path).workloads
+    assert analysed(workload, tmp_path).estimate.categories[Category.PARAMETER] == 4 * (4 * 2 + 2)
