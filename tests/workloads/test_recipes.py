@@ -1223,3 +1223,20 @@ def test_a_number_of_samples_beside_their_rate_is_the_length_of_a_piece_of_sound
     (path.parent / "net.yaml").write_text(f"{data}mel: {{hop_length: 256}}\nmodel: {{class_path: model.Net}}\n")
     workload = the_only(path)
     assert (workload.batch, complete(workload, path.parent)[0].inputs[0].shape) == (4, ("batch", 100, 64))
+
+
+def test_the_fields_of_a_dataclass_of_settings_are_arguments_and_say_the_batch(write):
+    path = write(AXES)
+    (path.parent / "configs.py").write_text(
+        "from dataclasses import dataclass, field\n\n@dataclass\nclass NetConfig:\n    width: int = 3\n    axes: int = 1\n\n"
+        "@dataclass\nclass TrainConfig:\n    lr: float = 0.1\n    batch_size: int = 24\n\n"
+        "@dataclass\nclass Config:\n    model: NetConfig = field(default_factory=NetConfig)\n    train: TrainConfig = field(default_factory=TrainConfig)\n"
+    )
+    (path.parent / "train.py").write_text(
+        "from dataclasses import asdict\nfrom configs import Config\nfrom model import Net\n\n"
+        "def main(config: Config):\n    settings = config.model\n    of_training = config.train\n"
+        "    loader = DataLoader(data, batch_size=of_training.batch_size)\n"
+        "    net = Net(**asdict(settings))\n    net(next(iter(loader))).mean().backward()\n"
+    )
+    workload = the_only(path)
+    assert (dict(workload.arguments), workload.batch) == ({"width": 3, "axes": 1}, 24)

@@ -339,7 +339,7 @@ def _first_guess(model: nn.Module, sizes: ModelSizes, feeding: Mapping[str, FedI
 
 def _as_fed(spec: InputSpec, fed: FedInput) -> InputSpec:
     """Return an input with the dtype and the number of dimensions that the training loop gives it."""
-    shape = (BATCH,) if fed.is_flat and spec.shape[:1] == (BATCH,) else spec.shape
+    shape = (BATCH,) if fed.is_flat and spec.shape[:1] == (BATCH,) else (BATCH, 1) if fed.is_column else spec.shape
     if not fed.dtype or (fed.dtype == "float32" and spec.dtype == "float32"):
         return replace(spec, shape=shape)
     is_cast = fed.dtype != spec.dtype
