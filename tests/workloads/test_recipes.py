@@ -1240,3 +1240,18 @@ def test_the_fields_of_a_dataclass_of_settings_are_arguments_and_say_the_batch(w
     )
     workload = the_only(path)
     assert (dict(workload.arguments), workload.batch) == ({"width": 3, "axes": 1}, 24)
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_a_series_whose_length_nothing_states_is_said_in_the_headline(write, is_stated):
+    kept = "self.max_seq_len = 300" if is_stated else "pass"
+    path = write(
+        f"class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {kept}\n"
+        "        self.layer = nn.Conv1d(80, 5, 3)\n"
+        "    def forward(self, x):\n        return self.layer(x.permute(0, 2, 1))\n"
+    )
+    workload = complete(the_only(path), path.parent)[0]
+    length = 300 if is_stated else 1024
+    assert workload.inputs[0].shape == ("batch", length, 80)
+    said = "" if is_stated else "sequences of 1024 steps: nothing states their size"
+    assert workload.built_by == said
