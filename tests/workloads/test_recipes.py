@@ -1255,3 +1255,10 @@ def test_a_series_whose_length_nothing_states_is_said_in_the_headline(write, is_
     assert workload.inputs[0].shape == ("batch", length, 80)
     said = "" if is_stated else "sequences of 1024 steps: nothing states their size"
     assert workload.built_by == said
+
+
+def test_frames_that_the_settings_state_are_the_length_of_a_spectrogram(write):
+    path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", "nn.Conv1d(80, 5, 1)").format(output="self.layer(image)"))
+    (path.parent / "net.yaml").write_text("data: {num_frms: 200, batch_size: 4}\nmodel: {class_path: model.Net}\n")
+    workload = complete(replace(the_only(path), sizes={"num_frms": 200}), path.parent)[0]
+    assert (workload.inputs[0].shape, workload.built_by) == (("batch", 80, 200), the_only(path).built_by)
