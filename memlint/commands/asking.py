@@ -193,12 +193,17 @@ def slowness() -> float:
 
 
 def _ask(session: Session) -> _Told:
-    """Ask for what a script builds; once more with each change that packages of other versions need before that."""
+    """Ask for what a script builds, and calls; again with each change that packages of other versions need before it.
+
+    A change after which it builds nothing counts for nothing.
+    """
+    told: Built | None = None
     while True:
         built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
+        told = built if told is None or built.models else told
         amendment = built.ending.amendment
-        if built.models or script is None or amendment is None or amendment in script.amendments:
-            return _Told(built=built)
+        if told is not built or script is None or amendment is None or amendment in script.amendments:
+            return _Told(built=told)
         changed = script.model_copy(update={"amendments": (*script.amendments, amendment)})
         session.begin_again(session.request.model_copy(update={"script": changed}))
 

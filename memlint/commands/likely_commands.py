@@ -63,7 +63,12 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
     return f"{hint or 'Mend that.'} Then type {command}{which}: {message}."
 
 
-def _reached(attempt: Attempt, request: Request) -> tuple[bool, bool, bool]:
-    """Return how far a command came, in ascending order: an unanswered one is below those that have built a model."""
+def _reached(attempt: Attempt, request: Request) -> tuple[bool, ...]:
+    """Return how far a command came, in ascending order: an unanswered one is below those that have built a model.
+
+    One that trains nothing, or may not lead to the file at all, comes less far with another model than one that ends
+    before its own.
+    """
     built = attempt.built
-    return attempt.has_built(request), built is not None and bool(built.models), built is not None
+    known = built is not None and bool(built.models), built is not None
+    return attempt.has_built(request), attempt.script.trains, attempt.script.is_certain, *known

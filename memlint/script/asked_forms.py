@@ -288,7 +288,7 @@ def _of_key(at: Failure) -> bool:
 
 def _names_in(key: str) -> list[str]:
     """Return the names of columns that a message of pandas is about, or the key itself."""
-    if "not in index" in key or "not found in axis" in key or "are in the [" in key or "expected but not found" in key:
+    if "not in index" in key or "not found in axis" in key or " are in the " in key or "expected but not found" in key:
         return re.findall(
             r"'([^']+)'", key.partition("]")[0] if key.startswith("[") else re.sub(r"dtype='\w+'", "", key)
         )

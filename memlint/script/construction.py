@@ -71,8 +71,8 @@ _WRAPPED = ("module", "_orig_mod")
 _PARALLEL = nn.DataParallel, nn.parallel.DistributedDataParallel
 PARAMETERS = "the parameters"
 """The source of a dtype that nothing but the model itself says."""
-_NO_MODELS = nn.ParameterList, nn.ParameterDict, nn.PReLU
-"""Modules with parameters that are no model by themselves."""
+_NO_MODELS = nn.ParameterList, nn.ParameterDict, nn.PReLU, torch.jit.ScriptModule
+"""Modules with parameters that are no model by themselves; a scripted one is a copy, of which nothing is trained."""
 _CONSTRUCTS = "__init__"
 _TORCH = "torch."
 
@@ -483,19 +483,25 @@ class Construction:
         self, root: nn.Module, trained: set[int], loop: LoopText, *, is_last_of_several: bool, on_host: bool
     ) -> BuiltModel:
         module = unwrapped(root)
-        calls = self._host_inputs if on_host else self._inputs
-        called = next((known for each in (root, module) if (known := _known_call(calls, each)) is not None), None)
+        calls = _by_unwrapped(self._host_inputs if on_host else self._inputs)
+        called = calls.get(id(module))
         parts: dict[type, BuiltClass] = {}
-        for part in module.modules():
-            if part is not module and type(part) not in parts and is_users(self._file(type(part)) or "<"):
-                parts[type(part)] = BuiltClass(*self._class(part))
+        of_parts = []
+        # A program of Lightning, or one that keeps averages, calls a part: that is the model of its training loop.
+        for part in sorted(module.modules(), key=lambda each: id(each) not in calls):
+            if part is module or type(part) in parts or not is_users(self._file(type(part)) or "<"):
+                continue
+            known = calls.get(id(part))
+            of_parts += [] if known is None else [known]
+            parts[type(part)] = BuiltClass(*self._class(part), inputs=() if known is None else known[2])
+        first = called or max(of_parts, key=lambda each: each[1], default=None)
         return BuiltModel(
             *self._class(module),
-            is_called=called is not None,
-            is_training=root.training if called is None else called[1],
+            inputs=() if called is None else called[2],
+            is_called=first is not None,
+            is_training=root.training if first is None else first[1],
             has_optimizer=_has_any(root, trained),
             is_copy=is_last_of_several and self._call(module) is None,
-            inputs=() if called is None else called[2],
             called_at=None if called is None else called[3],
             parts=tuple(parts.values()),
             fed=self.fed(root, loop),
@@ -521,6 +527,12 @@ class Construction:
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:
     frame = _caller(sys._getframe(2))
     return weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs)), frame
+
+
+def _by_unwrapped(calls: Mapping[int, _Inputs]) -> dict[int, _Inputs]:
+    """Return the calls by the ids of the models themselves, whatever wraps them when they are called."""
+    alive = ((module, known) for known in calls.values() if (module := known[0]()) is not None)
+    return {id(unwrapped(module)): known for module, known in alive}
 
 
 def _known_call(calls: Mapping[int, _Inputs], module: nn.Module) -> _Inputs | None:

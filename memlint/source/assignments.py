@@ -67,6 +67,14 @@ def ends_before(statement: ast.AST, node: ast.stmt | ast.expr) -> bool:
     return (getattr(statement, "end_lineno", 0) or 0) < node.lineno
 
 
+def annotation_of(function: ast.AST, name: str) -> ast.expr | None:
+    """Return the annotation of a function's parameter; None without one."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    return next((each.annotation for each in arguments if each.arg == name), None)
+
+
 def has_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
     """Return True if a function takes an argument of this name."""
     arguments = function.args

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from memlint.source.arithmetic import CONVERSIONS, LONGEST, OPERATORS, computed
 from memlint.source.assignments import (
+    annotation_of,
     assigned_part,
     attribute_assignments,
     defines,
@@ -42,6 +43,8 @@ _MAKES_SETTINGS = re.compile(
     r"|load|loads|safe_load|full_load|parse|create|compose",
     re.IGNORECASE,
 )
+_OF_DATACLASSES = ("asdict", "vars", "field")
+"""Functions that return the fields of an object by name, and the one that says a field's default."""
 _OF_TEXTS = ("split", "lower", "upper", "strip")
 _OF_ONE_PROCESS = {"get_world_size": 1, "device_count": 1, "get_rank": 0}
 """Values of functions in a program that runs alone on one GPU."""
@@ -325,17 +328,12 @@ class Values:
             name = maker.id
             bound = (name_assignments(each).get(name, ()) for each in (scope, scopes(self.source)[0]))
             made = (assigned_part(statement, name) for statements in bound for statement in statements)
-            maker = next((call.func for call in made if isinstance(call, ast.Call)), maker)
+            kinds = (call.func for call in made if isinstance(call, ast.Call))
+            maker = next(kinds, None) or annotation_of(scope.node, name) or maker
         meaning = self.source.qualified_name(maker)
         if meaning is None and isinstance(maker, ast.Name) and defines(self.source, maker.id):
             meaning = maker.id
-        kind = self._followed(Name(meaning, self.source.path)) if meaning is not None else None
-        if not isinstance(kind, Name):
-            raise Unknown
-        source = _read(Path(kind.path))
-        owner = next((n for n in source.tree.body if isinstance(n, ast.ClassDef) and n.name == kind.text), None)
-        if owner is None:
-            raise Unknown
+        source, owner = self._class(Name(meaning, self.source.path) if meaning is not None else None)
         values = Values(source, self.project, self._root, self._depth)
         if (own := made_in_init(source, owner, node.attr)) is not None:
             return values.of(*own)
@@ -345,6 +343,40 @@ class Values:
                 if any(isinstance(each, ast.Name) and each.id == node.attr for each in targets):
                     return values.of(statement.value, None)
         raise Unknown
+
+    def _class(self, name: Name | None) -> tuple[Source, ast.ClassDef]:
+        """Return a class of the project, and the file that defines it. Raises Unknown."""
+        kind = self._followed(name)
+        if not isinstance(kind, Name):
+            raise Unknown
+        source = _read(Path(kind.path))
+        owner = next((n for n in source.tree.body if isinstance(n, ast.ClassDef) and n.name == kind.text), None)
+        if owner is None:
+            raise Unknown
+        return source, owner
+
+    def _of_dataclass(self, name: str, node: ast.Call, scope: Scope | None) -> object:
+        if name != "field":
+            return self._fields(self.of(node.args[0], scope))
+        default = argument(node, "default") or argument(node, "default_factory")
+        if default is None:
+            raise Unknown
+        value = self.of(default, scope)
+        return Call(value, {}) if isinstance(value, Name) else value
+
+    def _fields(self, made: object) -> object:
+        """Return the fields of an object of a dataclass, as `asdict` does, with their defaults. Raises Unknown."""
+        if not isinstance(made, Call) or made.unseen:
+            return made
+        source, owner = self._class(made.function)
+        values = Values(source, self.project, self._root, self._depth)
+        fields = [each for each in owner.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
+        given = {names[int(key)] if key.isdigit() else key: value for key, value in made.arguments.items()}
+        defaults = zip(names, (each.value for each in fields), strict=True)
+        return {
+            name: values.of(each, None) for name, each in defaults if each is not None and name not in given
+        } | given
 
     def _imported(self, node: ast.Attribute, name: Name) -> object:
         """Evaluate an attribute of an imported object: a value that its file assigns, a setting, or else the Name."""
@@ -399,6 +431,7 @@ class Values:
             if item is None or isinstance(item, Unseen):
                 raise Unknown
             return item
+        value = self._fields(value)
         if isinstance(value, Mapping | list | tuple | str):
             return value[key]  # type: ignore[index,call-overload]
         raise Unknown
@@ -412,6 +445,8 @@ class Values:
             return computed(CONVERSIONS[name], *arguments)
         if isinstance(node.func, ast.Name) and name == "dict":
             return self.arguments(node, scope)[0]
+        if name in _OF_DATACLASSES:
+            return self._of_dataclass(name, node, scope)
         if isinstance(node.func, ast.Attribute) and name in ("get", *_OF_TEXTS):
             base, *arguments = [self.of(each, scope) for each in (node.func.value, *node.args)]
             if name == "get" and isinstance(base, Settings):

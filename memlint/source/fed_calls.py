@@ -33,6 +33,8 @@ _NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False\)")
 _DTYPES = {"long": "int64", "int": "int32", "float": "float32", "bool": "bool"}
 _FLAT = re.compile(r"\.(reshape|view)\(-1\)(\.\w+\([^()]*\))*$|\.flatten\(\)$")
 """Ends of an expression that has one dimension."""
+_COLUMN = re.compile(r"\.(reshape|view)\(-1, 1\)(\.\w+\([^()]*\))*$")
+"""Ends of an expression that has two dimensions, of which the second has one entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class FedInput:
     """The dtype that the expression has for certain; empty if it does not say."""
     is_flat: bool = False
     """True if it has one dimension."""
+    is_column: bool = False
+    """True if it has a second dimension, of size 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def _is_none(value: ast.expr) -> bool:
 def _fed(value: ast.expr, scope: Scope) -> FedInput:
     text = ast.unparse(_assigned(value, scope))
     dtype = next((_DTYPES[each] for each in re.findall(r"\.(\w+)\(\)", text)[::-1] if each in _DTYPES), "")
-    return FedInput(_short(value), dtype, _FLAT.search(text) is not None)
+    return FedInput(_short(value), dtype, _FLAT.search(text) is not None, _COLUMN.search(text) is not None)
 
 
 def _assigned(value: ast.expr, scope: Scope) -> ast.expr:

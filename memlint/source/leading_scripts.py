@@ -31,7 +31,7 @@ _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
     r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache|calc(ulate)?|compute|metrics?|"
-    r"extract|create)(?![a-z]).*",
+    r"extract|create|average|webui)(?![a-z]).*",
     re.IGNORECASE,
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
@@ -47,13 +47,27 @@ _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
 _READS_CONFIGS = frozenset(
-    ("hydra", "omegaconf", "yaml", "lightning", "pytorch_lightning", "jsonargparse", "toml", "mmengine", "mmcv", "gin")
+    (
+        "hydra",
+        "omegaconf",
+        "yaml",
+        "lightning",
+        "pytorch_lightning",
+        "jsonargparse",
+        "toml",
+        "mmengine",
+        "mmcv",
+        "gin",
+        "hyperpyyaml",
+    )
 )
 """Packages by which a program may find a class whose name is in a config."""
 _ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
 _FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """An option of a command line, and its names."""
 _TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
+_OVERRIDE = re.compile(r"[\w.]+=")
+"""A setting of a config, as hydra and its kind take it."""
 _NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*=")
 _NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
 """The name of an argument that is told by its place."""
@@ -238,7 +252,8 @@ class LeadingScripts:
         place = command.document or command.script
         if place.suffix == ".sh" and "train" not in place.stem.lower() and _OTHERWISE.fullmatch(place.stem) is not None:
             return True
-        only_shows = ".eval()" in text and not _may_train(text) and _OF_TRAINING.search(text) is None
+        only_shows = not (_may_train(text) or "CLI(" in text or _OF_TRAINING.search(text))
+        only_shows = only_shows and (".eval()" in text or _TRAINS.fullmatch(_stem(command)) is None)
         return _evaluates(command) or only_shows
 
     def _num_unknown(self, command: TypedCommand) -> int:
@@ -330,10 +345,11 @@ class LeadingScripts:
 
     @cached_property
     def _configs(self) -> tuple[Path, ...]:
-        """Configs of the project that name one of the file's classes, the nearest first."""
-        pattern = re.compile(rf"(?<![\w.-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, self._classes))})(?!\w)")
+        """Configs of the project that name a class of the file, or a function that gives one, the nearest first."""
+        names = sorted(self._classes.union(makers(self._tree, self._classes)))
+        pattern = re.compile(rf"(?<![\w.-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)")
         yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
-        return tuple(path for path in yaml if self._classes and pattern.search(self._files.text(path)))
+        return tuple(path for path in yaml if names and pattern.search(self._files.text(path)))
 
     @cached_property
     def _classes(self) -> frozenset[str]:
@@ -388,7 +404,7 @@ class LeadingScripts:
         joined: list[str] = []
         for argument in command.arguments:
             is_open = len(joined) > 1 and joined[-2] in of_one_word and is_placeholder(joined[-1])
-            if is_open and not argument.startswith("-"):
+            if is_open and not argument.startswith("-") and not _OVERRIDE.match(argument):
                 joined[-1] += f" {argument}"
             else:
                 joined.append(argument)

@@ -129,6 +129,7 @@ def _option_in(call: ast.Call, values: Values, scope: Scope) -> Iterator[tuple[s
     elif isinstance(action, ast.Constant) and str(action.value).startswith("store_"):
         value = action.value == "store_false"
     if isinstance(value, str) and kind is not None and dotted_name(kind) in ("int", "float"):
-        value = CONVERSIONS[dotted_name(kind)](value)
+        with suppress(ValueError):  # an empty text stands for nothing given
+            value = CONVERSIONS[dotted_name(kind)](value)
     if name:
         yield str(name), value

@@ -18,7 +18,9 @@ _CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\r?\n\s*")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
-_PYTHON = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun|fabric)$")
+_PYTHON = re.compile(
+    r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|composer|horovodrun|mpirun|mpiexec|srun|fabric)$"
+)
 """Programs that start a script of Python."""
 _OF_HELP = frozenset(("-h", "--help"))
 _TORCHRUN = re.compile(r"(?:^|[\s/])torchrun\s|-m\s+torch\.distributed\.(?:run|launch)\s")
@@ -192,7 +194,31 @@ def _command(
         return None
     joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
     told = _PRECISION.search(" ".join(words))
+    if (started := _started_by(found[0], run[2], folder, document, files)) is not None:
+        return TypedCommand(started[0], "", started[2], started[1], document, line, True)
     return TypedCommand(found[0], run[0], run[2], found[1], document, line, joins, told[1] if told else "")
+
+
+def _started_by(
+    launcher: Path, arguments: Sequence[str], folder: Path, document: Path, files: ProjectFiles
+) -> tuple[Path, Path, tuple[str, ...]] | None:
+    """Return the script that a launcher of the project's own starts, its folder, and what it is given.
+
+    The launcher's own options, such as `--nodes 4`, are not for the script. None if it starts none.
+    """
+    first = next(iter(arguments), "")
+    started = _found(first, folder, document, files) if first.endswith(".py") else None
+    if started is None or started[0] == launcher:
+        return None
+    own, text = files.text(launcher), files.text(started[0])
+    given: list[str] = []
+    is_own = False
+    for word in arguments[1:]:
+        if word.startswith("--"):
+            is_own = f'"{word}"' in own and f'"{word}"' not in text
+        if not is_own:
+            given.append(word)
+    return *started, tuple(given)
 
 
 def _runs(line: str, branches: Branches, variables: dict[str, str]) -> bool:

@@ -53,6 +53,8 @@ class BuiltClass:
     """
     shown: str = ""
     """The call as text: `GPT(GPTConfig(n_layer=12))`."""
+    inputs: tuple[BuiltInput, ...] = ()
+    """The tensors of the first call by the script itself, and by no module around it."""
 
     @property
     def name(self) -> str:
@@ -67,19 +69,19 @@ class BuiltModel(BuiltClass):
     __pydantic_config__: ClassVar[ConfigDict] = BuiltClass.__pydantic_config__
 
     is_called: bool = False
-    """True if it was called on the GPU, or on the CPU by a script that trains it there."""
+    """True if it, or a part of it, was called on the GPU, or on the CPU by a script that trains it there."""
     is_training: bool = True
     """True if it was in training mode, in its first call or at the end."""
     has_optimizer: bool = False
     """True if an optimizer has some of its parameters."""
     is_copy: bool = False
     """True if it was copied from another one, as an average of weights is."""
-    inputs: tuple[BuiltInput, ...] = ()
-    """The tensors of its first call there."""
     called_at: Frame | None = None
-    """The user's line of that call."""
+    """The user's line of its own first call there."""
     parts: tuple[BuiltClass, ...] = ()
-    """The classes of the project's own files among its submodules, each with its first instance."""
+    """The classes of the project's own files among its submodules, each with the instance that was called, or else its
+    first.
+    """
     fed: FedCall | None = None
     """Its call in the text of the training loop; None if none is seen."""
 

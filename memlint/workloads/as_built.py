@@ -89,7 +89,7 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         assumptions.append(Assumption(f"loss {losses[0]}: it is the only one that is made", None, found=True))
     if asked.others:
         others = "; ".join(_short(each) for each in asked.others[:_MOST_OTHERS])
-        assumptions.append(Assumption(f"it may be built by other scripts too: {others}", None))
+        assumptions.append(Assumption(f"it may be built by other scripts too: {others}", None, found=True))
     return replace(
         workload,
         **changed,
@@ -133,9 +133,9 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     workload = replace(workload, fed=None if is_part else model.fed)
     if not is_part and model.inputs and model.fed is not None and _is_before_loop(model, model.fed):
         workload = replace(workload, shown=_as_shown(model.inputs, model.fed))
-    elif not is_part and model.inputs:
+    elif kind.inputs:
         is_trial = bool(asked.trainer)
-        workload = with_inputs(workload, model.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
+        workload = with_inputs(workload, kind.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(
         workload,
         recorded=kind.arguments,

@@ -164,9 +164,11 @@ class ModelSizes:
 
     @property
     def frames(self) -> int | None:
-        """Frames of the spectrograms of those pieces."""
+        """Frames of the spectrograms of those pieces, or as settings say them."""
         hop = self._first_int(("hop_size", "hop_length"))
-        return self.samples // hop if self.samples is not None and hop is not None and self.samples > hop else None
+        if self.samples is not None and hop is not None and self.samples > hop:
+            return self.samples // hop
+        return self._first_int(("num_frames", "n_frames", "num_frms", "max_frames"), 2)
 
     @property
     def series(self) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Self
 
 import torch
@@ -114,9 +115,11 @@ def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, d
 def placed(model: nn.Module, device: str) -> nn.Module:
     """Return the model on a device, which is then also what its modules keep as the device where they make tensors.
 
-    A constructor's default for that is often the CPU; it was built there.
+    A constructor's default for that is often the CPU; it was built there. What was built without memory, on PyTorch's
+    device `meta`, gets some.
     """
-    model = model.to(device)
+    is_empty = any(each.is_meta for each in chain(model.parameters(), model.buffers()))
+    model = model.to_empty(device=device) if is_empty else model.to(device)
     for module in model.modules():
         for name, value in list(vars(module).items()):
             if name.endswith("device") and isinstance(value, str | torch.device) and str(value) == "cpu":

@@ -19,10 +19,10 @@ TRAIN = "from model import Net\nif __name__ == '__main__':\n    net = Net(load()
 DECLARE = "memlint check model.py --init writes a declaration with their arguments, to be filled in."
 
 
-def attempt(folder, script, built=None, error=None):
+def attempt(folder, script, built=None, error=None, is_certain=True):
     """A script of the project that was tried: with what it has built, and why it gave no Estimate."""
     command = TypedCommand(folder / script, "", ("--depth", "2"), folder)
-    return Attempt(LeadingScript(command, is_certain=True, trains=True), built, error)
+    return Attempt(LeadingScript(command, is_certain=is_certain, trains=True), built, error)
 
 
 def ended(reason, *models, hint="", lacks="", is_refusal=False):
@@ -105,3 +105,9 @@ def test_beside_what_the_environment_lacks_no_command_is_named_that_fails_too(hi
     assert hint_of(install, attempts=[("slow.py", None)]) == (
         f"{install} Then, or in its place, type memlint run slow.py --depth 2."
     )
+
+
+def test_a_script_that_may_not_lead_to_the_file_comes_less_far_than_one_that_does(hint_of, tmp_path):
+    own, other = ended("the script raised KeyError: 'a'"), ended("the script raised ValueError: b", tmp_path / "net.py")
+    hint = hint_of("", attempts=[("own.py", own), ("other.py", other, None, False)])
+    assert "memlint run own.py --depth 2, which comes furthest" in hint

@@ -121,6 +121,11 @@ def test_a_script_that_trains_says_inputs_precision_and_averages_of_weights_too(
     ]
 
 
+def test_a_name_that_a_package_has_dropped_stands_between_the_model_and_its_call_in_no_way(project):
+    (project / "train.py").write_text(OPTIONS + "    import numpy\n    best = numpy.Inf\n" + STEPS + MAIN)
+    assert "input x [batch, 7, 64] float32, as the script gives it" in texts(checked(project))
+
+
 def test_what_the_command_line_says_wins(project):
     workload = checked(project, "model.py", "--batch", "4", "--dtype", "bfloat16", "--optimizer", "adam")
     assert (workload["batch"], workload["dtype"], workload["optimizer"]) == (4, "bfloat16", "adam")

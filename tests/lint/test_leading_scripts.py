@@ -542,3 +542,37 @@ def test_the_name_of_the_project_tells_none_of_its_scripts_from_the_others(tmp_p
     folder = project(tmp_path / "net-alpha", net=MODEL, train=TRAIN.replace("model", "net"), **{"README.md": text})
     project(folder, train_net_lora=TRAIN.replace("model", "net"))
     assert leading(folder, "net.py") == ["train.py --size 64", "train_net_lora.py --from lab/net-base"]
+
+
+def test_a_default_that_is_no_number_of_its_type_stays_a_text(tmp_path):
+    added = (
+        "parser.add_argument('--steps', type=int, default='')\nparser.add_argument('--lr', type=float, default='1')\n"
+    )
+    run = {"README.md": "```\nbash run.sh\n```\n", "run.sh": "python train.py --steps 3\n"}
+    project(tmp_path, model=MODEL, train=f"import argparse\nparser = argparse.ArgumentParser()\n{added}{TRAIN}", **run)
+    assert leading(tmp_path) == ["train.py --steps 3"]
+
+
+def test_a_launcher_of_the_project_starts_the_script_that_it_is_given_and_keeps_its_own_options(tmp_path):
+    submit = 'import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument("--nodes")\n'
+    typed = "python -m tools.submit train.py \\\n --nodes 4 --out <PATH/TO/OUT> data.path=Images:root=<PATH/TO/DATA>"
+    files = {"README.md": f"```\n{typed}\n```\n", "tools/submit.py": submit}
+    project(tmp_path, model=MODEL, train=f'parser.add_argument("--out")\n{TRAIN}', **files)
+    assert leading(tmp_path)[0] == "train.py --out <PATH/TO/OUT> data.path=Images:root=<PATH/TO/DATA>"
+
+
+def test_a_config_that_names_a_function_which_gives_the_model_leads_to_it(tmp_path):
+    model = f"{MODEL}\ndef Net_XL():\n    return Net()\n"
+    train = "import hydra\n\ndef main():\n    hydra.utils.instantiate(cfg).fit()\n" + MAIN
+    files = {"conf/base.yaml": "_target_: build\narch: Net_XL\n", "README.md": "```\ncomposer train.py --x 1\n```\n"}
+    project(tmp_path, model=model, train=train, **files)
+    assert leading(tmp_path) == ["train.py --x 1"]
+
+
+def test_a_script_that_speaks_of_no_training_does_not_train(tmp_path):
+    shows = f"from model import Net\n\ndef main():\n    print(Net().infer(args.image))\n{MAIN}"
+    config = {"conf.yaml": "net: !new:model.Net\n", "README.md": "```\npython example.py\n```\n"}
+    train = f"from hyperpyyaml import load\n\ndef main():\n    load(args.config).loss.backward()\n{MAIN}"
+    project(tmp_path, model=MODEL, example=shows, bin__train=train, **config)
+    found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert [(each.command.script.name, each.trains) for each in found] == [("train.py", True), ("example.py", False)]

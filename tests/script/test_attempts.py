@@ -213,3 +213,19 @@ def test_the_names_in_annotations_are_those_of_the_list_that_they_are_looked_up_
     [workload] = run_text(tmp_path, text, fake_data=True, ranks=ranks).report.workloads
     assert workload.error is None
     assert workload.batch == 2
+
+
+@needs("pandas")
+def test_a_column_that_becomes_the_index_of_made_up_rows_is_one_of_theirs(tmp_path):
+    text = """
+        import pandas, torch
+        rows = pandas.read_csv("meta.csv").set_index("file_name", drop=False)
+        model = torch.nn.Linear(8, 1).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for name in rows["file_name"]:
+            model(torch.zeros(4, 8, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert (workload.script.happened, workload.batch) == ("trained", 4)

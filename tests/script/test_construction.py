@@ -234,6 +234,37 @@ def test_a_model_that_is_trained_on_the_cpu_has_the_inputs_that_it_got_there(tmp
     assert (record["happened"], model["is_called"], model["inputs"][0]["shape"]) == ("nothing", True, [6, 8])
 
 
+def test_a_model_that_another_module_holds_too_has_the_inputs_of_its_own_call(tmp_path: Path) -> None:
+    text = """
+    class Averages(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.online, self.average = model, copy.deepcopy(model)
+
+    net = Net(Config(width=8)).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    wrapped = nn.DataParallel(net)
+    averages = Averages(wrapped)
+    wrapped(torch.zeros(6, 8, device="cuda")).sum().backward()
+    raise RuntimeError
+    """
+    record = built(tmp_path, MODEL + text)
+    (model,) = record["models"]
+    assert (model["qualname"], model["is_called"], model["inputs"]) == ("Averages", True, [])
+    (part,) = [each for each in model["parts"] if each["qualname"] == "Net"]
+    assert [each["shape"] for each in part["inputs"]] == [[6, 8]]
+
+
+def test_a_scripted_copy_is_no_model(tmp_path: Path) -> None:
+    text = """
+    net = Net(Config(width=8))
+    scripted = torch.jit.script(net.head)
+    raise RuntimeError
+    """
+    record = built(tmp_path, MODEL + text)
+    assert [each["qualname"] for each in record["models"]] == ["Net"]
+
+
 @pytest.mark.parametrize(("enabled", "dtype"), [("False", "float32"), ("args.amp", "fp16-amp")])
 def test_a_scaler_says_nothing_where_every_autocast_is_switched_off(tmp_path, monkeypatch, enabled, dtype):
     monkeypatch.delitem(sys.modules, "built_script", raising=False)

@@ -153,3 +153,13 @@ def test_a_helper_that_the_loop_calls_and_a_training_step_are_read_too() -> None
     found = call_in(module)
     assert found is not None
     assert [each.name for each in found.inputs.values()] == ["noisy", "times"]
+
+
+def test_a_column_has_a_second_dimension_of_size_1() -> None:
+    found = call_in("for x, t in loader:\n    model(x, t.view(-1, 1), t.view(-1)).sum().backward()\n")
+    assert found is not None
+    assert [(each.is_column, each.is_flat) for each in found.inputs.values()] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]

@@ -165,6 +165,15 @@ def test_a_part_is_offered_only_without_the_whole_and_called_one(write):
     assert [each.name for each in found(path, asked(named), "::Part")] == ["Part"]
 
 
+def test_a_part_that_the_script_calls_by_itself_has_the_inputs_of_that_call(write):
+    path, inputs = write(NETS), (BuiltInput("x", (6, 5, 4), "float32"),)
+    part = BuiltClass(**kind(path, "Part", 4), inputs=inputs)
+    averages = BuiltModel("ema", "EMA", "/site-packages/ema.py", 99, is_called=True, has_optimizer=True, parts=(part,))
+    (workload,) = found(path, asked(averages, dtype=Setting("float32", "the parameters")))
+    assert [each.shape for each in workload.inputs] == [("batch", 5, 4)]
+    assert (workload.batch, "dtype" in workload.assumed) == (6, False)
+
+
 def test_of_several_parts_the_large_one_that_comes_first_is_offered(write):
     path = write(NETS + OTHERS)
     names = {"Other": (1, 5), "Part": (6, 60), "Net": (7, 90)}

@@ -394,3 +394,9 @@ def test_a_model_that_is_built_in_16_bits_has_that_dtype_unless_another_is_asked
     completed, other = complete(workload)[0], complete(typed)[0]
     assert (completed.dtype, "dtype" in completed.assumed, other.dtype) == ("bfloat16", False, "float32")
     assert "dtype bfloat16: the model is built in it" in [each.text for each in completed.found]
+
+
+def test_a_model_that_was_built_without_memory_gets_some(write, tmp_path):
+    net = NET.replace("nn.Linear(4, 2)", 'nn.Linear(4, 2, device="meta")')
+    (workload,) = find_workloads(f"{write(net)}::Net", tmp_path).workloads
+    assert analysed(workload, tmp_path).estimate.categories[Category.PARAMETER] == 4 * (4 * 2 + 2)

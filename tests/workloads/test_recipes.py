@@ -1223,3 +1223,42 @@ def test_a_number_of_samples_beside_their_rate_is_the_length_of_a_piece_of_sound
     (path.parent / "net.yaml").write_text(f"{data}mel: {{hop_length: 256}}\nmodel: {{class_path: model.Net}}\n")
     workload = the_only(path)
     assert (workload.batch, complete(workload, path.parent)[0].inputs[0].shape) == (4, ("batch", 100, 64))
+
+
+def test_the_fields_of_a_dataclass_of_settings_are_arguments_and_say_the_batch(write):
+    path = write(AXES)
+    (path.parent / "configs.py").write_text(
+        "from dataclasses import dataclass, field\n\n@dataclass\nclass NetConfig:\n    width: int = 3\n    axes: int = 1\n\n"
+        "@dataclass\nclass TrainConfig:\n    lr: float = 0.1\n    batch_size: int = 24\n\n"
+        "@dataclass\nclass Config:\n    model: NetConfig = field(default_factory=NetConfig)\n    train: TrainConfig = field(default_factory=TrainConfig)\n"
+    )
+    (path.parent / "train.py").write_text(
+        "from dataclasses import asdict\nfrom configs import Config\nfrom model import Net\n\n"
+        "def main(config: Config):\n    settings = config.model\n    of_training = config.train\n"
+        "    loader = DataLoader(data, batch_size=of_training.batch_size)\n"
+        "    net = Net(**asdict(settings))\n    net(next(iter(loader))).mean().backward()\n"
+    )
+    workload = the_only(path)
+    assert (dict(workload.arguments), workload.batch) == ({"width": 3, "axes": 1}, 24)
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_a_series_whose_length_nothing_states_is_said_in_the_headline(write, is_stated):
+    kept = "self.max_seq_len = 300" if is_stated else "pass"
+    path = write(
+        f"class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {kept}\n"
+        "        self.layer = nn.Conv1d(80, 5, 3)\n"
+        "    def forward(self, x):\n        return self.layer(x.permute(0, 2, 1))\n"
+    )
+    workload = complete(the_only(path), path.parent)[0]
+    length = 300 if is_stated else 1024
+    assert workload.inputs[0].shape == ("batch", length, 80)
+    said = "" if is_stated else "sequences of 1024 steps: nothing states their size"
+    assert workload.built_by == said
+
+
+def test_frames_that_the_settings_state_are_the_length_of_a_spectrogram(write):
+    path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", "nn.Conv1d(80, 5, 1)").format(output="self.layer(image)"))
+    (path.parent / "net.yaml").write_text("data: {num_frms: 200, batch_size: 4}\nmodel: {class_path: model.Net}\n")
+    workload = complete(replace(the_only(path), sizes={"num_frms": 200}), path.parent)[0]
+    assert (workload.inputs[0].shape, workload.built_by) == (("batch", 80, 200), the_only(path).built_by)

@@ -34,6 +34,7 @@ from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.containers import entries, fields, of_batch_items, unpacked
 from memlint.workloads.guess.examples import as_shown, fed_inputs
 from memlint.workloads.guess.forward_names import first_entry, guess_input
+from memlint.workloads.guess.layers import AUDIO_LENGTH, SERIES_LENGTH
 from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial, TrialModel
@@ -52,7 +53,9 @@ _SHORTEST = 8
 """Shorter sequences are not texts but fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
 _OTHER_SIDE = 32
-"""By how much larger an image is with which a model is tried for whether it takes only one size."""
+"""By how much larger an image, or longer a series, is with which a model is tried for whether it takes only one."""
+_MADE_UP = (DEFAULT_LENGTH, SERIES_LENGTH, AUDIO_LENGTH)
+"""Lengths of series and of sound that nothing states."""
 _MOST_STARTS, _MOST_ALONE = 12, 3
 """Limits: guesses from a diffusion model's config to modify if none works, and trials to repeat with a batch of 1."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
@@ -166,6 +169,11 @@ def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], si
     """Return the size of images or the length of texts that was made up, where the model takes others as well."""
     if dimensions.get(SEQUENCE) == DEFAULT_LENGTH and sizes.length is None:
         return f"texts of {DEFAULT_LENGTH} tokens"
+    if all(each is None for each in (sizes.length, sizes.samples, sizes.sound, sizes.series)):
+        for length in _MADE_UP:
+            longer = tuple(_of_length(spec, length, length + _OTHER_SIDE) for spec in specs)
+            if longer != specs and stage.attempt(longer).error is None:
+                return f"sequences of {length} steps"
     images = [spec.shape[2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) == 4]
     if not images or sizes.image_size is not None or _size_of_its_own(stage.model) is not None:
         return ""
@@ -175,6 +183,13 @@ def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], si
     other = (height + _OTHER_SIDE, width + _OTHER_SIDE)
     others = (replace(spec, shape=(*spec.shape[:2], *other)) if spec.shape[2:] == images[0] else spec for spec in specs)
     return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
+
+
+def _of_length(spec: InputSpec, length: int, other: int) -> InputSpec:
+    """Return a series of numbers with other steps than `length`."""
+    if spec.dtype != "float32" or len(spec.shape) != 3:
+        return spec
+    return replace(spec, shape=(spec.shape[0], *(other if size == length else size for size in spec.shape[1:])))
 
 
 def _of_library(stage: TrialModel, sizes: ModelSizes, *, train: bool, length: int | None, named: bool) -> Inferred:
@@ -339,7 +354,7 @@ def _first_guess(model: nn.Module, sizes: ModelSizes, feeding: Mapping[str, FedI
 
 def _as_fed(spec: InputSpec, fed: FedInput) -> InputSpec:
     """Return an input with the dtype and the number of dimensions that the training loop gives it."""
-    shape = (BATCH,) if fed.is_flat and spec.shape[:1] == (BATCH,) else spec.shape
+    shape = (BATCH,) if fed.is_flat and spec.shape[:1] == (BATCH,) else (BATCH, 1) if fed.is_column else spec.shape
     if not fed.dtype or (fed.dtype == "float32" and spec.dtype == "float32"):
         return replace(spec, shape=shape)
     is_cast = fed.dtype != spec.dtype

@@ -9,7 +9,8 @@ from memlint.workloads.receiving_layers import ENTRIES
 
 AUDIO_LENGTH = 16_000
 """One second at the usual sampling rate."""
-_SEQUENCE = 1024
+SERIES_LENGTH = 1024
+"""Steps of a series that nothing states."""
 _PICTURES, _VIDEO_SIZE = 16, (112, 112)
 _AUXILIARY = ("type", "segment", "time", "class", "label")
 
@@ -79,7 +80,7 @@ def is_auxiliary(path: str) -> bool:
 def spatial_input(name: str, channels: int, dimensions: int, sizes: ModelSizes) -> InputSpec:
     """Return sound, images or videos with 1, 2 or 3 spatial `dimensions`, of the size that the model states."""
     if dimensions == 1:
-        of_layer = sizes.samples or AUDIO_LENGTH if channels == 1 else sizes.frames or _SEQUENCE
+        of_layer = sizes.samples or AUDIO_LENGTH if channels == 1 else sizes.frames or SERIES_LENGTH
         length = sizes.length or of_layer
         return InputSpec(name, (BATCH, channels, length))
     if dimensions == 3:
