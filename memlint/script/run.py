@@ -313,16 +313,17 @@ def _is_extendable(recorder: ScriptRecorder, device: Device, num_tokens: int) ->
 def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
 
-    A first input of one row may choose an action; if another training call has as many as settings say, those count. So
-    do those of a list of items, each with tensors of its own, those of an object with tensors, and those of another
-    input than the first, which may have a row for each box.
+    A first input of one row may choose an action, and one that is no tensor has no rows; if another training call has
+    as many as settings say, those count. So do those of a list of items, each with tensors of its own, those of an
+    object with tensors, and those of another input than the first, which may have a row for each box.
     """
     sizes, stated = next(iter(recorder.shapes), ()), recorder.construction.batch()
     if stated is not None and _has_items(recorder, stated.value):
         return int(stated.value)
-    stated = stated if len(sizes) > 1 else None
-    if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:
+    is_other = recorder.batch is None or (recorder.batch == 1 and len(sizes) > 1)
+    if stated is not None and is_other and stated.value in {shape[0] for shape in recorder.shapes if shape}:
         return int(stated.value)
+    stated = stated if len(sizes) > 1 else None
     if stated is None or stated.value == sizes[0] or stated.value != sizes[1]:
         return recorder.batch or recorder.inference[0]
     return int(stated.value)
