@@ -422,6 +422,25 @@ def test_a_module_runs_as_python_dash_m_does(tmp_path: Path, monkeypatch: pytest
     assert done.stdout.startswith("error: -m pkg.train --lr 3: ")
 
 
+def test_a_module_and_a_config_module_of_a_project_that_is_not_installed_are_found(tmp_path: Path) -> None:
+    packages = tmp_path / "src" / "pkg", tmp_path / "src" / "pkg" / "conf", tmp_path / "examples" / "hydra"
+    for each in packages:
+        each.mkdir(parents=True)
+        (each / "__init__.py").touch()
+    write(tmp_path, "", "pyproject.toml")
+    # As hydra finds its config modules; the files are read where the package is.
+    asks = "from importlib import resources\ndef read(name): return resources.files(name).joinpath('size').read_text()\n"
+    (packages[2] / "__init__.py").write_text(asks)
+    (packages[1] / "size").write_text("100")
+    step = "import hydra, torch\nx = torch.zeros(int(hydra.read('pkg.conf')), device='cuda')\nprint(__name__)\n"
+    (packages[0] / "train.py").write_text(step)
+    for words in (["-m", "pkg.train"], [str(packages[0] / "train.py")]):
+        command = [sys.executable, "-m", "memlint", "run", "-v", *words]
+        done = subprocess.run(command, cwd=tmp_path / "examples", capture_output=True, text=True, check=False)
+        assert "__main__" in done.stderr + done.stdout, done.stderr
+        assert "src, which is taken to be on the search path" in done.stdout
+
+
 def test_the_capture_of_a_script_is_looked_at_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     script, file = write(tmp_path, LOOP), tmp_path / "step.memlint"
