@@ -38,6 +38,7 @@ from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.source.typed_commands import typed_configs
 from memlint.workloads.absent_weights import Absent
+from memlint.workloads.giving_up import gives_up
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
 from memlint.workloads.notes import not_there, note, note_fake_data, note_replaced
 
@@ -321,17 +322,19 @@ class MissingFiles:
             if not self._fake and kind_by_name(place):
                 not_there.append(f"wants the file {_shown(place)}")
             return self.make(place, None)
-        frame = _asking()
-        return frame is not None and self._note_asked(place, frame)
+        is_weights = is_of_weights(place)  # for which a line may ask by a package: `g_pathmgr.exists(checkpoint)`
+        is_of_package = is_weights and reader and reader not in _READERS
+        frame = next(user_frames(), None) if is_of_package else _asking()
+        return frame is not None and self._note_asked(place, frame, is_weights=is_weights)
 
-    def _note_asked(self, place: str, frame: FrameType) -> bool:
-        if is_of_weights(place):
-            gives_up = _gives_up(frame.f_code.co_filename, frame.f_lineno)
-            return gives_up and not self._is_elsewhere(place) and self._stand_in(place)
+    def _note_asked(self, place: str, frame: FrameType, *, is_weights: bool) -> bool:
+        if is_weights:
+            is_wanted = gives_up(frame.f_code.co_filename, frame.f_lineno)
+            return is_wanted and not self._is_elsewhere(place) and self._stand_in(place)
         if self._is_pair(place):
             self._make_blanks(iter([place]))
             return True
-        if not _gives_up(frame.f_code.co_filename, frame.f_lineno):
+        if not gives_up(frame.f_code.co_filename, frame.f_lineno):
             self._asked.setdefault(place, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             return False
         if not self._fake:
@@ -563,37 +566,6 @@ def _replaces(node: ast.Try, handler: ast.ExceptHandler) -> bool:
         for body in (node.body, handler.body)
     )
     return bool(given & instead)
-
-
-@functools.cache
-def _gives_up(path: str, line: int) -> bool:
-    """Return True if a line asks for what the script does not go on without: it asserts it, or raises or exits."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except SyntaxError:
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
-            return not isinstance(node.test, ast.UnaryOp)
-        if isinstance(node, ast.If) and node.lineno <= line <= (node.test.end_lineno or line):
-            return _is_without(node.test) and _ends(node.body[-1])
-    return False
-
-
-def _is_without(test: ast.expr) -> bool:
-    """Return True of `not path.exists()`, alone or among other conditions: `not optional and not path.exists()`."""
-    if isinstance(test, ast.BoolOp):
-        parts = [each for each in test.values if any(isinstance(inner, ast.Call) for inner in ast.walk(each))]
-        return any(map(_is_without, parts))
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-
-
-def _ends(statement: ast.stmt) -> bool:
-    """Return True if a statement raises, or calls a function that exits."""
-    if isinstance(statement, ast.Raise):
-        return True
-    called = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(called, ast.Call) and re.search(r"\b_?exit\b|\.error$", ast.unparse(called.func)) is not None
 
 
 def _lists_inside() -> bool:

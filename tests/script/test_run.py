@@ -429,7 +429,9 @@ def test_a_module_and_a_config_module_of_a_project_that_is_not_installed_are_fou
         (each / "__init__.py").touch()
     write(tmp_path, "", "pyproject.toml")
     # As hydra finds its config modules; the files are read where the package is.
-    asks = "from importlib import resources\ndef read(name): return resources.files(name).joinpath('size').read_text()\n"
+    asks = (
+        "from importlib import resources\ndef read(name): return resources.files(name).joinpath('size').read_text()\n"
+    )
     (packages[2] / "__init__.py").write_text(asks)
     (packages[1] / "size").write_text("100")
     step = "import hydra, torch\nx = torch.zeros(int(hydra.read('pkg.conf')), device='cuda')\nprint(__name__)\n"
