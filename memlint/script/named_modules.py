@@ -1,4 +1,4 @@
-"""Modules of the project that Python itself or a library imports by a name which it was given, and not a line of a file.
+"""Modules of the project that Python or a library imports by a name that it was given, and not by a line of a file.
 
 Such are the module of `python -m`, and the config modules and `_target_`s of hydra and its like. Where the project is
 installed they are found, and so they are here.

@@ -39,6 +39,7 @@ from memlint.script.processes import become_rank
 from memlint.script.random_weights import random_weights
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
+from memlint.script.shown_errors import ShownErrors
 from memlint.script.writes import Write, Writes, scratch_writes
 from memlint.targets.built import Built
 from memlint.targets.script import Amendment, Ending, Happened, Script
@@ -226,9 +227,13 @@ def run_script(
             writes.apart()
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
-        with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
+        shown = ShownErrors(ending_of, lambda: recorder.num_steps > 0, lambda: recorder.has_called)
+        with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches(), *shown.patches()]):
             again = _attempts(recorder, end, children, _SHARE_OF_ATTEMPTS * time_limit)
-            end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over, again)))
+            ending = _executed(script, end.undisturbed, recorder.construction, passing_over, again, shown)
+            if shown.ending is not None and len(recorder.made) and (ending.has_exited or not ending.is_failure):
+                ending = shown.ending  # a script that only evaluates goes on after it
+            end(children.joined(ending))
     raise AssertionError("the end of a script ends the process")
 
 
@@ -364,19 +369,24 @@ def _executed(
     construction: Construction,
     passing_over: PassingOver,
     begin_again: Callable[[BaseException], None],
+    shown: ShownErrors,
 ) -> Ending:
     """Why the script ended by itself; `undisturbed` is called before what it raised is looked at.
 
-    `begin_again` does not return if another attempt takes the place of this one.
+    `begin_again` does not return if another attempt takes the place of this one. An error that the script has `shown`
+    before it ended, without a call of a model, is why it ended.
     """
     try:
         if script.module:
             variables = runpy.run_module(script.module, run_name="__main__", alter_sys=True)
         else:
             variables = runpy.run_path(script.path, run_name="__main__")
+        if shown.error is not None:
+            raise shown.error
     except:  # noqa: E722 -- a script may take away the names of exceptions
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
+        error = shown.error if isinstance(error, SystemExit) and shown.error is not None else error
         try:
             begin_again(error)
             passing_over.after(error)

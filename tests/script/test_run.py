@@ -318,6 +318,35 @@ def test_a_failure_in_the_first_step_is_one_of_training_and_no_finding(tmp_path:
     assert not [finding.code for finding in checked.report.findings if finding.code == "MEM003"]  # a rule that failed
 
 
+CAUGHT = """
+import logging, sys, traceback
+import torch
+model = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train():
+    EVALUATED
+    raise KeyError("no such layer")
+try:
+    train()
+except Exception as error:
+    SHOWN
+EXIT
+"""
+
+
+@pytest.mark.parametrize("evaluated", ["pass", "model.eval()(torch.zeros(2, 4).cuda().detach_()).sum().item()"])
+@pytest.mark.parametrize("shown", ["logging.exception('failed')", "print(f'failed: {traceback.format_exc()}')"])
+@pytest.mark.parametrize("leaves", ["print('done')", "sys.exit(1)"])
+def test_an_error_that_a_script_shows_and_ends_after_is_why_it_took_no_step(
+    tmp_path: Path, evaluated: str, shown: str, leaves: str
+) -> None:
+    text = CAUGHT.replace("EVALUATED", evaluated).replace("SHOWN", shown).replace("EXIT", leaves)
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert "the script raised KeyError: 'no such layer'" in workload.script.ending
+    assert workload.script.happened == "built"
+
+
 def test_nothing_in_the_script_can_swallow_its_end(tmp_path: Path) -> None:
     text = """
         import atexit, torch
