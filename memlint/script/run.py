@@ -25,7 +25,6 @@ from memlint.memory.records import Assumption, Trace, computes_on_gpu
 from memlint.script.attempts import Attempts
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
-from memlint.script.construction import Construction
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits
 from memlint.script.forms import forms
@@ -39,7 +38,6 @@ from memlint.script.processes import become_rank
 from memlint.script.random_weights import random_weights
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
-from memlint.script.shown_errors import ShownErrors
 from memlint.script.writes import Write, Writes, scratch_writes
 from memlint.targets.built import Built
 from memlint.targets.script import Amendment, Ending, Happened, Script
@@ -145,7 +143,7 @@ def run_script(
         without_collector(),
         virtual_device(device, allocator, compiles=compiles != "off", compiles_in_parts=True) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
-        loaders_in_process(cut),
+        loaders_in_process(cut, lambda: recorder.note_batch()),  # noqa: PLW0108 -- it is made below
         missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
         random_weights(script.config_of),
     ):
@@ -227,13 +225,9 @@ def run_script(
             writes.apart()
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
-        shown = ShownErrors(ending_of, lambda: recorder.num_steps > 0, lambda: recorder.has_called)
-        with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches(), *shown.patches()]):
+        with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
             again = _attempts(recorder, end, children, _SHARE_OF_ATTEMPTS * time_limit)
-            ending = _executed(script, end.undisturbed, recorder.construction, passing_over, again, shown)
-            if shown.ending is not None and len(recorder.made) and (ending.has_exited or not ending.is_failure):
-                ending = shown.ending  # a script that only evaluates goes on after it
-            end(children.joined(ending))
+            end(children.joined(_executed(recorder, end.undisturbed, passing_over, again)))
     raise AssertionError("the end of a script ends the process")
 
 
@@ -364,29 +358,29 @@ def _is_early(recorder: ScriptRecorder, writes: Writes) -> bool:
 
 
 def _executed(
-    script: Script,
+    recorder: ScriptRecorder,
     undisturbed: Callable[[], None],
-    construction: Construction,
     passing_over: PassingOver,
     begin_again: Callable[[BaseException], None],
-    shown: ShownErrors,
 ) -> Ending:
     """Why the script ended by itself; `undisturbed` is called before what it raised is looked at.
 
-    `begin_again` does not return if another attempt takes the place of this one. An error that the script has `shown`
-    before it ended, without a call of a model, is why it ended.
+    `begin_again` does not return if another attempt takes the place of this one. An error that the script has shown
+    before it ended, without a step, is why it ended.
     """
+    script, construction, shown = recorder.script, recorder.construction, recorder.shown
     try:
         if script.module:
             variables = runpy.run_module(script.module, run_name="__main__", alter_sys=True)
         else:
             variables = runpy.run_path(script.path, run_name="__main__")
-        if shown.error is not None:
+        if _is_cause(recorder) and shown.error is not None:
             raise shown.error
     except:  # noqa: E722 -- a script may take away the names of exceptions
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        error = shown.error if isinstance(error, SystemExit) and shown.error is not None else error
+        has_shown = isinstance(error, SystemExit) and _is_cause(recorder)
+        error = shown.error or error if has_shown else error
         try:
             begin_again(error)
             passing_over.after(error)
@@ -394,6 +388,13 @@ def _executed(
             pass
         undisturbed()
         construction.note_end(error, passing_over.namespaces, passing_over.continued)
+        if has_shown and shown.ending is not None:
+            return shown.ending
         return replace(ending_of(error), amendment=amendment_of(error))
     construction.note_end(None, [variables])
-    return Ending("the script ran to its end")
+    return (shown.ending if _is_cause(recorder) else None) or Ending("the script ran to its end")
+
+
+def _is_cause(recorder: ScriptRecorder) -> bool:
+    """Return True if an error that a script has shown is why it took no step: one that only evaluates goes on."""
+    return not recorder.num_steps and (len(recorder.made) > 0 or not recorder.has_called)

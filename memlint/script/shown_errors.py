@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.frames import user_lines
 from memlint.base.patching import in_place_of
+from memlint.script.ending import ending_of
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -21,11 +22,9 @@ _MOST_LOOKED_AT = 64
 class ShownErrors:
     """Remembers the last error whose traceback a script formats while it handles it."""
 
-    def __init__(
-        self, ending_of: Callable[[BaseException], Ending], is_over: Callable[[], bool], has_called: Callable[[], bool]
-    ) -> None:
+    def __init__(self, is_over: Callable[[], bool], has_called: Callable[[], bool]) -> None:
         """`is_over` is True once the script has trained; once it `has_called` a model, frames may hold its tensors."""
-        self._ending_of, self._is_over, self._has_called = ending_of, is_over, has_called
+        self._is_over, self._has_called = is_over, has_called
         self._num, self._is_noting = 0, False
         self.error: BaseException | None = None
         """The error, if nothing that it holds can be on the GPU."""
@@ -39,8 +38,9 @@ class ShownErrors:
         @in_place_of(init)
         def formatting(self_: Any, kind: Any, error: Any, *args: Any, **kwargs: Any) -> None:
             init(self_, kind, error, *args, **kwargs)
-            if error is not None and error is sys.exc_info()[1] and not self._is_noting:
-                self._note(error)
+            handled = sys.exc_info()[1]
+            if handled is not None and handled is error and not self._is_noting:
+                self._note(handled)
 
         return [(traceback.TracebackException, "__init__", formatting)]
 
@@ -55,5 +55,5 @@ class ShownErrors:
             self.error = error
             return
         self._is_noting = True  # what is said of it shows it once more
-        self.ending = self._ending_of(error)
+        self.ending = ending_of(error)
         self._is_noting = False
