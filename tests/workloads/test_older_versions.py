@@ -8,6 +8,7 @@ import collections
 import runpy
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,6 +354,25 @@ def test_options_of_an_older_trainer_are_taken_as_the_present_ones(monkeypatch):
     for option in words[::2]:
         words = applying._without_option(words, Amendment("option", option, "TrainingArguments"))
     assert words == ["--eval_strategy", "no", "--fsdp_config", '{"transformer_layer_cls_to_wrap": ["Block"]}']
+
+
+def test_pkg_resources_is_there_where_setuptools_has_it_no_more(run):
+    text = """
+        import pkg_resources as pkg
+        is_new = pkg.parse_version("2.10.0") > pkg.parse_version("2.9")
+        torch = pkg.get_distribution("torch").version
+        try:
+            pkg.require("torch>=1000")
+        except pkg.VersionConflict:
+            is_old = True
+        folder = pkg.resource_filename("torch", "nn")
+    """
+    variables = run(textwrap.dedent(text))
+    del sys.modules["pkg_resources"]  # of which pytest asks more
+    assert variables["is_new"]
+    assert variables["is_old"]
+    assert variables["torch"] == torch.__version__
+    assert Path(variables["folder"]).is_dir()
 
 
 def test_a_package_under_the_name_that_a_distribution_gave_it_is_the_one_that_stands_for_it(run):
