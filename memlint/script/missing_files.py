@@ -284,7 +284,9 @@ class MissingFiles:
                 self.make(place, None)
 
     def match(self, pattern: str) -> bool:
-        """Make files that match a pattern of `glob`, if these are data."""
+        """Make files that match a pattern of `glob`, if these are data by their end, or by what is taken of them."""
+        if PurePath(pattern).name == "*":
+            pattern += _suffix_asked_for(of_media=True)
         kind = kind_by_name(pattern)
         if not kind or not glob.has_magic(pattern) or _reader()[0]:
             return False
@@ -600,10 +602,11 @@ def _is_comprehension(value: object) -> TypeGuard[CodeType]:
     return isinstance(value, CodeType) and value.co_name.startswith("<")
 
 
-def _suffix_asked_for() -> str:
+def _suffix_asked_for(*, of_media: bool = False) -> str:
     """Return the end of file names that the running function of the user, or one that calls it, names in a string.
 
-    Where none does, a function or file that is called by images has images.
+    With `of_media` the ends of images, recordings and the like alone count. Where none does, a function or file that is
+    called by images has images.
     """
     called = ""
     for number, frame in enumerate(user_frames()):
@@ -614,7 +617,8 @@ def _suffix_asked_for() -> str:
             match = re.fullmatch(r"(\*?\.)?(\w+)", value)
             kind = kind_by_name(f"file.{match[2]}") if match else ""
             is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
-            if match and kind and not is_weights and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
+            is_end = kind in _MEDIA or (match is not None and match[1] and not of_media)  # `name.endswith("png")`
+            if match and kind and not is_weights and is_end:
                 return f".{match[2]}"
     return ".png" if re.search(r"(?i)image|img", called) else ""
 
