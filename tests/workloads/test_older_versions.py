@@ -75,6 +75,11 @@ _PACKAGE = {
             def hparams(self):
                 return self._hparams
     """,
+    "series.py": """
+        class Series(list):
+            def apply(self, func, args=(), **kwargs):
+                return [func(each, *args, **kwargs) for each in self]
+    """,
     "training.py": """
         class TrainingArguments:
             def __init__(self, output_dir, eval_strategy='no', warmup_steps=0):
@@ -379,6 +384,17 @@ def test_a_package_under_the_name_that_a_distribution_gave_it_is_the_one_that_st
     variables = run("import ruamel_yaml as yaml\nsizes = yaml.load('width: 3', Loader=yaml.Loader)\n")
     assert variables["sizes"] == {"width": 3}
     assert any(text.endswith("it is yaml.load") for text in texts())
+
+
+def test_an_argument_by_its_place_that_has_another_meaning_now_is_left_out(run):
+    text = """
+    from boxes.series import Series
+    months = Series([1, 2]).apply(lambda month: month + 1, 1)
+    added = Series([1, 2]).apply(lambda month, more: month + more, (10,))
+    """
+    variables = run(text)
+    assert (variables["months"], variables["added"]) == ([2, 3], [11, 12])
+    assert texts() == ["boxes has no argument convert_dtype of Series.apply: it is left out"]
 
 
 def test_a_trainer_that_is_told_no_logger_takes_what_it_takes_by_default(run, monkeypatch):
