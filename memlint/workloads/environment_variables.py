@@ -5,13 +5,14 @@ Settings of a config without a value are of the same kind: the program fails whe
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import os
 import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -69,6 +70,31 @@ def unset_value(error: BaseException, command: str) -> str:
         if name := next((each for each in unset if each not in os.environ), ""):
             return unset_variables(name, f"{file}:{line}", command).replace(f"that line {line} of", "that", 1)
     return ""
+
+
+def absent_setting(error: BaseException) -> str:
+    """Return the config that was typed and lacks a setting which the program takes; empty if it is of something else.
+
+    A mapping that a line uses is part of a config if that has all of its names and values.
+    """
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)] if type(error) is KeyError else []
+    own = next((frame for frame in reversed(frames) if is_users(frame.f_code.co_filename)), None)
+    values = () if own is None else own.f_locals.values()
+    mappings = [dict(each) for each in values if isinstance(each, Mapping) and each and error.args[0] not in each]
+    for path in typed_configs(sys.argv) if mappings else ():
+        with suppress(Exception):  # whatever the file is
+            parts = _mappings_in(importlib.import_module("yaml").safe_load(_text(Path(path))))
+            if any(each == part for part in parts for each in mappings):
+                return f"{path} has no {error.args[0]!r} where the program takes it: give it one."
+    return ""
+
+
+def _mappings_in(value: object) -> Iterator[Mapping[str, object]]:
+    if isinstance(value, Mapping):
+        yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _mappings_in(each)
 
 
 def _text(file: Path) -> str:
