@@ -231,7 +231,8 @@ def ending_of(error: BaseException) -> Ending:
         command = f": pip install {version[1]}=={version[2]}" if version is not None else "."
         hint = hint or f"Install the version that it asks for{command}"
     says_itself = _INSTALLS.search(str(error)) is not None
-    if replaced and not (hint or says_itself or isinstance(error, ImportError | NameError | SyntaxError | OSError)):
+    is_other = isinstance(error, ImportError | SyntaxError | OSError) or type(error) is NameError
+    if replaced and not (hint or says_itself or is_other):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])
         hint = f"The cause may be what is not there; if so, put it there: {shown}{others}."

@@ -24,6 +24,12 @@ from memlint.source.typed_commands import typed_configs
 _READ = re.compile(r"""os\.environ\[["'](\w+)["']\](?!\s*=[^=])""")
 _READ_IF_SET = re.compile(r"""\benv(?:iron)?(?:\.get\(["']|\.)([A-Z][A-Z0-9_]{3,})\b|\bgetenv\(["'](\w+)["']\)""")
 """The same where a variable that is not set gives None, perhaps by an object that has all of them as attributes."""
+_NO_PLACE = re.compile(
+    r"^[ \t]*(?!\w*(?:log|out|save|exp|resume|checkpoint|ckpt|cache))(\w*(?:folder|dir|path|root|file)\w*):"
+    r"[ \t]*(?:~|null)[ \t]*(?:#(?!.*(?:[Dd]efault|[Oo]ptional)).*)?$",
+    re.MULTILINE,
+)
+"""A setting of a config that is to be a place to read from, and has no value."""
 _MOST_FILES, _MOST_FOLDERS = 400, 3
 _SUFFIXES = (".py", ".sh", ".md", ".env", ".yaml", ".yml")
 _TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
@@ -57,19 +63,28 @@ def unset_value(error: BaseException, command: str) -> str:
     """
     walked = reversed(list(traceback.walk_tb(error.__traceback__)))
     frames = [(frame, line) for frame, line in walked if is_users(frame.f_code.co_filename)]
-    configs = [(path, _text(Path(path))) for path in typed_configs(sys.argv)]
+    configs = [(str(path), _text(path)) for path in map(_config_file, typed_configs(sys.argv))]
     for frame, line in frames:
         for name in re.findall(r"[^\W\d]\w*", linecache.getline(frame.f_code.co_filename, line)):
             empty = rf"^([ \t]*){name}:[ \t]*(?:~|null)?[ \t]*(?:#.*)?$(?!\n\1(?:[ \t]+\S|- ))"
             for path, text in configs if frame.f_locals.get(name, 0) is None else ():
                 if (match := re.search(empty, text, re.MULTILINE)) is not None:
                     return f"{path}:{text.count(chr(10), 0, match.start()) + 1} gives {name} no value: give it one."
+    for path, text in configs if isinstance(error, UnboundLocalError) else ():  # of a `try` that let it pass
+        if (match := _NO_PLACE.search(text)) is not None:
+            return f"{path}:{text.count(chr(10), 0, match.start()) + 1} gives {match[1]} no value: give it one."
     for frame, line in frames:
         file = frame.f_code.co_filename
         unset = [each[0] or each[1] for each in _READ_IF_SET.findall(_text(Path(file)))]
         if name := next((each for each in unset if each not in os.environ), ""):
             return unset_variables(name, f"{file}:{line}", command).replace(f"that line {line} of", "that", 1)
     return ""
+
+
+def _config_file(path: str) -> Path:
+    """Return the file of a config that was typed: hydra finds one in the package that a script names."""
+    found = [] if Path(path).is_file() or Path(path).is_absolute() else Path.cwd().glob(f"*/{path}")
+    return next(iter(found), Path(path))
 
 
 def absent_setting(error: BaseException) -> str:
