@@ -11,16 +11,12 @@ from importlib import metadata, resources
 from typing import Any
 
 
-class ResolutionError(Exception):
-    """A requirement that is not met."""
+class DistributionNotFound(Exception):  # noqa: N818 -- it is called so
+    """A distribution is not installed."""
 
 
-class DistributionNotFound(ResolutionError):  # noqa: N818 -- it is called so
-    """Of a distribution that is not installed."""
-
-
-class VersionConflict(ResolutionError):  # noqa: N818 -- as above
-    """Of one in another version."""
+class VersionConflict(Exception):  # noqa: N818 -- as above
+    """It has another version."""
 
 
 class Distribution:
@@ -68,19 +64,3 @@ def require(*lines: str | Iterable[str]) -> list[Distribution]:
 def resource_filename(package: str, name: str) -> str:
     """Return the path of a file of a package."""
     return str(resources.files(package).joinpath(name))
-
-
-def resource_string(package: str, name: str) -> bytes:
-    """Return its content."""
-    return resources.files(package).joinpath(name).read_bytes()
-
-
-def resource_exists(package: str, name: str) -> bool:
-    """Return True if it is there."""
-    place = resources.files(package).joinpath(name)
-    return place.is_file() or place.is_dir()
-
-
-def resource_listdir(package: str, name: str) -> list[str]:
-    """Return the names of the files in a folder of a package."""
-    return [each.name for each in resources.files(package).joinpath(name).iterdir()]
