@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
+from memlint.base.config_files import read_configs
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Cache, Compile, Dtype, Mode, dtype_named, parse_context, parse_nbytes
 
@@ -142,7 +143,7 @@ class Settings(_Table):
     stub: Codes = ()
     """Packages to replace by placeholders when files import them; a placeholder fails when the model uses it."""
     config_of: tuple[tuple[str, str], ...] = ()
-    """JSON settings of models on the Hub and of checkpoints that are not on this machine, by their names."""
+    """Names of models on the Hub, and of checkpoints, that are not on this machine, with their settings in JSON."""
     op: tuple[Op, ...] = ()
     """Ops of compiled extensions that do not load here."""
     workload: tuple[dict[str, Any], ...] = ()
@@ -258,6 +259,8 @@ def _document(text: str) -> dict[str, Any]:
 
 def _parse(table: dict[str, Any], file: Path) -> Settings:
     prefix = "tool.memlint." if file.name == "pyproject.toml" else ""
+    if isinstance(files := table.get("config-of"), dict) and all(isinstance(path, str) for path in files.values()):
+        table = {**table, "config-of": read_configs((name, file.parent / path) for name, path in files.items())}
     try:
         return Settings.model_validate(table)
     except ValidationError as error:

@@ -223,3 +223,11 @@ def test_what_is_no_context_is_refused_with_what_to_give(text, reason, tmp_path)
 
 def test_a_context_without_unit_in_a_file_is_bytes(tmp_path):
     assert settings_of(tmp_path, f"context = {512 << 20}\n").context == 512 << 20
+
+
+def test_configs_of_models_that_are_not_here_are_files_beside_the_configuration(tmp_path):
+    (tmp_path / "small.json").write_text('{"width": 4}')
+    settings = settings_of(tmp_path, 'config-of = { "org/name" = "small.json" }')
+    assert settings.config_of == (("org/name", '{"width": 4}'),)
+    with pytest.raises(UsageError, match=r"the config of org/name, .*nowhere.json, is not read"):
+        settings_of(tmp_path, 'config-of = { "org/name" = "nowhere.json" }')

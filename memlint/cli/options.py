@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -47,15 +47,14 @@ def rank_of(_context: click.Context, _option: click.Parameter, text: str | None)
 def configs_by_name(
     _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """The content of the JSON files of `--config-of NAME=FILE`, by name. Raises UsageError.
+    """The content of the JSON files of `--config-of NAME=FILE`, by name. Raises UsageError."""
+    from memlint.base.config_files import read_configs  # noqa: PLC0415 -- few commands need it
 
-    A folder stands for a repository: each of its folders is named `NAME/FOLDER`, and the file of a pipeline
-    `NAME/model_index`.
-    """
-    named = [(text, *text.rpartition("=")[::2]) for text in texts]
-    return tuple(
-        (each, _json_object(text, file)) for text, name, path in named for each, file in _files_of(name, Path(path))
-    )
+    for text in texts:
+        if not text.rpartition("=")[0]:
+            example = "Write --config-of openai-community/gpt2=config.json, or checkpoint.pt=settings.json."
+            raise UsageError(f"--config-of {text!r} is not a name and a file with a JSON object", example)
+    return read_configs([(name, Path(path)) for name, _, path in (text.rpartition("=") for text in texts)])
 
 
 CONFIG_OF = click.option(
@@ -65,34 +64,6 @@ CONFIG_OF = click.option(
     callback=configs_by_name,
     help="JSON settings of a model on the Hub, or of a checkpoint, that is not here; a folder has a pipeline's.",
 )
-_OF_FOLDERS = ("config", "scheduler_config")
-_OF_PIPELINE = "model_index"
-"""Files of a repository with the sizes of what is in a folder, and with the parts of a pipeline."""
-
-
-def _files_of(name: str, path: Path) -> list[tuple[str, Path]]:
-    """The files that state something, each with the name of what it is about."""
-    if not path.is_dir():
-        return [(name, path)]
-    of_folders = [file for stem in _OF_FOLDERS for file in sorted(path.rglob(f"{stem}.json"))]
-    found = [(PurePosixPath(name, *file.parent.relative_to(path).parts), file) for file in of_folders]
-    found += [(PurePosixPath(name, _OF_PIPELINE), file) for file in path.glob(f"{_OF_PIPELINE}.json")]
-    return [(str(each), file) for each, file in found]
-
-
-def _json_object(text: str, file: Path) -> str:
-    """The content of a file of JSON that the command line names in `text`."""
-    import json  # noqa: PLC0415 -- few commands need it
-
-    try:
-        content = file.read_text("utf-8")
-        is_object = isinstance(json.loads(content), dict)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--config-of {text}: {file} is not read: {error}", "Give a file of JSON.") from error
-    if not (is_object and text.rpartition("=")[0]):
-        example = "Write --config-of openai-community/gpt2=config.json, or checkpoint.pt=settings.json."
-        raise UsageError(f"--config-of {text!r} is not a name and a file with a JSON object", example)
-    return content
 
 
 def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int] | None:

@@ -86,7 +86,7 @@ def with_scripts_asked(
     Nothing is asked about what is declared, called with arguments or no Python file.
     """
     answered = list(requests)
-    scripts = {number: _scripts(request, cache=cache) for number, request in enumerate(requests) if _may_ask(request)}
+    scripts = {number: _scripts(request, cache=cache) for number, request in enumerate(requests) if may_ask(request)}
     pending = {number: iter(found) for number, found in scripts.items()}
     trainers: dict[int, tuple[TypedCommand, Built | None]] = {}
     attempts = defaultdict[int, list[Attempt]](list)
@@ -121,10 +121,11 @@ def with_scripts_asked(
 
 def has_known_scripts(request: Request, *, cache: bool) -> bool:
     """Return True if it is kept that scripts lead to the file."""
-    return cache and _may_ask(request) and bool(_search(request, cache=cache).kept)
+    return cache and may_ask(request) and bool(_search(request, cache=cache).kept)
 
 
-def _may_ask(request: Request) -> bool:
+def may_ask(request: Request) -> bool:
+    """Return True if scripts may say how the models of a file are built: it was named, and declares none."""
     is_python = request.path is not None and request.path.endswith(".py")
     is_plain = request.named and request.script is None and not request.call and "." not in request.qualname
     return request.settings.ask_scripts and is_python and is_plain and not is_declared(request)

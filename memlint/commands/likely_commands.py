@@ -36,7 +36,8 @@ def with_commands(
         else:
             command = likeliest_command(Path(request.path or ""), Path(request.root), keep=cache)
             advice = f"Type {command}." if command else ""
-        hint = workload.error.hint if not (advice and "SCRIPT.py" in workload.error.hint) else ""
+        was_run = any(each.error and str(each.script.command.script) == request.path for each in tried or ())
+        hint = workload.error.hint if not (advice and (was_run or "SCRIPT.py" in workload.error.hint)) else ""
         if not hint or any(each in hint for each in _LAST_RESORTS):
             hint = " ".join(filter(None, (advice, f"Or: {hint}" if hint and advice else hint)))
         elif advice.startswith("Type "):
@@ -58,7 +59,8 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
         message, hint = ending.reason, furthest.built.lacks or ending.hint
     else:
         return f"Type {command}."
-    return f"{hint or 'Mend that.'} Then type {command}, which comes furthest: {message}."
+    which = "" if str(furthest.script.command.script) == request.path else ", which comes furthest"
+    return f"{hint or 'Mend that.'} Then type {command}{which}: {message}."
 
 
 def _reached(attempt: Attempt, request: Request) -> tuple[bool, bool, bool]:

@@ -56,7 +56,7 @@ from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, Bui
 from memlint.workloads.construction.recorded_arguments import dump_arguments
 from memlint.workloads.model_sizes import IMAGE_SIZES
 from memlint.workloads.notes import fake_data
-from memlint.workloads.placeholders import lacking
+from memlint.workloads.placeholders.absent_packages import lacking
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch

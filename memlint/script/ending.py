@@ -27,7 +27,7 @@ from memlint.workloads.environment_variables import absent_setting
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.notes import replaced
 from memlint.workloads.pinned_versions import of_another_time
-from memlint.workloads.placeholders import AbsentError, has_called, lacking
+from memlint.workloads.placeholders.absent_packages import AbsentError, has_called, lacking
 from memlint.workloads.user_errors import is_of_parser, meant_options, missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from memlint.base.patching import patched
 from memlint.source.required_packages import required_packages
 from memlint.targets.console_scripts import package_of
 from memlint.workloads.missing_modules import remedy
-from memlint.workloads.placeholders import is_missing
+from memlint.workloads.placeholders.absent_packages import is_missing
 from memlint.workloads.user_errors import missing_package
 
 if TYPE_CHECKING:

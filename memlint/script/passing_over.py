@@ -123,6 +123,8 @@ class PassingOver:
         self._is_over = False
         self.notes: list[Assumption] = []
         """The lines that were passed over, the first of them."""
+        self.errors: list[BaseException] = []
+        """What these lines raised."""
         self.namespaces: list[dict[str, Any]] = []
         """The variables of continued functions."""
         self.continued: set[FrameType] = set()
@@ -243,6 +245,7 @@ class PassingOver:
                 lines.assign(target, Unknown())
         if len(self.notes) < _MOST_SHOWN and not isinstance(error, _UnknownValueError):
             self.notes.append(_note(statement, lines.file, error))
+            self.errors.append(error)
 
 
 class _Leaving(ast.NodeTransformer):

@@ -12,7 +12,7 @@ import torch
 
 from memlint.base.patching import in_place_of
 from memlint.workloads.notes import note, note_fake_data
-from memlint.workloads.placeholders import is_missing
+from memlint.workloads.placeholders.absent_packages import is_missing
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -44,6 +44,7 @@ from memlint.targets.script import Amendment, Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
 from memlint.workloads.notes import fake_data, not_there
 from memlint.workloads.older_versions.learning import amendment_of
+from memlint.workloads.user_errors import what_to_do
 
 _MOST_AMENDMENTS = 12
 """Changes for packages of other versions, each of which takes one more run."""
@@ -390,7 +391,9 @@ def _executed(
         construction.note_end(error, passing_over.namespaces, passing_over.continued)
         if has_shown and shown.ending is not None:
             return shown.ending
-        return replace(ending_of(error), amendment=amendment_of(error))
+        # a login or an upload, say, that met no other machine kept nothing from going on
+        others = (each for each in (error, *passing_over.errors) if what_to_do(each) or not isinstance(each, OSError))
+        return replace(ending_of(next(others, error)), amendment=amendment_of(error))
     construction.note_end(None, [variables])
     return (shown.ending if _is_cause(recorder) else None) or Ending("the script ran to its end")
 

@@ -15,7 +15,11 @@ from memlint.memory.devices import Device, device_named
 from memlint.source.required_packages import required_packages
 from memlint.targets.workload import DEFAULT_GPU
 from memlint.worker.child import write_compiling
-from memlint.workloads import availability, login_name, placeholders, torchvision_schemas, user_errors
+from memlint.workloads import availability, login_name, torchvision_schemas, user_errors
+from memlint.workloads.placeholders.absent_packages import is_missing
+from memlint.workloads.placeholders.finders import expect, expect_in_script
+from memlint.workloads.placeholders.own_project import find_project
+from memlint.workloads.safetensors_files import save_without_memory
 from memlint.workloads.stated_configs import state_configs
 
 if TYPE_CHECKING:
@@ -95,8 +99,10 @@ class ProcessSetup:
             self._expect_script(self.script)
             return
         state_configs(self.configs)
-        placeholders.find_project(self.root)
-        placeholders.expect(self.stubs)
+        if self.simulates:
+            save_without_memory()
+        find_project(self.root)
+        expect(self.stubs)
         if self.device is not None:
             availability.expect(self.device)
 
@@ -127,10 +133,10 @@ class ProcessSetup:
         file = Path(script.path or os.curdir).absolute()
         above = [folder for folder in file.parents if folder.is_relative_to(self.root)]
         folders = list(dict.fromkeys((Path.cwd(), self.root, self.root / "src", *above)))
-        placeholders.find_project(self.root, folders)
+        find_project(self.root, folders)
         sys.meta_path.append(NamedModules(folders))
 
         def required() -> list[str]:
-            return required_packages(file, self.root, placeholders.is_missing) if script.path else []
+            return required_packages(file, self.root, is_missing) if script.path else []
 
-        placeholders.expect_in_script(self.stubs, required, quiet=script.builds_only)
+        expect_in_script(self.stubs, required, quiet=script.builds_only)

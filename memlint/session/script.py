@@ -33,8 +33,9 @@ from memlint.worker.child import (
 )
 from memlint.worker.jobs import Job, Retrace, TraceWorkload, WhatWasBuilt
 from memlint.worker.protocol import Request
-from memlint.workloads import availability, placeholders
+from memlint.workloads import availability
 from memlint.workloads.older_versions import applying
+from memlint.workloads.placeholders import absent_packages
 
 _WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 _ON_GPU = (
@@ -106,7 +107,7 @@ def _capture(run: ScriptRun, request: Request, gpu: str) -> Capture:
     workload = _workload(run, request, gpu)
     device, trace = workload.device, run.trace
     without = () if has_parameters(trace) or not computes_on_gpu(trace) else (_WITHOUT_MODEL,)
-    of_packages = (*applying.assumptions(), *placeholders.assumptions())
+    of_packages = (*applying.assumptions(), *absent_packages.assumptions())
     # Sizes rest on what was made up: it comes first.
     of_data = (each for each in trace.assumptions if any(made.startswith(each.text) for made in run.fake_data))
     given = (*of_data, *of_packages, *availability.assumptions(), *run.looked_for, *trace.assumptions)
@@ -210,9 +211,9 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
         return None
     taken = f"{ending.reason}, on the CPU:" if run.num_steps else f"{ending.reason}, and"
     message = f"{taken} no model was called on the GPU{without}"
-    if not run.num_steps and (caught := placeholders.last_use()) is not None:
+    if not run.num_steps and (caught := absent_packages.last_use()) is not None:
         return f"{message}; before, it caught: {caught.message}", caught.hint, ()
-    lacks = placeholders.lacking(run.script.path) if placeholders.has_called() else ""
+    lacks = absent_packages.lacking(run.script.path) if absent_packages.has_called() else ""
     if not run.num_steps and (words := _last_words(sys.stdout) or _last_words(sys.stderr)):
         return f"{message}; its output ends: {words}", elsewhere or lacks or _PRINTED, ()
     return message, elsewhere or lacks or _ON_GPU, ()

@@ -38,12 +38,13 @@ from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
-from memlint.workloads import availability, main_names, notes, placeholders
+from memlint.workloads import availability, main_names, notes
 from memlint.workloads.construction.construct import complete, completed_program, settings_of
 from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.declaration_draft import declaration, draft
 from memlint.workloads.discover import find_workloads
 from memlint.workloads.older_versions import applying
+from memlint.workloads.placeholders import absent_packages
 from memlint.workloads.user_errors import command_with
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Traced:
             completed = replace(completed, assumed=completed.assumed - {"optimizer"})
         of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
-        of_packages = (*applying.assumptions(), *placeholders.assumptions())
+        of_packages = (*applying.assumptions(), *absent_packages.assumptions())
         at_import = (*of_packages, *availability.assumptions(), *notes.noted(), *main_names.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*of_torch(workload, device), *of_context(device))

@@ -43,7 +43,7 @@ _EVALUATES = re.compile(
 """Arguments with which a training script does not train."""
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
-_TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*optim\w*\.step\(|\.fit\(")
+_TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
 _READS_CONFIGS = frozenset(
@@ -499,3 +499,11 @@ def typed_as(command: TypedCommand) -> str:
 def likeliest_command(file: Path, root: Path, *, keep: bool = True) -> str:
     """Return the line that most likely runs what `file` defines, as `memlint run` of a script; empty without one."""
     return next((typed_as(each.command) for each in LeadingScripts(file, root, keep=keep).commands), "")
+
+
+def training_command(root: Path) -> str:
+    """Return the line that runs the training that a document of the project types first; empty without one."""
+    files = ProjectFiles(root, root / "train.py")
+    typed = sorted(typed_commands(files), key=lambda each: (each.num_placeholders, each.document != root / "README.md"))
+    trains = (each for each in typed if not _evaluates(each) and _may_train(files.text(each.script)))
+    return next(map(typed_as, trains), "")

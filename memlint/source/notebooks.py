@@ -17,6 +17,8 @@ _ASSIGNED = re.compile(r"(\s*)([\w.,\s]+?)=\s*[%!](?!=).*\Z", re.DOTALL)
 _CELL_MAGIC = re.compile(r"\s*%%(\w+)")
 _AROUND_CODE = ("capture", "memlint", "prun", "time", "timeit")
 """Magics whose cell is Python all the same; every other one speaks of another language or of a file."""
+_TIMED = re.compile(r"(\s*)%(?:time|timeit|prun|memit)\s+(?:-\w+\s+)*([^\s-].*)")
+"""A magic that runs the code behind it."""
 _FUTURE = re.compile(r"\s*from\s+__future__\s+import\b")
 _BEFORE = (
     "import builtins as _builtins, sys as _sys; _sys.path.insert(0, {folder!r}); "
@@ -86,6 +88,8 @@ def _python(source: str) -> Iterator[str]:
     for line in lines:
         if continues:
             yield "\n"
+        elif (match := _TIMED.match(line)) is not None:
+            yield f"{match[1]}{match[2]}\n"
         elif (match := _MAGIC.match(line)) is not None:
             yield f"{match[1]}pass\n"
         elif (match := _ASSIGNED.match(line)) is not None:

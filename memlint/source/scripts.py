@@ -15,10 +15,10 @@ def training_at_import(source: Source) -> ast.Call | None:
     """Return the first call outside of functions and of `if __name__ == "__main__":` that trains.
 
     Such a call is a `backward` or an optimizer's step in a loop, a function that makes one, an imported function named
-    after training, or the `fit` or `train` of a `Trainer`. In a file without a model it is also the parsing of a
+    after training, or the `fit`, `train` or `run` of a `Trainer`. In a file without a model it is also the parsing of a
     command line.
     """
-    if not uses_torch(source):
+    if not (uses_torch(source) or any(name.endswith("Trainer") for name in source.imports.values())):
         return None
     outside = scopes(source)[0]
     trainers, training = _trainers(outside), _training_functions(source)
@@ -28,7 +28,7 @@ def training_at_import(source: Source) -> ast.Call | None:
         name = dotted_name(call.func)
         looped = _differentiates(call) and bool(outside.loops(call))
         imported = name in source.imports and _TRAINS.fullmatch(name)
-        begun = called(call) in ("fit", "train") and name.rpartition(".")[0] in trainers
+        begun = called(call) in ("fit", "train", "run") and name.rpartition(".")[0] in trainers
         parsed = called(call) in ("parse_args", "parse_known_args") and not _defines_model(source)
         if looped or imported or begun or parsed or name in training:
             return call
@@ -42,6 +42,15 @@ def is_script(source: Source) -> bool:
     return any(isinstance(node, ast.If) and _asks_for_main(node) for node in source.tree.body) or (
         training_at_import(source) is not None
     )
+
+
+def only_runs(source: Source) -> bool:
+    """Return True for a script, for a file that trains at import, and for statements alone that make something."""
+    if is_script(source) or training_at_import(source) is not None:
+        return True
+    defined = any(isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) for node in source.tree.body)
+    made = any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) for node in source.tree.body)
+    return made and not defined
 
 
 def _differentiates(call: ast.Call) -> bool:

@@ -16,7 +16,7 @@ from memlint.base.ownership import is_users
 from memlint.base.patching import Patch, patched
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption, Frame
-from memlint.workloads.placeholders import forget_users
+from memlint.workloads.placeholders.second_import import forget_users
 from memlint.workloads.user_errors import wants_a_gpu
 
 _OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda, torch.version)

@@ -19,12 +19,12 @@ from memlint.targets.built import Asked
 from memlint.targets.declare import declared_workloads
 from memlint.targets.target import SEPARATOR, Target, parse_target
 from memlint.targets.workload import Workload
-from memlint.workloads import placeholders
 from memlint.workloads.candidates import Discovery
 from memlint.workloads.construction.construct import build_object, simulated_device
 from memlint.workloads.file_models import discovered
 from memlint.workloads.guess.recipes import Recipes, sized
 from memlint.workloads.loading import load_file
+from memlint.workloads.placeholders.absent_packages import assumptions
 from memlint.workloads.script_models import of_script
 
 _ASSUMED = frozenset({"batch", "dtype", "optimizer"})
@@ -63,7 +63,7 @@ def find_workloads(
                 module, target.path, root, text, defaults
             )
             here = str(target.path)
-            missing = [each for each in placeholders.assumptions() if each.frame and each.frame.path == here]
+            missing = [each for each in assumptions() if each.frame and each.frame.path == here]
             if missing and not discovery.workloads and not discovery.left_out:
                 reasons = "; ".join(each.text for each in missing)
                 install, source = (

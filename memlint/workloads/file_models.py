@@ -23,13 +23,13 @@ from memlint.source.text import dotted_name
 from memlint.source.training_loop import LoopSetting
 from memlint.source.values import shown_arguments
 from memlint.targets.workload import Workload
-from memlint.workloads import placeholders
 from memlint.workloads.candidates import Candidate, Discovery, LeftOut, candidate_of, chosen_of
 from memlint.workloads.construction.construct import build_object, complete, simulated_device
 from memlint.workloads.construction.training_step import has_methods
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, sized
+from memlint.workloads.placeholders.absent_packages import AbsentError
 
 _BUILDER = re.compile(
     r"build|make|create|(build|make|create|get|load)_?\w*(model|net|network|unet|vit|transformer|backbone)(_\w+)?"
@@ -61,7 +61,7 @@ def discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: 
     parts = parts_of_others(tree, {**classes, **used})
     candidates: dict[type, Candidate] = {}
     failures: dict[str, LeftOut] = {}
-    absent: list[placeholders.AbsentError] = []
+    absent: list[AbsentError] = []
     with simulated_device(defaults.device):
         for name, kind in classes.items():
             methods = [each for each in recipes.methods_of(name) if _makes_by_class(kind, each)]
@@ -187,7 +187,7 @@ def _leave_out_untrained(
             failures[candidate.name] = LeftOut(candidate.name, "no script of the project builds it")
 
 
-def _refuse_others(candidates: Iterable[Candidate], absent: Sequence[placeholders.AbsentError]) -> None:
+def _refuse_others(candidates: Iterable[Candidate], absent: Sequence[AbsentError]) -> None:
     """Raise what keeps the project's own models from being built, unless another trained model could be built."""
     if absent and not any(candidate.is_trained for candidate in candidates):
         raise absent[0]
@@ -230,7 +230,7 @@ def _first_built(
     recipes: Recipes,
     defaults: Workload,
     failures: dict[str, LeftOut],
-    absent: list[placeholders.AbsentError],
+    absent: list[AbsentError],
 ) -> Candidate | None:
     """Build with the first recipe that works, training scripts' recipes first; `failures` gets the others' errors.
 
@@ -251,7 +251,7 @@ def _first_built(
             built = _built(module, recipes, recipe, defaults)[1]
             return built if recipe.site is not None or recipe.maker == name else _one_of(built, makers, named)
         except (WorkloadError, TargetError) as error:
-            if recipe.trains and isinstance(error, placeholders.AbsentError):
+            if recipe.trains and isinstance(error, AbsentError):
                 absent.append(error)
             if "." not in recipe.maker:  # a method of the class that has failures of its own
                 hint = "" if isinstance(error, MissingArgumentsError) else error.hint  # --init writes these out

@@ -20,7 +20,7 @@ from memlint.workloads.availability import with_gpu
 from memlint.workloads.main_names import give_main_names
 from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.older_versions.names import place_of
-from memlint.workloads.placeholders import with_placeholders
+from memlint.workloads.placeholders.second_import import with_placeholders
 from memlint.workloads.user_errors import reported
 
 

@@ -192,8 +192,10 @@ def untie(model: Any, fields: dict[str, Any]) -> None:
 
     transformers ties those of T5 whatever the config says, but for a checkpoint in which both are, and differ.
     """
+    if fields.get("tie_word_embeddings") is not False:
+        return
     outputs, inputs = model.get_output_embeddings(), model.get_input_embeddings()
-    if fields.get("tie_word_embeddings") is False and outputs is not None and outputs.weight is inputs.weight:
+    if outputs is not None and outputs.weight is inputs.weight:
         outputs.weight = torch.nn.Parameter(torch.randn_like(outputs.weight))
 
 

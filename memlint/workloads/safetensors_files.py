@@ -11,6 +11,7 @@ import json
 import math
 import os
 import struct
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Protocol
@@ -46,7 +47,6 @@ def save_without_memory() -> None:
 
 def replace_safetensors(module: ModuleType, put: Put, files: Paths | None = None) -> None:
     """Make the functions of `safetensors.torch` accept tensors without memory, and the paths of `files`, if any."""
-    package = __import__("safetensors")
     names = {dtype: name for name, dtype in module._TYPES.items()}
     real_open, real_save, real_save_file = module.safe_open, module.save, module.save_file
 
@@ -70,10 +70,11 @@ def replace_safetensors(module: ModuleType, put: Put, files: Paths | None = None
             return real_open(filename if files is None else files.reading(filename), framework, device, **options)
         return Opened(filename, device, module._TYPES)
 
-    put(module, "save", save)
-    put(module, "save_file", save_file)
-    for owner in (package, module):
-        put(owner, "safe_open", safe_open)
+    replaced = {id(real_save): save, id(real_save_file): save_file, id(real_open): safe_open}
+    for user in list(sys.modules.values()):  # some have taken them out of the package before
+        for name, value in list(vars(user).items()) if isinstance(user, ModuleType) else ():
+            if id(value) in replaced:
+                put(user, name, replaced[id(value)])
 
 
 def _has_memory(tensors: Any) -> bool:

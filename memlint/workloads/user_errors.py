@@ -18,11 +18,11 @@ from memlint.base.frames import causes, chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
-from memlint.workloads import placeholders
 from memlint.workloads.environment_variables import unset_value, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_version, version_hint
+from memlint.workloads.placeholders.absent_packages import is_missing, missing
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
@@ -90,7 +90,7 @@ def of_environment(error: BaseException) -> str:
     if name:
         extras = re.search(rf"{re.escape(name)}\[[\w,-]+\]", text_of(error))
         importer = user_line(error).rpartition(":")[0]
-        return remedy(name, importer, placeholders.missing(), distribution=extras[0] if extras else "")
+        return remedy(name, importer, missing(), distribution=extras[0] if extras else "")
     if isinstance(error, NameError):
         return absent(error)
     if isinstance(error, ImportError) and error.name:
@@ -184,7 +184,7 @@ def missing_package(error: BaseException) -> str:
     if not isinstance(error, ModuleNotFoundError):
         asked = _PIP.search(text_of(error)) if isinstance(error, ImportError) else None
         name = (asked[1] or asked[2]) if asked is not None else ""
-        return name if name and placeholders.is_missing(name.replace("-", "_")) else ""
+        return name if name and is_missing(name.replace("-", "_")) else ""
     if error.name and _PACKAGE.fullmatch(str(error.name)):
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))

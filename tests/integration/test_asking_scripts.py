@@ -245,3 +245,37 @@ def test_a_script_that_requires_its_rank_is_asked_as_its_launcher_starts_it(proj
     workload = checked(project)
     assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --local_rank 0 builds it"
     assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
+
+
+PLAIN = """
+import torch
+from torch import nn
+
+layer = nn.Linear(32, 32).cuda()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(1000):
+    layer(torch.zeros(16, 32, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_file_that_is_a_script_gives_what_its_run_does(project):
+    (project / "train.py").write_text(PLAIN)
+    workload = checked(project, "train.py")
+    assert (workload["origin"], workload["script"]["happened"], workload["batch"]) == ("script", "trained", 16)
+    assert parameters(workload) == 4 * (32 * 32 + 32)
+
+
+@pytest.mark.parametrize("arguments", [("--batch", "4"), ("--no-scripts",)])
+def test_a_script_is_not_run_where_a_setting_or_the_command_says_otherwise(project, arguments):
+    (project / "train.py").write_text(PLAIN)
+    workload = checked(project, "train.py", *arguments)
+    assert workload["estimate"] is None
+    assert "memlint run train.py" in workload["error"]["hint"]
+
+
+def test_a_script_that_ends_without_a_model_leaves_the_reason(project):
+    (project / "train.py").write_text(PLAIN.replace("nn.Linear(32, 32)", "nn.Linear(32)"))
+    workload = checked(project, "train.py")
+    assert workload["estimate"] is None
+    assert "required positional argument: 'out_features'" in workload["error"]["hint"]

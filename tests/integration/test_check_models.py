@@ -120,9 +120,19 @@ def test_a_script_is_named_as_one_and_its_training_never_runs(check, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_script_with_a_main_part_is_named_as_one(check, tmp_path):
+def test_of_a_script_that_calls_no_model_that_is_said(check, tmp_path):
     (tmp_path / "train.py").write_text("import torch\n\ndef main(): ...\n\nif __name__ == '__main__':\n    main()\n")
-    assert "This is a script: type memlint run train.py." in check("", "train.py").stdout
+    said = "Then type memlint run train.py: the script ran to its end, and no model was called on the GPU."
+    assert said in check("", "train.py").stdout
+
+
+def test_in_a_folder_without_a_declared_model_the_training_that_a_document_types_is_named(check, tmp_path):
+    (tmp_path / "train.py").write_text("import torch\nif __name__ == '__main__':\n    loss.backward()\n")
+    (tmp_path / "eval.py").write_text("import torch\nmodel.eval()\n")
+    (tmp_path / "README.md").write_text("```\npython eval.py --all\npython train.py --depth 3\n```\n")
+    done = check("", ".")
+    assert "help: Type memlint run train.py --depth 3, or memlint check with the file of a model." in done.stdout
+    assert done.returncode == 0
 
 
 def test_what_argparse_says_is_said(check):

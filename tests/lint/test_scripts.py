@@ -2,7 +2,7 @@
 
 import pytest
 
-from memlint.source.scripts import is_script, training_at_import
+from memlint.source.scripts import is_script, only_runs, training_at_import
 from memlint.source.text import Source
 
 HEAD = "import argparse\nimport torch\nfrom engine import train_one_epoch\nfrom model import net\n"
@@ -27,6 +27,7 @@ def line(text):
         (f"{MODEL}{TRAIN}with torch.device('cuda'):\n    main()\n", 11),
         ("train_one_epoch(net)\n", 1),
         ("trainer = transformers.Trainer(net)\ntrainer.train()\n", 2),
+        ("trainer = Trainer(net)\ntrainer.run()\n", 2),
         ("args = argparse.ArgumentParser().parse_args()\n", 1),
     ],
 )
@@ -54,3 +55,16 @@ def test_a_file_with_a_main_part_and_no_model_is_a_script():
     assert is_script(Source.from_text(HEAD + TRAIN + main, "train.py"))
     assert not is_script(Source.from_text(HEAD + MODEL + main, "model.py"))
     assert not is_script(Source.from_text(HEAD + TRAIN, "engine.py"))
+
+
+def test_a_trainer_trains_whatever_else_is_imported():
+    text = "from transformers import Trainer\nfrom own import model\n\ntrainer = Trainer(model)\ntrainer.train()\n"
+    call = training_at_import(Source.from_text(text, "train.py"))
+    assert call is not None
+    assert call.lineno == 5
+
+
+def test_statements_alone_whose_calls_make_something_are_a_script():
+    assert only_runs(Source.from_text("import torch\nnet = torch.nn.Linear(2, 2)\n", "net.py"))
+    assert not only_runs(Source.from_text("import torch\nWIDTH = 4\n", "sizes.py"))
+    assert not only_runs(Source.from_text(HEAD + TRAIN + "limit = min(3, 4)\n", "engine.py"))

@@ -282,6 +282,8 @@ def test_models_that_are_well_known_are_made(tmp_path):
         from transformers import AutoConfig, OPTForCausalLM
         print(AutoConfig.from_pretrained("Qwen/Qwen3-0.6B").architectures)
         print(OPTForCausalLM.from_pretrained("facebook/opt-125m").dtype)
+        from transformers import CLIPModel
+        print(CLIPModel.from_pretrained("openai/clip-vit-base-patch32").num_parameters())
         """,
     )
     assert ran.error is None, ran.stderr
@@ -293,6 +295,7 @@ def test_models_that_are_well_known_are_made(tmp_path):
         "1",
         "['Qwen3ForCausalLM']",
         "torch.float16",
+        "151277313",
     ]
     assert ran.assumptions["the weights of gpt2 are not on this machine: they are random, in float32"] == 4
     assert (

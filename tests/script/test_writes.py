@@ -322,4 +322,4 @@ def test_threads_read_one_file_of_safetensors_at_a_time(project):
             print(all(read))
         """,
     )
-    assert ran.stdout.splitlines() == ["memlint.script.safetensors_files", "True"], ran.stderr
+    assert ran.stdout.splitlines() == ["memlint.workloads.safetensors_files", "True"], ran.stderr

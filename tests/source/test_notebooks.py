@@ -37,6 +37,7 @@ def test_lines_keep_their_cell_and_number():
         ("!pip install \\\n    torch\nx = 1", ["pass", "", "x = 1"]),
         ("%%bash\nls", ["", ""]),
         ("%%time\nx = 1", ["pass", "x = 1"]),
+        ("%time train(net, 3)\n%timeit -n 3 net(x)\n%time", ["train(net, 3)", "3 net(x)", "pass"]),
         ("text = '''\n%not a magic\n'''", ["text = '''", "%not a magic", "'''"]),
         ("x = 5\nx %= 3\ny = x \\\n% 2", ["x = 5", "x %= 3", "y = x \\", "% 2"]),
     ],

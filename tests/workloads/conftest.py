@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 import textwrap
 from typing import TYPE_CHECKING
@@ -8,6 +9,8 @@ import pytest
 
 from memlint.accelerator import preexisting_tensors
 from memlint.workloads import availability, placeholders
+from memlint.workloads.placeholders.absent_packages import Record, record
+from memlint.workloads.placeholders.objects import PlaceholderModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,8 +55,10 @@ def no_gpu_expected(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_placeholders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget which packages a test lacked."""
-    monkeypatch.setattr(placeholders, "_finder", placeholders._Finder())
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    fresh = Record()
+    for each in dataclasses.fields(Record):
+        monkeypatch.setattr(record, each.name, getattr(fresh, each.name))
     yield
-    for name in [name for name, module in sys.modules.items() if isinstance(module, placeholders._Module)]:
+    sys.meta_path[:] = [each for each in sys.meta_path if not type(each).__module__.startswith(placeholders.__name__)]
+    for name in [name for name, module in sys.modules.items() if isinstance(module, PlaceholderModule)]:
         del sys.modules[name]

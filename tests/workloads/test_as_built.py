@@ -14,10 +14,10 @@ from torch import nn
 from memlint.memory.records import Frame
 from memlint.targets.built import Asked, Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
 from memlint.targets.script import Ending
-from memlint.workloads import placeholders
 from memlint.workloads.construction.construct import completed_program
 from memlint.workloads.construction.recorded_arguments import dump_arguments, load_arguments
 from memlint.workloads.discover import find_workloads
+from memlint.workloads.placeholders.objects import placeholder_for
 
 NETS = """
 class Part(nn.Module):
@@ -54,7 +54,7 @@ def found(path: Path, told: Asked, name: str = "", **overrides: object) -> list:
 
 
 def test_arguments_of_a_missing_package_cannot_be_repeated():
-    space = placeholders._absent("gym.make().observation_space")
+    space = placeholder_for("gym.make().observation_space")
     assert dump_arguments((space,), {}) is None
     assert dump_arguments((64,), {"sizes": [space]}) is None
     assert dump_arguments((64,), {}) is not None

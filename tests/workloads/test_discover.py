@@ -775,3 +775,30 @@ def test_a_function_named_as_a_builder_is_found_and_gets_a_number_that_it_asks_f
 def test_a_builder_that_fails_is_left_out_with_its_reason(write):
     path = write("def build():\n    raise ValueError('no such thing')\n")
     assert "ValueError: no such thing" in reasons(path)["build"]
+
+
+def test_parts_that_a_model_is_given_are_made_by_the_names_of_its_parameters(write):
+    path = write("""
+    class Encoder(nn.Module):
+        def __init__(self, emb_dim, hid_dim):
+            super().__init__()
+            self.layer = nn.Linear(emb_dim, hid_dim)
+        def forward(self, x): return self.layer(x)
+    class TextDecoder(nn.Module):
+        def __init__(self, hid_dim, width=3):
+            super().__init__()
+            self.layer = nn.Linear(hid_dim, width)
+        def forward(self, x): return self.layer(x)
+    class Seq2Seq(nn.Module):
+        def __init__(self, encoder, text_decoder):
+            super().__init__()
+            self.encoder, self.decoder = encoder, text_decoder
+        def forward(self, x): return self.decoder(self.encoder(x))
+    """)
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    assert workload.name == "Seq2Seq"
+    assert {name: str(value) for name, value in workload.guessed.items()} == {
+        "encoder": "Encoder(emb_dim=512, hid_dim=512)",
+        "text_decoder": "TextDecoder(hid_dim=512)",
+    }
+    assert reasons(path) == {"Encoder": "it is a part of Seq2Seq", "TextDecoder": "it is a part of Seq2Seq"}

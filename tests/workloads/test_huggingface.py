@@ -3,15 +3,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from memlint.base.errors import WorkloadError
+from memlint.memory.devices import device_named
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.construction import construct
-from memlint.workloads.construction.construct import build, build_program, complete
+from memlint.workloads.construction.construct import build, build_program, complete, simulated_device
 from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.huggingface import diffusion, processors
@@ -19,6 +21,7 @@ from memlint.workloads.huggingface.configs import few_layers, text_config
 from memlint.workloads.huggingface.documented import documented_shape
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.notes import noted
+from memlint.workloads.safetensors_files import replace_safetensors
 from tests.workloads.tables import read_workloads
 
 transformers = pytest.importorskip("transformers")
@@ -586,3 +589,16 @@ def test_a_series_under_the_name_of_a_text_has_numbers(write):
     )
     workload, _ = complete(find_workloads(str(path), path.parent).workloads[0], path.parent)
     assert [(spec.name, spec.dtype) for spec in workload.inputs] == [("input_ids", "float32"), ("labels", "float32")]
+
+
+def test_a_checkpoint_without_memory_is_written_by_who_took_the_function_before(tmp_path, monkeypatch):
+    module = pytest.importorskip("safetensors.torch")
+
+    user = type(module)("user_of_safetensors")
+    user.saves = module.save_file
+    monkeypatch.setitem(sys.modules, user.__name__, user)
+    replace_safetensors(module, monkeypatch.setattr)
+    with simulated_device(device_named("a100-80gb")):
+        user.saves({"weight": torch.zeros(2**20, 8, device="cuda")}, tmp_path / "w.safetensors")
+        loaded = module.load_file(tmp_path / "w.safetensors")
+    assert loaded["weight"].shape == (2**20, 8)

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from memlint.targets.script import Amendment
-from memlint.workloads import placeholders
 from memlint.workloads.older_versions import applying, learning
 from memlint.workloads.older_versions import names as known_names
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.names import place_of
+from memlint.workloads.placeholders.absent_packages import AbsentError
 
 _PACKAGE = {
     "__init__.py": "__version__ = '2.0'\n",
@@ -122,7 +122,6 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "train").mkdir()
     own = {module: set(vars(module)) for module in (collections, np, torch._utils)}
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
-    monkeypatch.setattr(placeholders, "_finder", placeholders._Finder())
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(applying, "_made", set())
     monkeypatch.setattr(applying, "_texts", {})
@@ -200,7 +199,7 @@ def test_what_another_installed_package_asks_for_is_found_too(run, tmp_path):
 
 def test_a_name_that_is_nowhere_can_be_imported_and_fails_when_it_is_used(run, tmp_path):
     assert run("import boxes\nfrom boxes.layers.helpers import to_octet\ndone = True\n")["done"]
-    with pytest.raises(placeholders.AbsentError) as caught:
+    with pytest.raises(AbsentError) as caught:
         run("import boxes\nfrom boxes.layers.helpers import to_octet\nto_octet(1)\n")
     assert "boxes.layers.helpers.to_octet is used, but boxes has no boxes.layers.helpers.to_octet" in str(caught.value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import replace
 
@@ -10,10 +11,13 @@ import torch.utils.cpp_extension
 
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.libraries import extensions
-from memlint.workloads import placeholders
 from memlint.workloads.construction.construct import build_program, complete
 from memlint.workloads.discover import find_workloads
 from memlint.workloads.missing_modules import remedy
+from memlint.workloads.placeholders.absent_packages import assumptions
+from memlint.workloads.placeholders.finders import expect
+from memlint.workloads.placeholders.own_project import find_project
+from memlint.workloads.placeholders.second_import import forget_users
 
 NET = """
 class Net(nn.Module):
@@ -30,7 +34,7 @@ def names(path):
 
 
 def texts():
-    return [assumption.text for assumption in placeholders.assumptions()]
+    return [assumption.text for assumption in assumptions()]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,7 @@ def texts():
 def test_a_package_that_the_model_does_not_use_may_be_missing(write, use):
     path = write(use + NET.format(""))
     assert names(path) == ["Net"]
-    (assumption,) = placeholders.assumptions()
+    (assumption,) = assumptions()
     assert assumption.text.endswith("replaces absent_cv2, which is not installed")
     assert (assumption.frame.path, assumption.frame.line) == (str(path), 5)
 
@@ -100,7 +104,7 @@ def test_a_file_that_can_do_without_is_told_that_it_has_to(write):
 
 def test_what_an_installed_package_lacks_is_replaced_where_the_project_imports_it(write):
     pytest.importorskip("torch")
-    if "tensorboard" in sys.modules or placeholders.importlib.util.find_spec("tensorboard"):
+    if "tensorboard" in sys.modules or importlib.util.find_spec("tensorboard"):
         pytest.skip("tensorboard is installed")
     path = write("from torch.utils.tensorboard import SummaryWriter\n" + NET.format(""))
     assert names(path) == ["Net"]
@@ -109,7 +113,7 @@ def test_what_an_installed_package_lacks_is_replaced_where_the_project_imports_i
 
 def test_a_package_can_be_replaced_by_hand(write):
     write("raise RuntimeError('is broken')\n", "drawing.py")
-    placeholders.expect(["drawing"])
+    expect(["drawing"])
     path = write("try:\n    import drawing\nexcept ImportError:\n    raise\n" + NET.format(""))
     assert names(path) == ["Net"]
     assert texts() == ["a placeholder that fails when the model uses it replaces drawing, as --stub asks"]
@@ -289,7 +293,7 @@ def test_the_project_itself_may_be_the_package(write, monkeypatch):
     path = write("from project_of_mine.layers import Layer\n" + NET.format(""), "project_of_mine/model.py")
     (path.parent / "layers.py").write_text("class Layer: ...\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    placeholders.find_project(path.parent)
+    find_project(path.parent)
     names = [workload.name for workload in find_workloads(str(path), path.parent).workloads]
     assert names == ["Net"]
     (text,) = texts()
@@ -314,7 +318,7 @@ def test_an_installed_object_that_answers_to_every_name_is_no_registry(tmp_path,
     import mine_of_boxes
 
     boxes_of_all.kinds["mine"] = mine_of_boxes.Mine
-    placeholders.forget_users(modules)
+    forget_users(modules)
     assert "mine_of_boxes" not in sys.modules
     assert boxes_of_all.kinds == {}
     del sys.modules["boxes_of_all"]

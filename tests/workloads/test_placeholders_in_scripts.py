@@ -13,21 +13,27 @@ import torch.utils.cpp_extension
 
 from memlint.libraries import extensions
 from memlint.source.required_packages import required_packages
-from memlint.workloads import placeholders
-from memlint.workloads.placeholders import AbsentError
+from memlint.workloads.placeholders.absent_packages import (
+    AbsentError,
+    assumptions,
+    has_called,
+    is_missing,
+    lacking,
+    missing,
+)
+from memlint.workloads.placeholders.finders import expect_in_script
+from memlint.workloads.placeholders.objects import is_placeholder
+from memlint.workloads.placeholders.own_project import find_project
 
 _OWN = ("parts", "own_package", "a_library", "tools_of_mine", "layers_of_mine", "absent_rows", "own_words", "hiding")
 """Packages and modules that these tests write."""
 
 
 @pytest.fixture(autouse=True)
-def no_placeholders(monkeypatch):
-    monkeypatch.setattr(placeholders, "_finder", placeholders._Finder())
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+def no_modules_of_tests():
     yield
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, placeholders._Module) or name.partition(".")[0] in _OWN:
-            del sys.modules[name]
+    for name in [name for name in sys.modules if name.partition(".")[0] in _OWN]:
+        del sys.modules[name]
 
 
 @pytest.fixture
@@ -41,15 +47,15 @@ def run(tmp_path, monkeypatch):
             path.write_text(textwrap.dedent(content), encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         script = tmp_path / "train.py"
-        placeholders.find_project(tmp_path, [tmp_path / "elsewhere"])
-        placeholders.expect_in_script(stubs, lambda: required_packages(script, tmp_path, placeholders.is_missing))
+        find_project(tmp_path, [tmp_path / "elsewhere"])
+        expect_in_script(stubs, lambda: required_packages(script, tmp_path, is_missing))
         return runpy.run_path(str(script), run_name="__main__")
 
     return run
 
 
 def texts():
-    return [assumption.text for assumption in placeholders.assumptions()]
+    return [assumption.text for assumption in assumptions()]
 
 
 def test_loggers_do_nothing_wherever_they_are_used(run):
@@ -346,9 +352,9 @@ def test_a_script_goes_on_without_a_package_that_gets_no_tensor_and_gives_no_num
         schedule = absent_images.Warmup(optimizer, total_epoch=3)
         schedule.step()
     """)
-    assert placeholders.is_placeholder(variables["changed"])
-    assert placeholders.has_called()
-    assert placeholders.missing() == ["absent_paths", "absent_images"]
+    assert is_placeholder(variables["changed"])
+    assert has_called()
+    assert missing() == ["absent_paths", "absent_images"]
     assert texts()[0] == (
         "a placeholder that fails when a tensor or a number passes through it replaces absent_paths, "
         "which is not installed"
@@ -403,7 +409,7 @@ def test_a_module_that_projects_name_so_is_never_a_package_to_install():
 def test_errors_of_others_say_that_they_have_met_a_placeholder(run):
     with pytest.raises(TypeError, match="PlaceholderOfMissingPackage"):
         run("import torch, absent_parts\ntorch.zeros(2, absent_parts.make('env').size)\n")
-    assert placeholders.lacking().startswith("Install absent_parts where memlint runs")
+    assert lacking().startswith("Install absent_parts where memlint runs")
 
 
 FUSED = "from torch.utils import cpp_extension\nfused = cpp_extension.load('fused', ['fused.cu'])\n"

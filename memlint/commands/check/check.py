@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,9 @@ from memlint.commands.early import early_session
 from memlint.commands.parts import OnPart, Part, Phase, nobody
 from memlint.lint.rule import Applicability
 from memlint.memory.devices import device_named
-from memlint.report.model import CodeCount, Finding, Report, Settings, Workload
+from memlint.report.model import CodeCount, Finding, Report, Settings, Skipped, Workload
 from memlint.report.paths import relative
+from memlint.source.leading_scripts import training_command
 
 if TYPE_CHECKING:
     from memlint.lint.fixes import Fixed
@@ -104,7 +105,7 @@ def check_resolved(
         settings=_settings(resolved.targets[-1].settings, options) if resolved.targets else Settings(),
         workloads=list(settled.workloads),
         findings=list(settled.findings),
-        skipped=[*resolved.skipped, *settled.skipped],
+        skipped=[*resolved.skipped, *settled.skipped, *_undeclared(arguments, settled.workloads, options)],
         baseline=settled.baseline,
         statistics=_statistics(settled.findings, chosen) if options.statistics else None,
     )
@@ -115,6 +116,17 @@ def check_resolved(
         declarations=answers.declarations,
         outputs=answers.outputs,
     )
+
+
+def _undeclared(arguments: Sequence[str], workloads: Sequence[Workload], options: CheckOptions) -> Iterator[Skipped]:
+    """Say what to type where a folder was named in which no Workload is declared."""
+    folder = next((path for path in map(Path, arguments) if path.is_dir()), None)
+    others = options.affected or options.init or options.statistics or options.baseline is not None
+    if folder is None or workloads or others or not options.execute:
+        return
+    command = training_command(folder.resolve()) or "memlint run with a training script and its arguments"
+    hint = f"Type {command}, or memlint check with the file of a model."
+    yield Skipped(reason="no model was looked at: in a folder only declared ones are", hint=hint)
 
 
 def corrections(

@@ -25,7 +25,7 @@ from memlint.source.scripts import training_at_import
 from memlint.source.text import source_at
 from memlint.targets.target import Target
 from memlint.workloads.loading import load_object
-from memlint.workloads.placeholders import is_placeholder
+from memlint.workloads.placeholders.objects import is_placeholder
 
 _MOST_NBYTES = 1 << 22
 """Arguments that take more hold data."""

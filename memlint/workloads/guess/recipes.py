@@ -6,12 +6,15 @@ import dataclasses
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from memlint.memory.records import Assumption, Frame
 from memlint.source.call_sites import CallSite, Where, call_sites
@@ -331,7 +334,18 @@ def sized(maker: str, function: Callable[..., Any], *, guess: bool = False) -> R
 
 def _likely(function: Callable[..., Any], name: str, parameter: inspect.Parameter) -> object:
     value = plain_value(parameter)
+    if value is None and (part := _part_named(function, name)) is not None:
+        needs_none = all(each.default is not each.empty for each in parameters(part).values())
+        recipe = Recipe(part.__name__) if needs_none else sized(part.__name__, part)
+        return None if recipe is None else Call(Name(part.__name__, ""), recipe.arguments)
     return _sized_config(function, name) if value is None else value
+
+
+def _part_named(function: Callable[..., Any], name: str) -> type[nn.Module] | None:
+    """Return the class of modules, beside a class, that a parameter of its constructor is named after."""
+    beside = vars(sys.modules[function.__module__]) if isinstance(function, type) else {}
+    kinds = (each for key, each in beside.items() if key.lower() == name.replace("_", "").lower())
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, nn.Module)), None)
 
 
 def _sized_config(function: Callable[..., Any], name: str) -> Call | None:

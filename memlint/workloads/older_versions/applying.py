@@ -20,7 +20,6 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
-from memlint.workloads import placeholders
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -40,6 +39,8 @@ from memlint.workloads.older_versions.renames import (
     TOUCHES_MEMORY,
     Argument,
 )
+from memlint.workloads.placeholders.objects import stand_in_for_name
+from memlint.workloads.placeholders.second_import import forget_users
 
 T = TypeVar("T")
 _made: set[Amendment] = set()
@@ -85,7 +86,7 @@ def with_amendments(call: Callable[[], T]) -> T:
             if amendment is None or amendment in _made:
                 raise
         amend(amendment)
-        placeholders.forget_users(modules)
+        forget_users(modules)
 
 
 def assumptions() -> list[Assumption]:
@@ -158,7 +159,7 @@ def _value(module: str, name: str, message: str) -> Any:
         is_quiet = "loggers" in module.split(".") or name.endswith("Logger") or "metric" in name.lower()
         does = "does nothing" if is_quiet else "fails when it is used"
         _texts[f"{has_none}: a placeholder that {does} stands for it"] = None
-        return placeholders.stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_quiet)
+        return stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_quiet)
     _texts[f"{has_none}: it is {place.name}"] = None
     return place.value
 
