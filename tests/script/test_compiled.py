@@ -94,6 +94,31 @@ WHOLE = """
 """
 
 
+FLEX = """
+    import torch
+    from torch import nn
+    from torch.nn.attention.flex_attention import flex_attention
+
+    attention = torch.compile(flex_attention)
+    model = nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(2, 4, 512, 64, device="cuda")
+    for _ in range(2):
+        with torch.autocast("cuda", torch.bfloat16):
+            hidden = model(inputs)
+            attended = attention(hidden, hidden.float(), hidden)
+            assert attended.dtype is torch.bfloat16
+            attended.float().sum().backward()
+        optimizer.step()
+"""
+
+
+def test_compiled_flex_attention_runs_under_autocast(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, FLEX).report.workloads
+    assert workload.error is None, workload.error
+    assert not any("could not be simulated" in each.text for each in workload.assumptions)
+
+
 @pytest.mark.parametrize("call", ["torch.addcmul", "attention"])
 def test_compiled_code_that_calls_compiled_functions_and_makes_modules_is_whole(tmp_path: Path, call: str) -> None:
     script = WHOLE.replace("CALL", call)
