@@ -217,7 +217,7 @@ def _cast_on_host() -> tuple[str, ...]:
 def _cast_flex_attention(module: Any) -> None:
     """Let `flex_attention` run under autocast, which casts its first three arguments if it does on CUDA."""
     attention = module.flex_attention_hop
-    is_cast = DispatchKey.AutocastCUDA in attention.py_kernels  # type: ignore[attr-defined]
+    is_cast = DispatchKey.AutocastCUDA in attention.py_kernels
 
     def attend(*arguments: Any, **named: Any) -> Any:
         with ExcludeDispatchKeyGuard(BELOW):
@@ -226,7 +226,7 @@ def _cast_flex_attention(module: Any) -> None:
 
     attention.py_impl(DispatchKey.AutocastPrivateUse1)(attend)  # type: ignore[attr-defined]
     backward = torch.ops.higher_order.flex_attention_backward
-    backward.fallthrough(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]  # as that of CUDA
+    backward.fallthrough(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 
 
 def _register() -> None:

@@ -89,7 +89,7 @@ def _replacing_loads(put: Put, name: str, architecture: Callable[[Any, Any], Any
                 config = _config(cls, source, kwargs)
                 if config is None and _is_for_state():
                     note_assumption(f"the weights of {source} are not on this machine: they are random")
-                    return Absent(error)
+                    return Absent(OSError(f"{source} is not on this machine"))
                 if config is None:
                     known = ", ".join(get_close_matches(Path(str(source)).name.lower(), KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
