@@ -69,7 +69,7 @@ def replace_batches(replacing: Replacing) -> None:
 
 def _let_validation_come_later(module: Any, replacing: Replacing) -> None:
     """Let Lightning validate after more batches than a loader has whose data was made up."""
-    loop = module._FitLoop
+    loop = vars(module)["_FitLoop"]
     prepare = loop.setup_data
 
     @functools.wraps(prepare)
