@@ -174,7 +174,10 @@ def read_scalar(tensor: Tensor) -> Any:
 
 
 def real_copy(tensor: Tensor) -> Tensor:
-    """Return a real CPU tensor of a virtual one's value, or of its bound, or zero; the latter two take no memory."""
+    """Return a real CPU tensor of a virtual one's value, or of its bound, or zero.
+
+    Large ones of the latter two take no memory; others have strides that compiled code takes (numba's does).
+    """
     known = content(tensor)
     if known is not None:
         return known.clone()
@@ -189,7 +192,8 @@ def real_copy(tensor: Tensor) -> Tensor:
             positions: Tensor = int(tensor.storage_offset()) + real_arange(tensor.numel(), device="cpu")
             distinct: Tensor = shared - positions % entry.num_distinct
             return distinct.to(tensor.dtype).reshape(tensor.shape)
-    return real.full((), shared, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+    shape = tensor.shape if tensor.numel() <= MAX_SHADOW else ()
+    return real.full(shape, shared, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 
 def _numel(tensor: Tensor) -> int:

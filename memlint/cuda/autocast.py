@@ -26,10 +26,13 @@ from memlint.accelerator.private import (
 )
 from memlint.accelerator.registration import everything, implement, implemented, overload
 from memlint.accelerator.sparse import is_host
+from memlint.base.after_import import after_import
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import torch_version
 
 KEY = "AutocastPrivateUse1"
+_NUM_CAST = 3
+"""Arguments of `flex_attention` that autocast casts: query, key and value."""
 BELOW = DispatchKeySet(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 
 _LOWER_PRECISION = """
@@ -211,7 +214,23 @@ def _cast_on_host() -> tuple[str, ...]:
     return tuple(name for name in names if has_kernel(f"aten::{name}", "AutocastCPU"))
 
 
+def _cast_flex_attention(module: Any) -> None:
+    """Let `flex_attention` run under autocast, which casts its first three arguments if it does on CUDA."""
+    attention = module.flex_attention_hop
+    is_cast = DispatchKey.AutocastCUDA in attention.py_kernels
+
+    def attend(*arguments: Any, **named: Any) -> Any:
+        with ExcludeDispatchKeyGuard(BELOW):
+            inputs = map(lower, arguments[:_NUM_CAST]) if is_cast else arguments[:_NUM_CAST]
+            return attention(*inputs, *arguments[_NUM_CAST:], **named)
+
+    attention.py_impl(DispatchKey.AutocastPrivateUse1)(attend)  # type: ignore[attr-defined]
+    backward = torch.ops.higher_order.flex_attention_backward
+    backward.fallthrough(DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+
+
 def _register() -> None:
+    after_import("torch.nn.attention.flex_attention", _cast_flex_attention)
     for name, function in _kernels_of_gpu().items():
         implement(overload(name), KEY, function)
     everything.fallback(torch.library.fallthrough_kernel, KEY)

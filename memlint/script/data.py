@@ -61,8 +61,11 @@ class Cut:
 
 
 @contextlib.contextmanager
-def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
-    """Make every DataLoader load its batches here; with `cut` it yields no more, and reports that length."""
+def loaders_in_process(cut: Cut | None = None, on_batch: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Make every DataLoader load its batches here; with `cut` it yields no more, and reports that length.
+
+    `on_batch` is called for every batch.
+    """
 
     def length(loader: DataLoader[Any]) -> int:
         num_batches = _length(loader)
@@ -73,7 +76,9 @@ def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
             begin = vars(iterator).setdefault("_memlint_begin", cut.progress())
             if cut.is_enough(num_yielded(iterator), begin):
                 raise StopIteration
-        return _next(iterator)
+        batch = _next(iterator)
+        on_batch()
+        return batch
 
     with Replacing() as replacing:
         replacing.put(DataLoader, "__iter__", _iterator)  # of persistent workers too: each epoch has a new iterator

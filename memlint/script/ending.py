@@ -23,6 +23,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
 from memlint.targets.script import END_SIGNAL, Ending
 from memlint.workloads.absent_weights import unknown_settings
+from memlint.workloads.environment_variables import absent_setting
 from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.notes import replaced
 from memlint.workloads.pinned_versions import of_another_time
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 """Signals that a script cannot handle or block; at the second one it writes where it is."""
 _ASSERTED_VERSION = re.compile(r"(\w+)\.__version__\s*==\s*[\"']([\w.]+)")
+_INSTALLS = re.compile(r"(?i)\b(?:pip3?|conda|apt(?:-get)?) install|\bplease install\b")
 _PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*-]+")
 _MOST_REPLACED = 4
 """Things that were made up and that a message names."""
@@ -220,7 +222,7 @@ def ending_of(error: BaseException) -> Ending:
     error.__dict__.pop("__notes__", None)  # which are the hint
     if isinstance(error, TypeError) and "required positional argument" in str(error):
         hint = hint or "".join(unknown_settings)
-    hint = hint or _absent_path(error)
+    hint = hint or absent_setting(error) or _absent_path(error)
     if not hint and has_called():
         hint = lacking(user_line(error).rpartition(":")[0])
     asserted = line_of(error) if isinstance(error, AssertionError) and not str(error) else ""
@@ -228,7 +230,9 @@ def ending_of(error: BaseException) -> Ending:
         version = _ASSERTED_VERSION.search(asserted)
         command = f": pip install {version[1]}=={version[2]}" if version is not None else "."
         hint = hint or f"Install the version that it asks for{command}"
-    if replaced and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
+    says_itself = _INSTALLS.search(str(error)) is not None
+    is_other = isinstance(error, ImportError | SyntaxError | OSError) or type(error) is NameError
+    if replaced and not (hint or says_itself or is_other):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
         shown = "; ".join(replaced[:_MOST_REPLACED])
         hint = f"The cause may be what is not there; if so, put it there: {shown}{others}."

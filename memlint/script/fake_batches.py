@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import mmap
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.private import SampleFetcher
+from memlint.base.after_import import after_import
 from memlint.base.patching import patched
 from memlint.workloads.notes import fake_data
 
@@ -61,14 +63,37 @@ def replace_batches(replacing: Replacing) -> None:
             return fetcher.collate_fn([_copy(samples[i % _FEW]) for i in range(len(numbers))])
 
     replacing.put(SampleFetcher, "fetch", fetch)
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        after_import(f"{package}.loops.fit_loop", functools.partial(_let_validation_come_later, replacing=replacing))
+
+
+def _let_validation_come_later(module: Any, replacing: Replacing) -> None:
+    """Let Lightning validate after more batches than a loader has whose data was made up."""
+    loop = vars(module)["_FitLoop"]
+    prepare = loop.setup_data
+
+    @functools.wraps(prepare)
+    def prepared(self: Any) -> None:
+        trainer = self.trainer
+        if fake_data and isinstance(interval := getattr(trainer, "val_check_interval", None), int):
+            state.assume(f"validation comes after {interval} batches, of which the data that is made up has fewer")
+            trainer.check_val_every_n_epoch = None
+        prepare(self)
+
+    replacing.put(loop, "setup_data", prepared)
 
 
 def _largest(dataset: Any, numbers: Sequence[Any]) -> Any:
-    """Return the largest of some samples of a dataset that do not fail, as random parts of images do; None without."""
+    """Return the largest of some samples of a dataset that do not fail, as random parts of images do; None without.
+
+    Where all of them do the first one counts: a dataset may say that it has more than what was made up for it.
+    """
     samples = []
     for number in itertools.islice(itertools.cycle(numbers), _TRIES):
         with suppress(Exception):
             samples.append(dataset[number])
+    with suppress(Exception):
+        samples = samples or [dataset[0]]
     return max(samples, key=lambda sample: sum(form[1] for form in _form(sample) if form is not None), default=None)
 
 

@@ -34,7 +34,8 @@ _ROW, _CELL = re.compile(r"\n\s*\* - "), re.compile(r"\n\s*-(?: |$)", re.MULTILI
 _MOST_NODES, _MOST_EDGES = 4_000_000, 16_000_000
 """Most of a data set of several graphs: one with more has fewer graphs, which are as large."""
 _MOST_TRANSFORMED = 512
-"""Most graphs of a file to which the script's `pre_transform` and `pre_filter` are applied."""
+"""Most graphs of a file to which the script's `pre_transform` and `pre_filter` are applied; those that come of it stand
+for the others."""
 _SCATTERED = 1_000
 """Fewest nodes of a graph whose edges are random: in a smaller one many would be the same."""
 _SPLITS = 10
@@ -117,7 +118,7 @@ def _table() -> dict[str, dict[str, Any]]:
 
 def _sizes_of(data_set: Any) -> _Sizes | None:
     """Return the sizes of a data set whose class is torch_geometric's or OGB's; None where nothing states them."""
-    own = next(cls for cls in type(data_set).__mro__ if "process" in vars(cls))
+    own = next(cls for cls in type(data_set).__mro__ if "process" in vars(cls) and not _hands_on(vars(cls)["process"]))
     if not own.__module__.startswith(_PACKAGES):
         return None
     name = str(getattr(data_set, "name", ""))
@@ -144,6 +145,14 @@ def _sizes_of(data_set: Any) -> _Sizes | None:
     for key in (own.__name__, f"{own.__name__} {name}", name[: len("ogbg-mol")], name):
         forms |= known.get(key.lower(), {})
     return _Sizes(name, graphs, nodes, edges, labels, {k: form for k, form in forms.items() if form})
+
+
+def _hands_on(method: Any) -> bool:
+    """Return True for a method that only calls the one of the same name in the class before."""
+    code = method.__code__
+    return (
+        not set(code.co_names) - {"super", code.co_name, "self"} - set(method.__globals__) and "super" in code.co_names
+    )
 
 
 def _stated(cls: type, data_set: Any) -> tuple[list[str], list[str] | None]:
@@ -181,8 +190,9 @@ def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> int:
     parts: Any = importlib.import_module("torch_geometric.data")
     Data, InMemoryDataset = parts.Data, parts.InMemoryDataset  # noqa: N806 -- their own names
     change = data_set.pre_transform, data_set.pre_filter
-    if any(change) and graphs > 1:
-        graphs = min(graphs, _MOST_TRANSFORMED)
+    times = graphs // _MOST_TRANSFORMED if any(change) else 1
+    if times > 1:
+        graphs = _MOST_TRANSFORMED
     values, slices = _graphs(data_set, sizes, graphs)
     data = Data.from_dict(values)
     if any(change):
@@ -193,6 +203,9 @@ def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> int:
         made = [each if data_set.pre_transform is None else data_set.pre_transform(each) for each in kept]
         data, slices = InMemoryDataset.collate(made)
         graphs = len(made)
+        if times > 1 and slices is not None:
+            _repeat(data, slices, times)
+            graphs *= times
     if hasattr(type(data_set), "num_node_labels"):  # TUDataset's file
         counts = dict.fromkeys(("num_node_attributes", "num_edge_labels", "num_edge_attributes"), 0)
         counts["num_node_labels"] = 0 if data.x is None else data.x.size(1)
@@ -204,6 +217,18 @@ def _write(data_set: Any, path: str, sizes: _Sizes, graphs: int) -> int:
     else:
         torch.save((data.to_dict(), slices, Data), path)
     return graphs
+
+
+def _repeat(data: Any, slices: dict[str, Any], times: int) -> None:
+    """Let the graphs in a row come so many times: a script may split them by number."""
+    for name, ends in slices.items():
+        value = data[name]
+        if isinstance(value, torch.Tensor):
+            dim = data.__cat_dim__(name, value)
+            data[name] = torch.from_numpy(np.concatenate([value.numpy()] * times, dim))
+        else:
+            data[name] = value * times
+        slices[name] = torch.from_numpy(np.append(0, np.tile(np.diff(ends.numpy()), times).cumsum()))
 
 
 def _write_split(data_set: Any, number: int) -> None:

@@ -33,12 +33,15 @@ _PACKED_SIDE, _NUM_CLASSES = 256, 10
 _SAMPLING_RATE = 24_000
 _VIDEO = Path(__file__).with_name("black.mp4")
 """300 black frames of 640 x 360 pixels in ten seconds, as H.264 (made by PyAV)."""
-_MASKS = frozenset(("mask", "masks", "label", "labels", "annotation", "annotations", "seg", "gt", "target", "targets"))
+_MASKS = frozenset(
+    ("mask", "masks", "label", "labels", "annotation", "annotations", "seg", "segmentation", "gt", "target", "targets")
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     """Write a black image, with one channel if its folders say that it is a mask; return its description."""
-    mode = "L" if _MASKS & {word for part in place.parts[-3:] for word in part.lower().split("_")} else "RGB"
+    mode = "L" if _MASKS & {word.lower() for word in _WORD.findall("/".join(place.parts[-3:]))} else "RGB"
     suffix = place.suffix.lower() if kind_by_name(str(place)) == "image" else ".png"
     file = io.BytesIO()
     from PIL import Image  # noqa: PLC0415 -- whoever loads images has it

@@ -159,7 +159,11 @@ class Forms:
         return _NUM_FILES * self.num_rows // _NUM_ROWS
 
     def extend(self, length: int, batch: int) -> bool:
-        """Make more rows and files, where a data set of `length` has less than one `batch`; False if that is no use."""
+        """Make more rows and files, where a data set of `length` has less than one `batch`; False if that is no use.
+
+        A batch of all files may be one that was cut: `min(batch_size, len(files))`.
+        """
+        batch = _TIMES_LENGTHENED * batch if length == batch and self.has_folders else batch
         if not (self.made or self.has_folders) or not 0 < length < batch or self.num_rows != _NUM_ROWS:
             return False
         num_rows = -(-self.num_rows * 2 * batch // length)

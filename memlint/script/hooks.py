@@ -30,6 +30,7 @@ def hooks(recorder: ScriptRecorder) -> list[Patch]:
     return [
         *availability.noting(),
         *recorder.construction.patches(),
+        *recorder.shown.patches(),
         (torch.optim.Optimizer, "__init__", making),
         (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
     ]

@@ -38,6 +38,7 @@ from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.source.typed_commands import typed_configs
 from memlint.workloads.absent_weights import Absent
+from memlint.workloads.giving_up import gives_up
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
 from memlint.workloads.notes import not_there, note, note_fake_data, note_replaced
 
@@ -283,7 +284,9 @@ class MissingFiles:
                 self.make(place, None)
 
     def match(self, pattern: str) -> bool:
-        """Make files that match a pattern of `glob`, if these are data."""
+        """Make files that match a pattern of `glob`, if these are data by their end, or by what is taken of them."""
+        if PurePath(pattern).name == "*":
+            pattern += _suffix_asked_for(of_media=True)
         kind = kind_by_name(pattern)
         if not kind or not glob.has_magic(pattern) or _reader()[0]:
             return False
@@ -321,17 +324,19 @@ class MissingFiles:
             if not self._fake and kind_by_name(place):
                 not_there.append(f"wants the file {_shown(place)}")
             return self.make(place, None)
-        frame = _asking()
-        return frame is not None and self._note_asked(place, frame)
+        is_weights = is_of_weights(place)  # for which a line may ask by a package: `g_pathmgr.exists(checkpoint)`
+        is_of_package = is_weights and reader and reader not in _READERS
+        frame = next(user_frames(), None) if is_of_package else _asking()
+        return frame is not None and self._note_asked(place, frame, is_weights=is_weights)
 
-    def _note_asked(self, place: str, frame: FrameType) -> bool:
-        if is_of_weights(place):
-            gives_up = _gives_up(frame.f_code.co_filename, frame.f_lineno)
-            return gives_up and not self._is_elsewhere(place) and self._stand_in(place)
+    def _note_asked(self, place: str, frame: FrameType, *, is_weights: bool) -> bool:
+        if is_weights:
+            is_wanted = gives_up(frame.f_code.co_filename, frame.f_lineno)
+            return is_wanted and not self._is_elsewhere(place) and self._stand_in(place)
         if self._is_pair(place):
             self._make_blanks(iter([place]))
             return True
-        if not _gives_up(frame.f_code.co_filename, frame.f_lineno):
+        if not gives_up(frame.f_code.co_filename, frame.f_lineno):
             self._asked.setdefault(place, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             return False
         if not self._fake:
@@ -565,37 +570,6 @@ def _replaces(node: ast.Try, handler: ast.ExceptHandler) -> bool:
     return bool(given & instead)
 
 
-@functools.cache
-def _gives_up(path: str, line: int) -> bool:
-    """Return True if a line asks for what the script does not go on without: it asserts it, or raises or exits."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except SyntaxError:
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
-            return not isinstance(node.test, ast.UnaryOp)
-        if isinstance(node, ast.If) and node.lineno <= line <= (node.test.end_lineno or line):
-            return _is_without(node.test) and _ends(node.body[-1])
-    return False
-
-
-def _is_without(test: ast.expr) -> bool:
-    """Return True of `not path.exists()`, alone or among other conditions: `not optional and not path.exists()`."""
-    if isinstance(test, ast.BoolOp):
-        parts = [each for each in test.values if any(isinstance(inner, ast.Call) for inner in ast.walk(each))]
-        return any(map(_is_without, parts))
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-
-
-def _ends(statement: ast.stmt) -> bool:
-    """Return True if a statement raises, or calls a function that exits."""
-    if isinstance(statement, ast.Raise):
-        return True
-    called = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(called, ast.Call) and re.search(r"\b_?exit\b|\.error$", ast.unparse(called.func)) is not None
-
-
 def _lists_inside() -> bool:
     """Return True if the running function of the user lists what is in a folder, and then what is in that."""
     frame = next(user_frames(), None)
@@ -628,10 +602,11 @@ def _is_comprehension(value: object) -> TypeGuard[CodeType]:
     return isinstance(value, CodeType) and value.co_name.startswith("<")
 
 
-def _suffix_asked_for() -> str:
+def _suffix_asked_for(*, of_media: bool = False) -> str:
     """Return the end of file names that the running function of the user, or one that calls it, names in a string.
 
-    Where none does, a function or file that is called by images has images.
+    With `of_media` the ends of images, recordings and the like alone count. Where none does, a function or file that is
+    called by images has images.
     """
     called = ""
     for number, frame in enumerate(user_frames()):
@@ -642,7 +617,8 @@ def _suffix_asked_for() -> str:
             match = re.fullmatch(r"(\*?\.)?(\w+)", value)
             kind = kind_by_name(f"file.{match[2]}") if match else ""
             is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
-            if match and kind and not is_weights and (match[1] or kind in _MEDIA):  # `name.endswith("png")`
+            is_end = kind in _MEDIA or (match is not None and match[1] and not of_media)  # `name.endswith("png")`
+            if match and kind and not is_weights and is_end:
                 return f".{match[2]}"
     return ".png" if re.search(r"(?i)image|img", called) else ""
 

@@ -60,11 +60,16 @@ class Overlay:
     def move(self, scratch: str) -> None:
         """Continue in a copy of the scratch folder at `scratch`, or in a new folder if nothing was changed."""
         folder = self.outside(real.getcwd())
-        if self.lines:  # otherwise its content is that of another process, which has continued
-            shutil.copytree(self.scratch, scratch, symlinks=True)
+        if self.lines:
+            shutil.copytree(self.scratch, scratch, symlinks=True, ignore=self._of_others)
         self._settle(scratch)
         if not os.path.isdir(folder):
             real.chdir(self.upper(folder))
+
+    def _of_others(self, folder: str, names: list[str]) -> list[str]:
+        """Return the files in a scratch folder that another process has made, which has continued."""
+        places = ((name, os.path.join(folder, name)) for name in names)
+        return [name for name, place in places if os.path.isfile(place) and self.outside(place) not in self.lines]
 
     # --- paths
 

@@ -29,7 +29,7 @@ from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
 from memlint.compile import requests
 from memlint.memory.records import Assumption
-from memlint.script.abandoned import abandon_graphs
+from memlint.script.abandoned import abandon_iteration
 from memlint.script.construction import PARAMETERS, unwrapped
 from memlint.script.forms import forms
 from memlint.script.loop_text import LoopText
@@ -107,7 +107,8 @@ def take_own_step(
         plan = _Plan.of(recorder)
         if plan is None:
             return None
-        abandon_graphs(recorder.construction.frames, recorder.construction.namespaces)
+        construction, first = recorder.construction, recorder.first_after_batch
+        abandon_iteration(construction.frames, construction.namespaces, recorder.ledger, first)
         begin = time.monotonic()
         seconds = max(seconds, _SECONDS_WHEN_STOPPED)
 

@@ -136,12 +136,14 @@ class PassingOver:
         late = threading.Timer(self._seconds, _raise_in, (threading.get_ident(),))
         late.daemon = True
         late.start()
+        trace = error.__traceback__
         try:
-            self._after(error.__traceback__, error, self._construction.mark(), 0)
+            self._after(trace, error, self._construction.mark(), 0)
         except _LateError:
             self._is_over = True
         finally:
             late.cancel()
+            error.__traceback__ = trace  # huggingface_hub takes those of all errors that were being handled
 
     def before(self, ending: Ending) -> Ending:
         """Return an ending that comes after lines that were passed over with the first of these in its reason."""

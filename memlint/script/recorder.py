@@ -34,6 +34,7 @@ from memlint.script.evaluations import Evaluations
 from memlint.script.own_generations import OwnGenerations
 from memlint.script.pace import Pace
 from memlint.script.reruns import Reruns, ScriptProgram
+from memlint.script.shown_errors import ShownErrors
 from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
 
@@ -72,6 +73,8 @@ class ScriptRecorder(Recorder):
     """Number of entries of the list that is the first argument of the first training call; zero if it is no list."""
     rows: frozenset[int] = frozenset()
     """First sizes of all inputs of the first training call."""
+    first_after_batch: int | None = None
+    """The number of the first storage after a loader gave a batch, if one did."""
     _num_compilations = 0
     """Compilations before the step. Those within it leave tensors in cycles, as `without_collector` says."""
 
@@ -130,6 +133,16 @@ class ScriptRecorder(Recorder):
     def progress(self) -> tuple[int, bool]:
         """Return the number of whole steps taken, and True if there was a backward since."""
         return self.num_steps, self._had_backward
+
+    @functools.cached_property
+    def shown(self) -> ShownErrors:
+        """The errors that the script shows."""
+        return ShownErrors(lambda: self.num_steps > 0, lambda: self.has_called)
+
+    def note_batch(self) -> None:
+        """Note that a loader gives a batch."""
+        if self.first_after_batch is None:
+            self.first_after_batch = len(self.ledger.births)
 
     def num_modules(self, kind: str) -> int:
         """Return the number of modules of a class in the models that were called."""

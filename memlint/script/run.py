@@ -25,7 +25,6 @@ from memlint.memory.records import Assumption, Trace, computes_on_gpu
 from memlint.script.attempts import Attempts
 from memlint.script.children import Children
 from memlint.script.confinement import Confinement
-from memlint.script.construction import Construction
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits
 from memlint.script.forms import forms
@@ -145,7 +144,7 @@ def run_script(
         without_collector(),
         virtual_device(device, allocator, compiles=compiles != "off", compiles_in_parts=True) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
-        loaders_in_process(cut),
+        loaders_in_process(cut, lambda: recorder.note_batch()),  # noqa: PLW0108 -- it is made below
         missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
         random_weights(script.config_of),
     ):
@@ -229,7 +228,7 @@ def run_script(
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
             again = _attempts(recorder, end, children, _SHARE_OF_ATTEMPTS * time_limit)
-            end(children.joined(_executed(script, end.undisturbed, recorder.construction, passing_over, again)))
+            end(children.joined(_executed(recorder, end.undisturbed, passing_over, again)))
     raise AssertionError("the end of a script ends the process")
 
 
@@ -314,16 +313,17 @@ def _is_extendable(recorder: ScriptRecorder, device: Device, num_tokens: int) ->
 def _batch(recorder: ScriptRecorder) -> int | None:
     """Return the items per batch: rows of the first input, or its columns if time comes first and settings say so.
 
-    A first input of one row may choose an action; if another training call has as many as settings say, those count. So
-    do those of a list of items, each with tensors of its own, those of an object with tensors, and those of another
-    input than the first, which may have a row for each box.
+    A first input of one row may choose an action, and one that is no tensor has no rows; if another training call has
+    as many as settings say, those count. So do those of a list of items, each with tensors of its own, those of an
+    object with tensors, and those of another input than the first, which may have a row for each box.
     """
     sizes, stated = next(iter(recorder.shapes), ()), recorder.construction.batch()
     if stated is not None and _has_items(recorder, stated.value):
         return int(stated.value)
-    stated = stated if len(sizes) > 1 else None
-    if stated is not None and recorder.batch == 1 and stated.value in {shape[0] for shape in recorder.shapes if shape}:
+    is_other = recorder.batch is None or (recorder.batch == 1 and len(sizes) > 1)
+    if stated is not None and is_other and stated.value in {shape[0] for shape in recorder.shapes if shape}:
         return int(stated.value)
+    stated = stated if len(sizes) > 1 else None
     if stated is None or stated.value == sizes[0] or stated.value != sizes[1]:
         return recorder.batch or recorder.inference[0]
     return int(stated.value)
@@ -359,24 +359,29 @@ def _is_early(recorder: ScriptRecorder, writes: Writes) -> bool:
 
 
 def _executed(
-    script: Script,
+    recorder: ScriptRecorder,
     undisturbed: Callable[[], None],
-    construction: Construction,
     passing_over: PassingOver,
     begin_again: Callable[[BaseException], None],
 ) -> Ending:
     """Why the script ended by itself; `undisturbed` is called before what it raised is looked at.
 
-    `begin_again` does not return if another attempt takes the place of this one.
+    `begin_again` does not return if another attempt takes the place of this one. An error that the script has shown
+    before it ended, without a step, is why it ended.
     """
+    script, construction, shown = recorder.script, recorder.construction, recorder.shown
     try:
         if script.module:
             variables = runpy.run_module(script.module, run_name="__main__", alter_sys=True)
         else:
             variables = runpy.run_path(script.path, run_name="__main__")
+        if _is_cause(recorder) and shown.error is not None:
+            raise shown.error
     except:  # noqa: E722 -- a script may take away the names of exceptions
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
+        has_shown = isinstance(error, SystemExit) and _is_cause(recorder)
+        error = shown.error or error if has_shown else error
         try:
             begin_again(error)
             passing_over.after(error)
@@ -384,8 +389,15 @@ def _executed(
             pass
         undisturbed()
         construction.note_end(error, passing_over.namespaces, passing_over.continued)
+        if has_shown and shown.ending is not None:
+            return shown.ending
         # a login or an upload, say, that met no other machine kept nothing from going on
         others = (each for each in (error, *passing_over.errors) if what_to_do(each) or not isinstance(each, OSError))
         return replace(ending_of(next(others, error)), amendment=amendment_of(error))
     construction.note_end(None, [variables])
-    return Ending("the script ran to its end")
+    return (shown.ending if _is_cause(recorder) else None) or Ending("the script ran to its end")
+
+
+def _is_cause(recorder: ScriptRecorder) -> bool:
+    """Return True if an error that a script has shown is why it took no step: one that only evaluates goes on."""
+    return not recorder.num_steps and (len(recorder.made) > 0 or not recorder.has_called)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -122,6 +123,7 @@ class ProcessSetup:
     def _expect_script(self, script: Script) -> None:
         """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
         from memlint.script.hydra_plugins import stand_in_for_plugins  # noqa: PLC0415 -- as above
+        from memlint.script.named_modules import NamedModules  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
         from memlint.script.trackers import silence_trackers  # noqa: PLC0415 -- as above
 
@@ -130,7 +132,9 @@ class ProcessSetup:
         silence_trackers()
         file = Path(script.path or os.curdir).absolute()
         above = [folder for folder in file.parents if folder.is_relative_to(self.root)]
-        find_project(self.root, list(dict.fromkeys((Path.cwd(), self.root, self.root / "src", *above))))
+        folders = list(dict.fromkeys((Path.cwd(), self.root, self.root / "src", *above)))
+        find_project(self.root, folders)
+        sys.meta_path.append(NamedModules(folders))
 
         def required() -> list[str]:
             return required_packages(file, self.root, is_missing) if script.path else []

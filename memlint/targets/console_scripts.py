@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def package_of(file: Path) -> str:
     """Return the package whose command a file is; empty if it is a script like any other."""
     modules = _modules(file.name) if not file.suffix and file == console_script(file.name) else []
     return modules[0].partition(".")[0] if modules else ""
+
+
+def folder_of_package(name: str, folders: Iterable[Path]) -> Path | None:
+    """Return the first of `folders` that has this package, with Python files in it, or this module."""
+    return next((each for each in folders if (each / f"{name}.py").is_file() or any((each / name).glob("*.py"))), None)
 
 
 def _modules(name: str) -> list[str]:

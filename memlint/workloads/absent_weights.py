@@ -11,6 +11,7 @@ import functools
 import gc
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -20,6 +21,8 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.accelerator.private import LoadedKeys, stand_in_script
 from memlint.base.frames import user_frames
+from memlint.base.ownership import is_users
+from memlint.workloads.giving_up import gives_up
 from memlint.workloads.stated_configs import stated_config
 
 _COUNTED = frozenset(
@@ -78,7 +81,10 @@ class Absent(dict[Any, Any]):
         return stated_config(self._name()) or {}
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or key in self._settings()
+        if super().__contains__(key) or key in self._settings():
+            return True
+        frame = sys._getframe(1)
+        return is_users(frame.f_code.co_filename) and gives_up(frame.f_code.co_filename, frame.f_lineno)
 
     def keys(self) -> Any:
         """Return what was put in, and the names of the last model that was asked for its own: they are compared."""

@@ -5,13 +5,14 @@ Settings of a config without a value are of the same kind: the program fails whe
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import os
 import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,12 @@ from memlint.source.typed_commands import typed_configs
 _READ = re.compile(r"""os\.environ\[["'](\w+)["']\](?!\s*=[^=])""")
 _READ_IF_SET = re.compile(r"""\benv(?:iron)?(?:\.get\(["']|\.)([A-Z][A-Z0-9_]{3,})\b|\bgetenv\(["'](\w+)["']\)""")
 """The same where a variable that is not set gives None, perhaps by an object that has all of them as attributes."""
+_NO_PLACE = re.compile(
+    r"^[ \t]*(?!\w*(?:log|out|save|exp|resume|checkpoint|ckpt|cache))(\w*(?:folder|dir|path|root|file)\w*):"
+    r"[ \t]*(?:~|null)[ \t]*(?:#(?!.*(?:[Dd]efault|[Oo]ptional)).*)?$",
+    re.MULTILINE,
+)
+"""A setting of a config that is to be a place to read from, and has no value."""
 _MOST_FILES, _MOST_FOLDERS = 400, 3
 _SUFFIXES = (".py", ".sh", ".md", ".env", ".yaml", ".yml")
 _TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
@@ -56,19 +63,53 @@ def unset_value(error: BaseException, command: str) -> str:
     """
     walked = reversed(list(traceback.walk_tb(error.__traceback__)))
     frames = [(frame, line) for frame, line in walked if is_users(frame.f_code.co_filename)]
-    configs = [(path, _text(Path(path))) for path in typed_configs(sys.argv)]
+    configs = [(str(path), _text(path)) for path in map(_config_file, typed_configs(sys.argv))]
     for frame, line in frames:
         for name in re.findall(r"[^\W\d]\w*", linecache.getline(frame.f_code.co_filename, line)):
             empty = rf"^([ \t]*){name}:[ \t]*(?:~|null)?[ \t]*(?:#.*)?$(?!\n\1(?:[ \t]+\S|- ))"
             for path, text in configs if frame.f_locals.get(name, 0) is None else ():
                 if (match := re.search(empty, text, re.MULTILINE)) is not None:
                     return f"{path}:{text.count(chr(10), 0, match.start()) + 1} gives {name} no value: give it one."
+    for path, text in configs if isinstance(error, UnboundLocalError) else ():  # of a `try` that let it pass
+        if (match := _NO_PLACE.search(text)) is not None:
+            return f"{path}:{text.count(chr(10), 0, match.start()) + 1} gives {match[1]} no value: give it one."
     for frame, line in frames:
         file = frame.f_code.co_filename
         unset = [each[0] or each[1] for each in _READ_IF_SET.findall(_text(Path(file)))]
         if name := next((each for each in unset if each not in os.environ), ""):
             return unset_variables(name, f"{file}:{line}", command).replace(f"that line {line} of", "that", 1)
     return ""
+
+
+def _config_file(path: str) -> Path:
+    """Return the file of a config that was typed: hydra finds one in the package that a script names."""
+    found = [] if Path(path).is_file() or Path(path).is_absolute() else Path.cwd().glob(f"*/{path}")
+    return next(iter(found), Path(path))
+
+
+def absent_setting(error: BaseException) -> str:
+    """Return the config that was typed and lacks a setting which the program takes; empty if it is of something else.
+
+    A mapping that a line uses is part of a config if that has all of its names and values.
+    """
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)] if type(error) is KeyError else []
+    own = next((frame for frame in reversed(frames) if is_users(frame.f_code.co_filename)), None)
+    values = () if own is None else own.f_locals.values()
+    mappings = [dict(each) for each in values if isinstance(each, Mapping) and each and error.args[0] not in each]
+    for path in typed_configs(sys.argv) if mappings else ():
+        with suppress(Exception):  # whatever the file is
+            parts = _mappings_in(importlib.import_module("yaml").safe_load(_text(Path(path))))
+            if any(each == part for part in parts for each in mappings):
+                return f"{path} has no {error.args[0]!r} where the program takes it: give it one."
+    return ""
+
+
+def _mappings_in(value: object) -> Iterator[Mapping[str, object]]:
+    if isinstance(value, Mapping):
+        yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _mappings_in(each)
 
 
 def _text(file: Path) -> str:

@@ -60,8 +60,14 @@ _DISTRIBUTIONS = {
     "zmq": "pyzmq",
 }
 """Distributions by the package that a program imports, where their names differ by more than `_` and `-`."""
-STOOD_FOR = {"ruamel_yaml": "yaml"}
-"""Packages that can no longer be installed, and those whose functions they have: conda called ruamel.yaml so."""
+STOOD_FOR = {
+    "ruamel_yaml": "yaml",
+    "pkg_resources": "memlint.workloads.older_versions.former_pkg_resources",
+}
+"""Packages that can no longer be installed, or not beside others, and the modules that have their functions.
+
+Conda called ruamel.yaml so; setuptools has no pkg_resources since version 81.
+"""
 _LOGGERS = {
     "wandb": "wandb",
     "comet": "comet_ml",

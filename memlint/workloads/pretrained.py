@@ -6,6 +6,7 @@ while loading counts. The checkpoint has the sizes of the config beside it, or o
 
 from __future__ import annotations
 
+import ast
 import copy
 import functools
 import importlib
@@ -22,6 +23,8 @@ from typing import Any
 import torch
 
 from memlint.base.after_import import after_import
+from memlint.base.frames import user_frames
+from memlint.base.guarded_imports import statements_at
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import Put, replace_loads
@@ -84,6 +87,9 @@ def _replacing_loads(put: Put, name: str, architecture: Callable[[Any, Any], Any
                 if isinstance(error, AttributeError) and Path(source).exists():
                     raise  # older versions of transformers ask a missing file for its name
                 config = _config(cls, source, kwargs)
+                if config is None and _is_for_state():
+                    note_assumption(f"the weights of {source} are not on this machine: they are random")
+                    return Absent(OSError(f"{source} is not on this machine"))
                 if config is None:
                     known = ", ".join(get_close_matches(Path(str(source)).name.lower(), KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
@@ -104,6 +110,15 @@ def _replacing_loads(put: Put, name: str, architecture: Callable[[Any, Any], Any
         put(owner, "from_pretrained", classmethod(from_pretrained))
 
     return replace
+
+
+def _is_for_state() -> bool:
+    """Return True if the user's line takes only weights of what it loads: `from_pretrained(name).state_dict()`."""
+    frame = next(user_frames(), None)
+    around = () if frame is None else statements_at(frame.f_code.co_filename, frame.f_lineno)
+    line = min(around, key=lambda each: (each.end_lineno or 0) - each.lineno, default=None)
+    taken = (each for each in ast.walk(line or ast.Module([], [])) if isinstance(each, ast.Attribute))
+    return any(each.attr == "state_dict" and "from_pretrained(" in ast.unparse(each.value) for each in taken)
 
 
 def _with_quantization(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -159,7 +159,8 @@ def _shown_by(error: BaseException) -> str:
         )
     if "compute capability" in text_of(error).lower():
         return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
-    if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
+    is_of_none = isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error)
+    if is_of_none or isinstance(error, UnboundLocalError):
         return absent(error) or unset_value(error, command_with(""))
     if wants_a_gpu(error):
         return (

@@ -303,6 +303,11 @@ def test_reading_numpy_of_a_device_tensor_raises_what_a_gpu_raises(gpu: Ledger) 
         torch.rand(3, device="cuda").numpy()
 
 
+def test_a_small_array_of_unknown_values_is_contiguous_as_compiled_code_wants_it(gpu: Ledger) -> None:
+    assert torch.rand(256, 1, device="cuda").cpu().numpy().flags.c_contiguous
+    assert set(torch.rand(1 << 24, device="cuda").cpu().numpy().strides) == {0}
+
+
 def test_an_unknown_value_is_zero_and_one_assumption_with_its_line() -> None:
     class Reads:
         def setup(self) -> None:

@@ -192,6 +192,43 @@ def test_a_folder_that_holds_but_a_note_gives_images_for_a_whole_batch(tmp_path)
     assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 48)
 
 
+@needs("PIL")
+def test_all_that_a_folder_holds_gives_a_whole_batch_which_is_not_cut_to_the_files_of_another_attempt(tmp_path):
+    (workload,) = run_text(
+        tmp_path,
+        """\
+        import glob, json, os
+        import torch
+        from PIL import Image
+        from torch.utils.data import DataLoader, Dataset
+        FORMATS = ["bmp", "jpg"]
+        class Images(Dataset):
+            def __init__(self, root):
+                assert os.path.exists(root), f"{root} is no folder"
+                paths = glob.glob(os.path.join(root, "**/*"), recursive=True)
+                self.paths = [path for path in paths if path.split(".")[-1].lower() in FORMATS]
+                assert self.paths, f"No images found in {root}."
+                if os.path.exists("seen.json"):
+                    self.paths = json.load(open("seen.json"))["paths"]
+                else:
+                    json.dump({"paths": self.paths}, open("seen.json", "w"))
+            def __len__(self):
+                return len(self.paths)
+            def __getitem__(self, index):
+                return torch.tensor(list(Image.open(self.paths[index]).resize((8, 8)).getdata())).float()
+        os.makedirs("runs")
+        images = Images("data/train")
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for batch in DataLoader(images, batch_size=min(40, len(images)), shuffle=True):
+            model(batch.cuda()).sum().backward()
+            optimizer.step()
+        """,
+    ).report.workloads
+    assert workload.script is not None
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 40)
+
+
 @pytest.mark.parametrize("ranks", [None, 4])
 def test_the_names_in_annotations_are_those_of_the_list_that_they_are_looked_up_in(tmp_path, ranks):
     text = """

@@ -94,6 +94,35 @@ WHOLE = """
 """
 
 
+FLEX = """
+    import torch
+    from torch import nn
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    @torch.compile(fullgraph=True, mode="max-autotune-no-cudagraphs")
+    def attention(q, k, v, mask=None):
+        return flex_attention(q, k, v, block_mask=mask)
+
+    model = nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(2, 4, 512, 64, device="cuda")
+    mask = create_block_mask(lambda b, h, q, kv: q >= kv, None, None, 512, 512)
+    for _ in range(2):
+        with torch.autocast("cuda", torch.bfloat16):
+            hidden = model(inputs)
+            attended = attention(hidden, hidden, hidden, mask)
+            attended.float().sum().backward()
+        optimizer.step()
+"""
+
+
+def test_compiled_flex_attention_runs_under_autocast(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, FLEX).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert not any("could not be simulated" in each.text for each in workload.assumptions)
+
+
 @pytest.mark.parametrize("call", ["torch.addcmul", "attention"])
 def test_compiled_code_that_calls_compiled_functions_and_makes_modules_is_whole(tmp_path: Path, call: str) -> None:
     script = WHOLE.replace("CALL", call)

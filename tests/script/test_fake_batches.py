@@ -1,6 +1,6 @@
 """Large batches of made-up data are as those of a loader, and take the memory of a few samples."""
 
-from tests.script.isolated import run
+from tests.script.isolated import needs, run
 
 FEW = "8 samples that are made up stand for all of a batch of 512"
 DATA = """\
@@ -107,6 +107,10 @@ def test_a_sample_that_can_be_made_stands_for_those_that_fail_and_for_parts_that
                 return {"image": torch.from_numpy(image[: 16 if index % 3 else 48]), "label": index}
         for batch in DataLoader(Parts(), 32, num_workers=2):
             print(batch["image"].shape, batch["label"].shape)
+        class More(Parts):
+            def __getitem__(self, index): return super().__getitem__([2][index])
+        for batch in DataLoader(More(), batch_sampler=[[40, 41], [50]]):
+            print(batch["image"].shape, batch["label"].tolist())
         class None_(Parts):
             def __getitem__(self, index): raise KeyError("always")
         for batch in DataLoader(None_(), 32): pass
@@ -114,5 +118,31 @@ def test_a_sample_that_can_be_made_stands_for_those_that_fail_and_for_parts_that
         fake=True,
     )
     assert ran.stdout.splitlines()[:2] == ["torch.Size([32, 48]) torch.Size([32])"] * 2
+    assert ran.stdout.splitlines()[2:] == ["torch.Size([2, 16]) [2, 2]", "torch.Size([1, 16]) [2]"]
     assert "always" in str(ran.error)
     assert "one sample that is made up stands for those of a batch that fail, or fit no others" in ran.assumptions
+
+
+@needs("lightning")
+def test_lightning_validates_after_more_batches_than_were_made_up(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import lightning, numpy as np, torch
+        rows = torch.from_numpy(np.load("rows.npy")[:64].astype(np.float32)).view(8, 8)
+        class Model(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 1)
+            def training_step(self, batch): return self.layer(batch).sum()
+            def validation_step(self, batch): self.layer(batch)
+            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+        loader = torch.utils.data.DataLoader(rows, 2)
+        options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+        lightning.Trainer(max_steps=2, val_check_interval=100, **options).fit(Model(), loader, loader)
+        print("fitted")
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "fitted"

@@ -118,3 +118,28 @@ def test_a_script_trains_on_the_graph_of_a_data_set_that_is_not_there(tmp_path):
         "1113 3 32 torch.Size([1251, 3]) torch.Size([32])",
         "130831 torch.Size([1, 19])",
     ]
+
+
+@needs("torch_geometric")
+def test_a_class_of_the_scripts_that_hands_on_to_the_librarys_has_all_graphs_after_its_own_transform(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        textwrap.dedent("""\
+        from torch_geometric.data import Data
+        from torch_geometric.datasets import QM9
+        from torch_geometric.loader import DataLoader
+        class Molecules(QM9):
+            def __init__(self, root):
+                super(Molecules, self).__init__(root, pre_transform=lambda each: Data(pos=each.pos, z=each.z, y=each.y))
+            def download(self):
+                super(Molecules, self).download()
+            def process(self):
+                super(Molecules, self).process()
+        molecules = Molecules("data")
+        batch = next(iter(DataLoader(molecules[len(molecules) - 8:], 8)))
+        print(len(molecules) > 130_000, sorted(batch.keys()), batch.z.shape, batch.y.shape, int(batch.batch.max()))
+        """),
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["True ['batch', 'pos', 'ptr', 'y', 'z'] torch.Size([144]) torch.Size([8, 19]) 7"]

@@ -31,6 +31,11 @@ def text(path):
         ),
         ("weights/R50.npz", "model[0].weight.data.copy_(torch.from_numpy(np.load(PATH)['kernel'].transpose(1, 0)))"),
         ("b.pth", "model[0].weight = nn.Parameter(torch.load(PATH)['head.weight'][:3].float())"),
+        (
+            "k.pth",
+            "held = torch.load(PATH)\nif isinstance(held, dict) and 'model' not in held: raise KeyError(held.keys())",
+        ),
+        ("l.pth", "held = torch.load(PATH); assert 'model' in held, 'no model'"),
         ("c.pth", "model[1].running_mean = torch.load(PATH).get('mean')"),
         ("d.pth", "assert torch.load(PATH)['w'].shape == model[0].weight.shape"),
         ("e.pth", "print(torch.cat([model[0].weight, torch.load(PATH)['w'].cuda()]).size() == 3)"),
@@ -44,6 +49,26 @@ def test_a_missing_checkpoint_leaves_the_model_as_it_is(tmp_path, path, use):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines()[-1] == SHAPES
     assert ran.assumptions == {text(path): 6}
+
+
+def test_a_script_that_asks_by_a_package_for_a_checkpoint_without_which_it_gives_up_finds_it(tmp_path, monkeypatch):
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages/paths.py").write_text(
+        "import os\ndef exists(path): return os.path.exists(path)\nopen = open\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"), prepend=":")
+    ran = run(
+        tmp_path / "p",
+        f"""{MODEL}
+import paths
+assert paths.exists('weights/base.pt'), 'no checkpoint'
+print(paths.exists('weights/other.pt'))
+with paths.open('weights/base.pt', 'rb') as file:
+    model.load_state_dict(torch.load(file)['model'])
+{HELD}""",
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["False", SHAPES]
 
 
 def test_a_function_that_loads_weights_by_hand(tmp_path):

@@ -97,11 +97,12 @@ def test_images_and_masks(tmp_path):
         """\
         from PIL import Image
         print(Image.open("images/a.jpg").convert("RGB").size, Image.open("masks/a.png").mode)
+        print(Image.open("voc/SegmentationClass/a.png").mode, Image.open("gtFine/a_labelIds.png").mode)
         """,
         fake=True,
     )
     assert ran.error is None, ran.stderr
-    assert ran.stdout.splitlines() == ["(500, 375) L"]
+    assert ran.stdout.splitlines() == ["(500, 375) L", "L L"]
     assert ran.assumptions["the file images/a.jpg is not there: replaced by a black image of 500 x 375 pixels"] == 2
 
 

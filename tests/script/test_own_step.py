@@ -657,3 +657,32 @@ def test_parameters_that_a_launcher_would_have_divided_are_said_to_be_whole(tmp_
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.script is not None
     assert "whole parameters, which FSDP would divide among the ranks" in workload.script.own
+
+
+FAILS_IN_ITS_FIRST_STEP = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    def noised(x):
+        return (x + torch.randn_like(x)) / 2
+
+    def loss_of(model, x):
+        kept = {"x": x}
+        return model(noised(kept["x"])).mean()
+
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for latents in DataLoader(torch.zeros(4, 1 << 22), batch_size=4):
+        x = latents.cuda()
+        loss_of(model, x).backward()
+        optimizer.step()
+"""
+
+
+def test_a_batch_that_the_model_did_not_take_is_not_beside_the_own_step(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, FAILS_IN_ITS_FIRST_STEP))
+    assert workload.script is not None
+    assert workload.script.happened == "built"
+    assert workload.estimate is not None
+    assert workload.estimate.peak.requested.estimate < 32 << 20  # the batch has 64 MiB

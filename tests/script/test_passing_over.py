@@ -8,6 +8,7 @@ import pytest
 
 from memlint.commands.exit_status import exit_status
 from memlint.report.phrases import script_text
+from tests.script.isolated import needs
 from tests.script.running import run_text
 from tests.script.test_own_step import happened, requested, workload_of
 
@@ -175,3 +176,51 @@ def test_arguments_that_a_script_refuses_are_an_error_as_ever(tmp_path: Path) ->
     workload = workload_of(run_text(tmp_path, THERE + HEAD + TRAINS, "--size", "4"))
     assert workload.error is not None
     assert "--size" in workload.error.hint
+
+
+LACKS = """
+    import json, sys, yaml
+    import numpy as np
+    import torch
+
+    def features_of(settings):
+        return np.load("data/train.npy"), settings.get("win_length", settings["win_size"])
+
+    def describe(failed):  # as a library does that keeps no frames of errors
+        while failed is not None:
+            failed.__traceback__ = None
+            failed = failed.__context__
+
+    class Trainer:
+        def __init__(self, config):
+            self.data = features_of(config["spectrum"])
+            try:
+                raise OSError("not cached")
+            except OSError as error:
+                describe(error)
+            raise ValueError("no model")
+            self.model = torch.nn.Linear(2, 2).cuda()
+
+    with open(sys.argv[2]) as file:
+        Trainer(yaml.safe_load(file))
+"""
+
+
+@needs("yaml")
+def test_a_setting_that_the_typed_config_lacks_is_named_with_the_lines_that_take_it(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("spectrum:\n  n_fft: 512\n  win_length: 512\nbatch: 2\n")
+    config = str(tmp_path / "train.yaml")
+    workload = workload_of(run_text(tmp_path, LACKS, "--config", config))
+    assert workload.script is not None
+    stop = workload.script.stop
+    assert stop is not None
+    assert "KeyError: 'win_size'" in stop.message
+    assert "train.yaml has no 'win_size' where the program takes it" in (stop.hint or "")
+    assert any("train.py:7" in each for each in stop.traceback)
+
+
+def test_no_data_that_is_not_there_is_named_beside_what_an_error_says_is_to_be_installed(tmp_path: Path) -> None:
+    text = "import numpy as np\nnp.load('data/train.npy')\nassert False, 'Please install the readers first.'\n"
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is not None
+    assert "put it there" not in (workload.error.hint or "")

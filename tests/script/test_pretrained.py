@@ -642,3 +642,25 @@ def test_the_tokenizer_of_a_part_is_made_whatever_class_is_asked_for(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout == "49408\n"
+
+
+@needs("transformers")
+def test_a_model_of_unknown_sizes_of_which_only_the_state_is_taken_has_none(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch, transformers
+        from torch import nn
+        model = nn.Linear(4, 3)
+        model.load_state_dict(
+            transformers.AutoModelForMaskedLM.from_pretrained(
+                "somebody/unknown-model"
+            ).state_dict()
+        )
+        print(model.weight.shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "torch.Size([3, 4])"
+    assert "the weights of somebody/unknown-model are not on this machine: they are random" in ran.assumptions

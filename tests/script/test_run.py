@@ -318,6 +318,35 @@ def test_a_failure_in_the_first_step_is_one_of_training_and_no_finding(tmp_path:
     assert not [finding.code for finding in checked.report.findings if finding.code == "MEM003"]  # a rule that failed
 
 
+CAUGHT = """
+import logging, sys, traceback
+import torch
+model = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train():
+    EVALUATED
+    raise KeyError("no such layer")
+try:
+    train()
+except Exception as error:
+    SHOWN
+EXIT
+"""
+
+
+@pytest.mark.parametrize("evaluated", ["pass", "model.eval()(torch.zeros(2, 4).cuda().detach_()).sum().item()"])
+@pytest.mark.parametrize("shown", ["logging.exception('failed')", "print(f'failed: {traceback.format_exc()}')"])
+@pytest.mark.parametrize("leaves", ["print('done')", "sys.exit(1)"])
+def test_an_error_that_a_script_shows_and_ends_after_is_why_it_took_no_step(
+    tmp_path: Path, evaluated: str, shown: str, leaves: str
+) -> None:
+    text = CAUGHT.replace("EVALUATED", evaluated).replace("SHOWN", shown).replace("EXIT", leaves)
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert "the script raised KeyError: 'no such layer'" in workload.script.ending
+    assert workload.script.happened == "built"
+
+
 def test_nothing_in_the_script_can_swallow_its_end(tmp_path: Path) -> None:
     text = """
         import atexit, torch
@@ -420,6 +449,27 @@ def test_a_module_runs_as_python_dash_m_does(tmp_path: Path, monkeypatch: pytest
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "__main__ ['--lr', '3']" in done.stderr, done.stderr
     assert done.stdout.startswith("error: -m pkg.train --lr 3: ")
+
+
+def test_a_module_and_a_config_module_of_a_project_that_is_not_installed_are_found(tmp_path: Path) -> None:
+    packages = tmp_path / "src" / "pkg", tmp_path / "src" / "pkg" / "conf", tmp_path / "examples" / "hydra"
+    for each in packages:
+        each.mkdir(parents=True)
+        (each / "__init__.py").touch()
+    write(tmp_path, "", "pyproject.toml")
+    # As hydra finds its config modules; the files are read where the package is.
+    asks = (
+        "from importlib import resources\ndef read(name): return resources.files(name).joinpath('size').read_text()\n"
+    )
+    (packages[2] / "__init__.py").write_text(asks)
+    (packages[1] / "size").write_text("100")
+    step = "import hydra, torch\nx = torch.zeros(int(hydra.read('pkg.conf')), device='cuda')\nprint(__name__)\n"
+    (packages[0] / "train.py").write_text(step)
+    for words in (["-m", "pkg.train"], [str(packages[0] / "train.py")]):
+        command = [sys.executable, "-m", "memlint", "run", "-v", *words]
+        done = subprocess.run(command, cwd=tmp_path / "examples", capture_output=True, text=True, check=False)
+        assert "__main__" in done.stderr + done.stdout, done.stderr
+        assert "src, which is taken to be on the search path" in done.stdout
 
 
 def test_the_capture_of_a_script_is_looked_at_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -491,6 +491,36 @@ def test_the_batch_of_graphs_is_their_number_and_not_that_of_their_nodes(tmp_pat
     assert workload.batch == 6
 
 
+ARRAYS_FIRST = """
+    import numpy as np, torch
+    from torch import nn
+    class Critic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(5, 1)
+
+        def forward(self, observed, action=None):
+            observed = torch.as_tensor(observed, device="cuda")
+            return self.out(observed if action is None else torch.cat([observed, action], 1))
+
+    batch_size = 16
+    critic = Critic().cuda()
+    optimizer = torch.optim.Adam(critic.parameters())
+    while True:
+        values = critic(np.zeros((batch_size, 5), np.float32))
+        values = values + critic(np.zeros((batch_size, 3), np.float32), torch.zeros(batch_size, 2, device="cuda"))
+        values.mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_the_batch_is_that_of_the_settings_where_the_first_input_is_no_tensor(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, ARRAYS_FIRST).report.workloads
+    assert workload.error is None, workload.error
+    assert workload.batch == 16
+
+
 def test_lazy_modules_get_their_parameters_in_the_first_call(tmp_path: Path) -> None:
     text = """
         import torch

@@ -8,6 +8,7 @@ import collections
 import runpy
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,6 +74,11 @@ _PACKAGE = {
             @property
             def hparams(self):
                 return self._hparams
+    """,
+    "series.py": """
+        class Series(list):
+            def apply(self, func, args=(), **kwargs):
+                return [func(each, *args, **kwargs) for each in self]
     """,
     "training.py": """
         class TrainingArguments:
@@ -354,10 +360,40 @@ def test_options_of_an_older_trainer_are_taken_as_the_present_ones(monkeypatch):
     assert words == ["--eval_strategy", "no", "--fsdp_config", '{"transformer_layer_cls_to_wrap": ["Block"]}']
 
 
+def test_pkg_resources_is_there_where_setuptools_has_it_no_more(run):
+    text = """
+        import pkg_resources as pkg
+        is_new = pkg.parse_version("2.10.0") > pkg.parse_version("2.9")
+        torch = pkg.get_distribution("torch").version
+        try:
+            pkg.require("torch>=1000")
+        except pkg.VersionConflict:
+            is_old = True
+        folder = pkg.resource_filename("torch", "nn")
+    """
+    variables = run(textwrap.dedent(text))
+    del sys.modules["pkg_resources"]  # of which pytest asks more
+    assert variables["is_new"]
+    assert variables["is_old"]
+    assert variables["torch"] == torch.__version__
+    assert Path(variables["folder"]).is_dir()
+
+
 def test_a_package_under_the_name_that_a_distribution_gave_it_is_the_one_that_stands_for_it(run):
     variables = run("import ruamel_yaml as yaml\nsizes = yaml.load('width: 3', Loader=yaml.Loader)\n")
     assert variables["sizes"] == {"width": 3}
     assert any(text.endswith("it is yaml.load") for text in texts())
+
+
+def test_an_argument_by_its_place_that_has_another_meaning_now_is_left_out(run):
+    text = """
+    from boxes.series import Series
+    months = Series([1, 2]).apply(lambda month: month + 1, 1)
+    added = Series([1, 2]).apply(lambda month, more: month + more, (10,))
+    """
+    variables = run(text)
+    assert (variables["months"], variables["added"]) == ([2, 3], [11, 12])
+    assert texts() == ["boxes has no argument convert_dtype of Series.apply: it is left out"]
 
 
 def test_a_trainer_that_is_told_no_logger_takes_what_it_takes_by_default(run, monkeypatch):

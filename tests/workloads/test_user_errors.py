@@ -226,10 +226,10 @@ def test_an_error_that_was_raised_from_another_is_about_what_that_one_lacks():
     assert "pip install kernels-of-test" in what_to_do(error)
 
 
-def raised_in(folder, text):
+def raised_in(folder, text, kind=TypeError):
     """The error of a file with this text."""
     (folder / "train.py").write_text(text)
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(kind) as caught:
         runpy.run_path(str(folder / "train.py"))
     return caught.value
 
@@ -242,6 +242,26 @@ def test_a_setting_of_a_config_without_a_value_is_named_where_the_program_uses_i
         tmp_path, "import os\ndef begin(exp_dir, folder=None):\n  os.mkdir(exp_dir, folder)\nbegin(None)\n"
     )
     assert what_to_do(error) == f"{config}:4 gives exp_dir no value: give it one."
+
+
+def test_a_place_of_a_config_in_a_package_without_a_value_is_named_where_each_try_failed(tmp_path, monkeypatch):
+    config = tmp_path / "package" / "configs" / "train.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("batch: null\ndata:\n  image_folder: null  # PATH to the images\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py", "-c", "configs/train.yaml"])
+    text = """
+def item(folder=None):
+    for _ in range(2):
+        try:
+            image = folder + "/a.png"
+        except Exception:
+            pass
+    return image
+item()
+"""
+    hint = what_to_do(raised_in(tmp_path, text, UnboundLocalError))
+    assert hint == f"{config}:3 gives image_folder no value: give it one."
 
 
 def test_a_variable_without_which_a_program_goes_on_with_none_is_named(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
-from memlint.targets.console_scripts import console_script, package_of
+from memlint.targets.console_scripts import console_script, folder_of_package, package_of
 from memlint.targets.launchers import Launch, assignments_before, fields_of, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
@@ -74,7 +74,9 @@ def run(
         package, folder = script.module.partition(".")[0], Path(script.folder)
         if not package.isidentifier():
             raise TargetError(f"{script.module!r} is not the name of a module", "Write -m package.module.")
-        if not (find_spec(package) or (folder / package).exists() or (folder / f"{package}.py").exists()):
+        is_there = find_spec(package) or (folder / package).exists() or (folder / f"{package}.py").exists()
+        _, root = find_settings(folder.resolve())
+        if not (is_there or folder_of_package(package, (root, root / "src"))):
             raise TargetError(f"there is no module {script.module}", "Run memlint where `python -m` finds it.")
     elif not file.is_file():
         problem = "is not a file" if file.exists() else "does not exist"

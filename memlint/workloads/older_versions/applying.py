@@ -31,7 +31,14 @@ from memlint.workloads.older_versions.lightning_arguments import (
     without_hook,
 )
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, TOUCHES_MEMORY, Argument
+from memlint.workloads.older_versions.renames import (
+    ARGUMENTS,
+    ATTRIBUTES,
+    DEFAULTS,
+    POSITIONAL,
+    TOUCHES_MEMORY,
+    Argument,
+)
 from memlint.workloads.placeholders.objects import stand_in_for_name
 from memlint.workloads.placeholders.second_import import forget_users
 
@@ -204,6 +211,23 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
 
 
+def _without_positional(path: str, module: ModuleType) -> None:
+    """Let a method take a number for its second argument, which had another meaning: it is left out."""
+    kind, name = path.split(".")
+    owner = getattr(module, kind)
+    function = vars(owner)[name]
+
+    @functools.wraps(function)
+    def call(self: Any, first: Any, *others: Any, **named: Any) -> Any:
+        if others and isinstance(others[0], int):
+            package = installed_version(module.__name__.partition(".")[0])
+            _texts[f"{package} has no argument {POSITIONAL[path]} of {path}: it is left out"] = None
+            others = others[1:]
+        return function(self, first, *others, **named)
+
+    setattr(owner, name, call)
+
+
 def _with_default(path: str, module: ModuleType) -> None:
     """Let a method take what it took before for an argument that is not given."""
     kind, name, keyword = path.split(".")
@@ -312,6 +336,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "name": _put_names,
     "attribute": _put_attribute,
     "keyword": _without_keyword,
+    "positional": _without_positional,
     "default": _with_default,
     "none": _with_value,
     "config": with_paths_of_configs,

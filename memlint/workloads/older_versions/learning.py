@@ -25,7 +25,15 @@ from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
-from memlint.workloads.older_versions.renames import ARGUMENTS, ATTRIBUTES, DEFAULTS, NAMES, NOT_NONE, TOUCHES_MEMORY
+from memlint.workloads.older_versions.renames import (
+    ARGUMENTS,
+    ATTRIBUTES,
+    DEFAULTS,
+    NAMES,
+    NOT_NONE,
+    POSITIONAL,
+    TOUCHES_MEMORY,
+)
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -44,6 +52,7 @@ _NO_WORDS = re.compile("^$")
 _NO_CONFIG_PATH = re.compile("Using config_path to specify the config name is not supported")
 _NO_NONE = re.compile("^None is not supported, only ")
 _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
+_NO_ARGUMENTS = re.compile(r"^Value after \* must be an iterable, not (?:int|bool)")
 _CONFLICT = re.compile("conflicting option string")
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 _IMPORTING = "<frozen importlib"
@@ -188,6 +197,15 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
     return Amendment("keyword", module, f"{qualname}.{keyword}") if is_installed_package(module) else None
 
 
+def _of_positional(error: BaseException, _match: re.Match[str]) -> Amendment | None:
+    """The second argument of pandas' `apply`, before version 3, said whether to convert the result."""
+    for frame, _line in traceback.walk_tb(error.__traceback__):
+        owner = f"{type(frame.f_locals.get('self')).__name__}.{frame.f_code.co_name}"
+        if owner in POSITIONAL and is_installed_package(str(frame.f_globals.get("__name__"))):
+            return Amendment("positional", str(frame.f_globals["__name__"]), owner)
+    return None
+
+
 def _is_passed_by_a_package(error: BaseException, keyword: str) -> bool:
     """Return True if an installed package that the user's code has called passes the argument back to the user's.
 
@@ -300,6 +318,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     ),
     (AttributeError, _RENAMED, lambda error, match: _of_name(error, _module_raising(error), match[1])),
     (AttributeError, _NO_WORDS, _of_default),
+    (TypeError, _NO_ARGUMENTS, _of_positional),
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),

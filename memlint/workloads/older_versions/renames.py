@@ -1,8 +1,8 @@
 """The names that packages had before, and what they are now.
 
 Sources: the packages' own pages of changes and migration, as of November 2026: PyTorch's release notes, the migration
-guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, gymnasium's to 1.0, and "What's New
-in Python".
+guide of transformers 5, Lightning's upgrade guide to 2.0, NumPy's of 2.0, pandas' of 3.0, gymnasium's to 1.0, and
+"What's New in Python".
 """
 
 from collections.abc import Mapping
@@ -138,6 +138,8 @@ DEFAULTS: Mapping[str, tuple[str, str, bool]] = {
 """By the class of a result that was another one before: the argument of which that follows, in a method of a class of a
 module, and what it was where none is given.
 """
+POSITIONAL: Mapping[str, str] = {"Series.apply": "convert_dtype"}
+"""By method: the argument that its second one was, a number, where an argument of another meaning is now."""
 NOT_NONE = ("transformers.training_args", "TrainingArguments.report_to")
 """A module, and the setting of a class in it that had a meaning without a value before: all loggers that there are."""
 TOUCHES_MEMORY = frozenset(
