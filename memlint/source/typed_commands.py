@@ -165,10 +165,10 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
     loops: dict[str, list[str]] = {}
     folder, branches = path.parent, Branches()
     for number, line in _typed_lines(path, text):
+        if path.suffix == ".sh" and (line.lstrip().startswith("#") or not _runs(line, branches, variables)):
+            continue
+        _assign(line, variables, loops)
         if path.suffix == ".sh":
-            if line.lstrip().startswith("#") or not _runs(line, branches, variables):
-                continue
-            _assign(line, variables, loops)
             rest = _shifted(rest, line, variables)
         for step in _steps(line):
             for words in _words_of_loop(step, variables, loops, rest):

@@ -576,3 +576,23 @@ def test_a_script_that_speaks_of_no_training_does_not_train(tmp_path):
     project(tmp_path, model=MODEL, example=shows, bin__train=train, **config)
     found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
     assert [(each.command.script.name, each.trains) for each in found] == [("train.py", True), ("example.py", False)]
+
+
+def test_variables_of_a_document_have_the_values_that_it_gave_them_last(tmp_path):
+    readme = """
+        ```sh
+        MODEL_FLAGS="--depth 2 --width 8"
+        export DATA=/data/a
+
+        python -m torch.distributed.launch --nproc_per_node=$N train.py --data $DATA $MODEL_FLAGS
+        ```
+        ```sh
+        MODEL_FLAGS='--depth 4'
+        python train.py $MODEL_FLAGS $REST
+        ```
+    """
+    project(tmp_path, train=TRAIN, **{"README.md": readme})
+    assert commands_in(tmp_path) == [
+        ("train.py", "--data", "/data/a", "--depth", "2", "--width", "8"),
+        ("train.py", "--depth", "4", "$REST"),
+    ]
