@@ -73,7 +73,7 @@ def discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: 
         if not candidates:
             candidates |= _of_functions(module, tree, called, builders, recipes, defaults, failures)
         candidates |= _of_variables(module, tree, recipes, defaults, candidates)
-        if not any(candidate.num_parameters for candidate in candidates.values()):
+        if not any(each.num_parameters for kind, each in candidates.items() if kind.__name__ not in parts):
             ready = {name: kind for name, kind in classes.items() if name not in parts and kind not in candidates}
             makers_with_sizes = (
                 ready if classes else {n: f for n in builders if callable(f := getattr(module, n, None))}

@@ -115,13 +115,14 @@ def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, d
 def placed(model: nn.Module, device: str) -> nn.Module:
     """Return the model on a device, which is then also what its modules keep as the device where they make tensors.
 
-    A constructor's default for that is often the CPU; it was built there. What was built without memory, on PyTorch's
-    device `meta`, gets some.
+    A constructor's default for that is often the CPU, or none; it was built there. What was built without memory, on
+    PyTorch's device `meta`, gets some.
     """
     is_empty = any(each.is_meta for each in chain(model.parameters(), model.buffers()))
     model = model.to_empty(device=device) if is_empty else model.to(device)
     for module in model.modules():
         for name, value in list(vars(module).items()):
-            if name.endswith("device") and isinstance(value, str | torch.device) and str(value) == "cpu":
+            is_host = isinstance(value, str | torch.device) and str(value) == "cpu"
+            if name.endswith("device") and (is_host or (value is None and name == "device")):
                 setattr(module, name, torch.device(device) if isinstance(value, torch.device) else device)
     return model

@@ -219,6 +219,20 @@ def test_a_setting_that_the_typed_config_lacks_is_named_with_the_lines_that_take
     assert any("train.py:7" in each for each in stop.traceback)
 
 
+@needs("yaml")
+def test_a_setting_that_an_object_made_of_the_config_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("width: 4\nbatch: 2\n")
+    text = """\
+        import argparse, sys, torch, yaml
+        config = yaml.safe_load(open(sys.argv[2]))
+        args = argparse.Namespace(resume=None, **config)
+        model = torch.nn.Linear(args.width, args.virtual_nodes).cuda()
+        """
+    workload = workload_of(run_text(tmp_path, text, "--config", str(tmp_path / "train.yaml")))
+    assert workload.error is not None
+    assert "train.yaml has no 'virtual_nodes' where the program takes it: give it one." in workload.error.hint
+
+
 def test_no_data_that_is_not_there_is_named_beside_what_an_error_says_is_to_be_installed(tmp_path: Path) -> None:
     text = "import numpy as np\nnp.load('data/train.npy')\nassert False, 'Please install the readers first.'\n"
     workload = workload_of(run_text(tmp_path, text))

@@ -802,3 +802,27 @@ def test_parts_that_a_model_is_given_are_made_by_the_names_of_its_parameters(wri
         "text_decoder": "TextDecoder(hid_dim=512)",
     }
     assert reasons(path) == {"Encoder": "it is a part of Seq2Seq", "TextDecoder": "it is a part of Seq2Seq"}
+
+
+def test_a_part_that_can_be_built_keeps_no_whole_from_being_guessed(write):
+    path = write("""
+    @dataclass
+    class Config:
+        d_model: int
+        depth: int = 2
+    class Norm(nn.Module):
+        def __init__(self, width=8):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(width))
+        def forward(self, x): return x * self.scale
+    class Net(nn.Module):
+        def __init__(self, args: Config, device=None):
+            super().__init__()
+            self.device = device
+            self.layers = nn.Sequential(*(nn.Linear(args.d_model, args.d_model) for _ in range(args.depth)))
+            self.norm = Norm(args.d_model)
+        def forward(self, x): return self.norm(self.layers(x + torch.ones(x.shape[-1], device=self.device)))
+    """)
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    assert (workload.name, str(workload.guessed["args"])) == ("Net", "Config(d_model=512)")
+    assert complete(workload)[0].inputs[0].shape == ("batch", 512)

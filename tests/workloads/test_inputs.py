@@ -847,3 +847,20 @@ def test_height_and_width_of_a_docstring_are_those_of_an_image():
 
     (image,) = infer_inputs(Net(), train=True, device="cpu", stated={"image_height": 320, "image_width": 480}).inputs
     assert image.shape == ("batch", 3, 320, 480)
+
+
+def test_tokens_of_an_image_are_in_rows_and_what_chooses_is_a_mask():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.input_size, self.max_seq_len = 24, 576
+            self.table, self.classes = torch.nn.Embedding(64, 8), torch.nn.Embedding(11, 8)
+
+        def forward(self, x, y, drop_label):
+            b, h, w = x.size()
+            y = torch.where(drop_label, torch.full_like(y, 10), y)
+            return self.table(x.reshape(b, h * w)) + self.classes(y)[:, None]
+
+    tokens, labels, chosen = infer_inputs(Net(), train=True, device="cpu").inputs
+    assert (len(tokens.shape), tokens.shape[1], tokens.dtype) == (3, tokens.shape[2], "int64")
+    assert (labels.shape, labels.dtype, chosen.shape, chosen.dtype) == (("batch",), "int64", ("batch",), "bool")

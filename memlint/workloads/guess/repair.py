@@ -46,6 +46,7 @@ _WANTS_INTEGERS = re.compile(
     r"scalar types: Long|tensors used as indices must be|must be Long|dtype .*int64|Expected.*Long"
 )
 _WANTS_DOUBLES = re.compile(r"(Double|double)")
+_WANTS_MASKS = re.compile(r"expected (?:predicate|condition) to be (?:a )?bool")
 _WANTS_FLOATS = re.compile(
     r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long|"
     r"requires a floating point"
@@ -277,6 +278,8 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
             yield _with(trial.specs, index, replace(spec, dtype="int64", low=None, high=2))
         if spec.dtype == "float32" and _WANTS_DOUBLES.search(message):
             yield tuple(replace(each, dtype="float64") if each.dtype == "float32" else each for each in trial.specs)
+        if spec.dtype != "bool" and _WANTS_MASKS.search(message) and trial.error and _is_named(spec, trial.error):
+            yield _with(trial.specs, index, replace(spec, dtype="bool", low=None, high=2))
         if spec.dtype in {"int64", "bool"} and _WANTS_FLOATS.search(message):
             yield _with(trial.specs, index, replace(spec, dtype="float32", low=None, high=None))
 
@@ -304,6 +307,9 @@ def _without_height(spec: InputSpec, sizes: ModelSizes) -> InputSpec:
 def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec]:
     """Yield `spec` with `rank` dimensions, with its features last."""
     last, length = spec.shape[-1], sizes.length or DEFAULT_LENGTH
+    side = math.isqrt(last) if isinstance(last, int) else 0
+    if rank == 3 and spec.dtype == "int64" and len(spec.shape) == 2 and side * side == last:
+        yield replace(spec, shape=(spec.shape[0], side, side))  # the tokens of an image, before they are in a row
     if rank == 1:
         yield replace(spec, shape=(BATCH,))
     if rank == 2:
