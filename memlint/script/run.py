@@ -380,17 +380,18 @@ def _executed(
     except:  # noqa: E722 -- a script may take away the names of exceptions
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        has_shown = isinstance(error, SystemExit) and _is_cause(recorder)
-        error = shown.error or error if has_shown else error
+        ending: Ending | None = None
         try:
+            if isinstance(error, SystemExit) and _is_cause(recorder):
+                error, ending = shown.error or error, shown.ending
             begin_again(error)
             passing_over.after(error)
         except _NameError:
             pass
         undisturbed()
         construction.note_end(error, passing_over.namespaces, passing_over.continued)
-        if has_shown and shown.ending is not None:
-            return shown.ending
+        if ending is not None:
+            return ending
         # a login or an upload, say, that met no other machine kept nothing from going on
         others = (each for each in (error, *passing_over.errors) if what_to_do(each) or not isinstance(each, OSError))
         return replace(ending_of(next(others, error)), amendment=amendment_of(error))

@@ -19,7 +19,6 @@ from memlint.workloads import availability, login_name, torchvision_schemas, use
 from memlint.workloads.placeholders.absent_packages import is_missing
 from memlint.workloads.placeholders.finders import expect, expect_in_script
 from memlint.workloads.placeholders.own_project import find_project
-from memlint.workloads.safetensors_files import save_without_memory
 from memlint.workloads.stated_configs import state_configs
 
 if TYPE_CHECKING:
@@ -99,8 +98,6 @@ class ProcessSetup:
             self._expect_script(self.script)
             return
         state_configs(self.configs)
-        if self.simulates:
-            save_without_memory()
         find_project(self.root)
         expect(self.stubs)
         if self.device is not None:
@@ -111,7 +108,9 @@ class ProcessSetup:
         from memlint.accelerator import lazy_imports, private  # noqa: PLC0415
         from memlint.compile import requests  # noqa: PLC0415
         from memlint.libraries import installation  # noqa: PLC0415
+        from memlint.workloads.safetensors_files import save_without_memory  # noqa: PLC0415
 
+        save_without_memory()
         if self.compile_seconds is None:
             lazy_imports.run_eagerly()
         else:
