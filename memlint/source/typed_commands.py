@@ -33,7 +33,9 @@ _QUOTING, _PLAIN_WORDS = re.compile(r"['\"\\]"), re.compile(r"[^ \t\r\n]+")
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
-_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)=(\"[^\"]*\"|'[^']*'|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)")
+_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)")
+_OF_VARIABLE = re.compile(r"\s*(?:eval\s+|(?=\"?\$\{?\w))")
+"""Beginning of a line that runs what a variable holds."""
 _COMPUTED = re.compile(r"\$|`")
 """Pattern of text that a shell replaces: a variable that is not known, or the output of a command."""
 _OF_BRANCHES = re.compile(r"\s*(?:if|elif|then|else|fi)\b")
@@ -170,7 +172,7 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
         _assign(line, variables, loops)
         if path.suffix == ".sh":
             rest = _shifted(rest, line, variables)
-        for step in _steps(line):
+        for step in _steps(line, variables):
             for words in _words_of_loop(step, variables, loops, rest):
                 command = _command(words, step, folder, path, number, files)
                 if command is not None and (not rest or _has_one_of(rest, command.arguments)):
@@ -247,8 +249,10 @@ def _numbered(arguments: Sequence[str]) -> dict[str, str]:
     return {str(number): text for number, text in enumerate(arguments, 1)}
 
 
-def _steps(line: str) -> Iterator[str]:
+def _steps(line: str, variables: dict[str, str]) -> Iterator[str]:
     """Yield the commands of a line that run something or change the folder."""
+    if _OF_VARIABLE.match(line):
+        line = _with_values(_OF_VARIABLE.sub("", line), variables).strip("\"'")
     if any(each in line for each in _OF_COMMANDS):  # which is found much faster than the pattern
         steps = _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line)))
         yield from (step for step in steps if _MAY_RUN.search(step) or step.startswith("cd "))
@@ -289,7 +293,8 @@ def _assign(line: str, variables: dict[str, str], loops: dict[str, list[str]]) -
     Of a loop's variable `variables` gets the first value and `loops` all.
     """
     if match := _ASSIGNED.match(line):
-        value = _with_values(match[2].strip("\"'"), variables)
+        before = variables.get(match[1], "") if match[2] else ""
+        value = before + _with_values(match[3].strip("\"'"), variables)
         if value and not _COMPUTED.search(value):
             variables[match[1]] = value
             loops.pop(match[1], None)

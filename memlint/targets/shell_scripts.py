@@ -20,7 +20,7 @@ from memlint.targets.launchers import Launch, is_launch, launch_of
 
 _SHELLS = ("bash", "sh", "zsh", "source", ".")
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\((.*)\)", re.DOTALL)
-_EXPORT = re.compile(r"(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_EXPORT = re.compile(r"(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)(\+?)=.*", re.DOTALL)
 _USE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+))")
 _LOOP = re.compile(r"for\s+(\w+)\s+in\s+(.+)", re.DOTALL)
 _INDICES = re.compile(r"\"?\$\{!\w+\[[@*]\]\}\"?")
@@ -84,10 +84,12 @@ def _launches(
         elif (loop := _LOOP.match(expanded)) is not None:
             values[loop[1]] = next(iter(_words(loop[2], values)), "")  # of its first iteration
         elif assignment is not None and len(words) == 1 + expanded.startswith(("export", "declare")):
-            values[assignment[1]] = words[-1].partition("=")[2]
+            before = values.get(assignment[1], "") if assignment[2] else ""
+            values[assignment[1]] = before + words[-1].partition("=")[2]
             if expanded.startswith(("export", "declare")):
                 exported[assignment[1]] = values[assignment[1]]
         else:
+            words = _words(" ".join(words[1:]), values) if words[:1] == ["eval"] else words
             yield from _started(words, folder, file, exported, outer)
 
 

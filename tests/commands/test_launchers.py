@@ -251,3 +251,10 @@ def test_a_shell_script_that_starts_others_gives_them_its_arguments_and_exports(
     launch = launch_in(outer, ("0.1",))
     assert (launch.path, launch.arguments) == ("train.py", ("--data", "words.json", "--lr", "0.1"))
     assert (launch.ranks, launch.variables) == (2, {"SEED": "3"})
+
+
+@pytest.mark.parametrize("start", ["eval $CMD", 'eval "$CMD"', "$CMD"])
+def test_a_variable_that_is_added_to_may_hold_the_whole_command(tmp_path, start):
+    file = tmp_path / "run.sh"
+    file.write_text(f'ARGS="--width 64"\nARGS+=" --batch 16"\nCMD="python train.py $ARGS"\necho $CMD\n{start}\n')
+    assert launch_in(file).arguments == ("--width", "64", "--batch", "16")

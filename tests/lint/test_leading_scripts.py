@@ -596,3 +596,17 @@ def test_variables_of_a_document_have_the_values_that_it_gave_them_last(tmp_path
         ("train.py", "--data", "/data/a", "--depth", "2", "--width", "8"),
         ("train.py", "--depth", "4", "$REST"),
     ]
+
+
+def test_what_is_added_to_a_variable_is_part_of_it_and_a_variable_may_hold_the_command(tmp_path):
+    project(tmp_path, train=TRAIN)
+    script = """
+        ARGS="--width 64"
+        ARGS+=" --batch 16"
+        CMD="python train.py $ARGS"
+        eval $CMD
+        ${CMD} --again
+    """
+    (tmp_path / "run.sh").write_text(dedent(script))
+    words = ("train.py", "--width", "64", "--batch", "16")
+    assert commands_in(tmp_path) == [words, (*words, "--again")]
