@@ -124,7 +124,7 @@ class PassingOver:
         self.notes: list[Assumption] = []
         """The lines that were passed over, the first of them."""
         self.errors: list[BaseException] = []
-        """What these lines raised."""
+        """The exceptions that these lines raised."""
         self.namespaces: list[dict[str, Any]] = []
         """The variables of continued functions."""
         self.continued: set[FrameType] = set()

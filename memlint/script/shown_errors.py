@@ -29,7 +29,7 @@ class ShownErrors:
         self.error: BaseException | None = None
         """The error, if nothing that it holds can be on the GPU."""
         self.ending: Ending | None = None
-        """What is said of it otherwise."""
+        """The words for it, where it may hold something on the GPU."""
 
     def patches(self) -> list[Patch]:
         """Return the patch of what all functions of `traceback`, and `logging`, format an error by."""

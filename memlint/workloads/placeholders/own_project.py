@@ -63,9 +63,7 @@ class _ProjectFinder(MetaPathFinder):
         around = [str(self._root.parent)] if fullname == self._root.name else []
         for folder in (*self._folders, *around, *self._elsewhere(fullname, frame)):
             if spec := PathFinder.find_spec(fullname, [folder]):
-                text = f"{fullname} is in {folder}, which is taken to be on the search path"
-                place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-                record.elsewhere.setdefault(text, place)
+                _note(f"{fullname} is in {folder}, which is taken to be on the search path", frame)
                 return spec
         return None
 
@@ -74,9 +72,7 @@ class _ProjectFinder(MetaPathFinder):
         *packages, _name = fullname.split(".")
         for folder in self._folders:
             if spec := PathFinder.find_spec(fullname, [str(Path(folder, *packages))]):
-                text = f"{fullname} is in {folder}, where the installed package {packages[0]} hides it"
-                place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-                record.elsewhere.setdefault(text, place)
+                _note(f"{fullname} is in {folder}, where the installed package {packages[0]} hides it", frame)
                 return spec
         return None
 
@@ -86,8 +82,7 @@ class _ProjectFinder(MetaPathFinder):
         is_own = any(map(is_users, map(str, getattr(sys.modules.get(package), "__path__", ()))))
         if name not in _VERSIONS or not is_own or is_guarded(frame.f_code.co_filename, frame.f_lineno):
             return None
-        place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        record.elsewhere.setdefault(f"{fullname}, which the installation writes, is not there: it says 0.0.0", place)
+        _note(f"{fullname}, which the installation writes, is not there: it says 0.0.0", frame)
         return importlib.util.spec_from_file_location(fullname, Path(__file__).with_name("no_version.py"))
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
@@ -99,8 +94,7 @@ class _ProjectFinder(MetaPathFinder):
         folders = (self._root, *map(Path, self._folders))
         is_own = any((folder / name / "__init__.py").is_file() for folder in folders) if name else False
         if is_own and frame is not None and is_users(frame.f_code.co_filename):
-            place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            record.elsewhere.setdefault(f"{name} is the project, which is not installed: its version is 0.0.0", place)
+            _note(f"{name} is the project, which is not installed: its version is 0.0.0", frame)
             yield _OwnDistribution(name)
 
     def _elsewhere(self, name: str, frame: FrameType) -> Iterator[str]:
@@ -112,6 +106,11 @@ class _ProjectFinder(MetaPathFinder):
     def _holding(self) -> Mapping[str, Collection[Path]]:
         """The folders of the project that have a module or a package of Python's files, by its name."""
         return folders_of_modules(self._root)
+
+
+def _note(text: str, frame: FrameType) -> None:
+    """Note how something of the project was found, with the line that first wanted it."""
+    record.elsewhere.setdefault(text, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
 
 
 def _is_of_metadata(path: str) -> bool:
