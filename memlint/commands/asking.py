@@ -173,6 +173,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
         module=command.module,
         arguments=concrete(command.arguments),
         folder=str(command.folder),
+        typed=(command.name, *concrete(command.arguments)) if command.name else (),
         ranks=1 if command.joins_group else None,
         variables=(("ACCELERATE_MIXED_PRECISION", command.precision),) if command.precision else (),
         fake_data=True,

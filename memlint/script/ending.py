@@ -28,7 +28,7 @@ from memlint.workloads.missing_modules import installed_without
 from memlint.workloads.notes import replaced
 from memlint.workloads.pinned_versions import of_another_time
 from memlint.workloads.placeholders.absent_packages import AbsentError, has_called, lacking
-from memlint.workloads.user_errors import is_of_parser, meant_options, missing_package, user_line, what_to_do
+from memlint.workloads.user_errors import describe, is_of_parser, meant_options, missing_package, user_line, what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -248,8 +248,14 @@ def ending_of(error: BaseException) -> Ending:
 def _shown(error: BaseException) -> str:
     """Return an exception with its text, and the one that it was first raised from if the text does not have it."""
     *_, first = causes(error)
-    shown, cause = ("".join(traceback.format_exception_only(each)).strip() for each in (error, first))
-    return shown if text_of(first) in shown else f"{shown}, from {cause}"
+    shown, cause = map(_text, (error, first))
+    return shown if text_of(first) in shown or cause == shown else f"{shown}, from {cause}"
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):  # whose own text has its line and a mark below it
+        return describe(error)
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def _absent_path(error: BaseException) -> str:

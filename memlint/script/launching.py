@@ -19,7 +19,6 @@ from memlint.base.errors import WorkloadError
 from memlint.base.ownership import count_as_users
 from memlint.base.patching import patched
 from memlint.source.required_packages import required_packages
-from memlint.targets.console_scripts import package_of
 from memlint.workloads.missing_modules import remedy
 from memlint.workloads.placeholders.absent_packages import is_missing
 from memlint.workloads.user_errors import missing_package
@@ -49,7 +48,7 @@ def launched(script: Script) -> Script:
     os.environ.update(script.variables)
     added = dict(script.variables).get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [os.path.abspath(place) for place in added if place]  # noqa: PTH100 -- as Python does
-    package = script.module.partition(".")[0] or package_of(Path(script.path))
+    package = script.package
     if package and package not in sys.modules and (spec := importlib.util.find_spec(package)) is not None:
         for folder in spec.submodule_search_locations or ():
             count_as_users(folder)

@@ -1,7 +1,7 @@
 """Modules of the project that Python or a library imports by a name that it was given, and not by a line of a file.
 
-Such are the module of `python -m`, and the config modules and `_target_`s of hydra and its like. Where the project is
-installed they are found, and so they are here.
+Such are the module of `python -m`, that of a command which the project declares, and the config modules and `_target_`s
+of hydra and its like. Where the project is installed they are found, and so they are here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 
 from memlint.accelerator import state
-from memlint.targets.console_scripts import folder_of_package
+from memlint.source.console_scripts import folder_of_package
 
-_IMPORTERS = frozenset(("runpy", "hydra", "jsonargparse", "gin"))
+_IMPORTERS = frozenset(("runpy", "pkgutil", "hydra", "jsonargparse", "gin"))
 """Modules that import by a name which they were given."""
 _BETWEEN = ("importlib", "contextlib")
 

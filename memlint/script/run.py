@@ -2,6 +2,7 @@
 
 import math
 import os
+import pkgutil
 import runpy
 import sys
 import time
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from memlint.accelerator.private import graph_task
 from memlint.base.patching import patched
@@ -371,10 +372,7 @@ def _executed(
     """
     script, construction, shown = recorder.script, recorder.construction, recorder.shown
     try:
-        if script.module:
-            variables = runpy.run_module(script.module, run_name="__main__", alter_sys=True)
-        else:
-            variables = runpy.run_path(script.path, run_name="__main__")
+        variables = _variables_of(script)
         if _is_cause(recorder) and shown.error is not None:
             raise shown.error
     except:  # noqa: E722 -- a script may take away the names of exceptions
@@ -397,6 +395,18 @@ def _executed(
         return replace(ending_of(next(others, error)), amendment=amendment_of(error))
     construction.note_end(None, [variables])
     return (shown.ending if _is_cause(recorder) else None) or Ending("the script ran to its end")
+
+
+def _variables_of(script: Script) -> dict[str, Any]:
+    """Run the script, and return the variables of its module."""
+    if not script.module:
+        return runpy.run_path(script.path, run_name="__main__")
+    module, _, function = script.module.partition(":")
+    if not function:
+        return runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if isinstance(status := pkgutil.resolve_name(script.module)(), int):
+        sys.exit(status)
+    return vars(sys.modules[module])
 
 
 def _is_cause(recorder: ScriptRecorder) -> bool:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -245,6 +245,8 @@ class LeadingScripts:
 
     def _evaluates(self, command: TypedCommand) -> bool:
         """Return True if a script's name or arguments say that it trains nothing, or all that it does with a model."""
+        if command.name:
+            return _evaluates(command)
         text = self._files.text(command.script)
         verb = next(iter(command.arguments), "")
         if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
@@ -471,17 +473,22 @@ def _with_model(arguments: Sequence[str], option: str, value: str) -> tuple[str,
 
 
 def _stem(command: TypedCommand) -> str:
+    """Return the name that says what a command does: of one that the project declares with its verbs."""
+    if command.name:
+        return "_".join((command.name, *takewhile(str.isidentifier, command.arguments)))
     return command.script.stem if command.script.stem != "__main__" else command.script.parent.name
 
 
 def _evaluates(command: TypedCommand) -> bool:
+    if command.name:
+        return _TRAINS.fullmatch(_stem(command)) is None
     return _OTHERWISE.fullmatch(_stem(command)) is not None or any(map(_EVALUATES.fullmatch, command.arguments))
 
 
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    launch = [command.line, command.joins_group, command.precision]
+    launch = [command.line, command.joins_group, command.precision, command.name]
     return [*places, command.module, command.arguments, launch, found.is_certain, found.trains]
 
 
@@ -497,18 +504,17 @@ def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
 
 def shown_as(command: TypedCommand) -> str:
     """Return the script, by its path from the current directory, and its arguments."""
-    script = ("-m", command.module) if command.module else (os.path.relpath(command.script),)
-    return shlex.join((*script, *concrete(command.arguments)))
+    start = command.start if command.module else (os.path.relpath(command.script),)
+    return shlex.join((*start, *concrete(command.arguments)))
 
 
 def typed_as(command: TypedCommand) -> str:
     """Return the line to type in the current directory that runs a command with memlint."""
     here = Path.cwd()
-    script = ("-m", command.module) if command.module else (os.path.relpath(command.script, command.folder),)
     data = ("--fake-data",) if any(is_placeholder(each) for each in command.arguments) else ()
     ranks = ("--ranks", "1") if command.joins_group else ()
     launcher = ("accelerate", "launch", "--mixed_precision", command.precision) if command.precision else ()
-    line = shlex.join(("memlint", "run", *ranks, *data, *launcher, *script, *concrete(command.arguments)))
+    line = shlex.join(("memlint", "run", *ranks, *data, *launcher, *command.start, *concrete(command.arguments)))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 
@@ -521,5 +527,6 @@ def training_command(root: Path) -> str:
     """Return the line that runs the training that a document of the project types first; empty without one."""
     files = ProjectFiles(root, root / "train.py")
     typed = sorted(typed_commands(files), key=lambda each: (each.num_placeholders, each.document != root / "README.md"))
-    trains = (each for each in typed if not _evaluates(each) and _may_train(files.text(each.script)))
+    named = (each for each in typed if not _evaluates(each))
+    trains = (each for each in named if each.name or _may_train(files.text(each.script)))
     return next(map(typed_as, trains), "")

@@ -12,6 +12,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memlint.source.console_scripts import declared_in
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
 from memlint.source.word_index import WordIndex
@@ -21,7 +22,7 @@ _MOST_FILES, _MOST_READ, MOST_NBYTES = 3000, 96, 2**19
 _MOST_CONFIGS = 24
 _CONFIGS = (".yaml", ".yml", ".json")
 _SECTIONED = (".cfg", ".ini")
-_SHOWS_COMMANDS = (".md", ".rst", ".sh")
+_SHOWS_COMMANDS = (".md", ".mdx", ".rst", ".sh")
 _ENDINGS = (".py", ".ipynb", *_CONFIGS, *_SHOWS_COMMANDS)
 _SKIPPED = SKIPPED_DIRECTORIES | {"data", "datasets"}
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)")
@@ -75,6 +76,11 @@ class ProjectFiles:
     def paths(self) -> tuple[Path, ...]:
         """Candidate files, the nearest first."""
         return tuple(map(Path, sorted(self.names, key=self._distance)))
+
+    @cached_property
+    def commands(self) -> Mapping[str, str]:
+        """The commands that the project declares, each with its function as `package.module:function`."""
+        return declared_in(self.root)
 
     @cached_property
     def _with_code(self) -> tuple[Path, ...]:

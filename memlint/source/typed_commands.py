@@ -1,9 +1,11 @@
 """Commands that a project's documents and shell scripts type to run its Python scripts, without their launchers."""
 
+import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +13,7 @@ from memlint.source.project_files import ProjectFiles
 from memlint.source.shell_arithmetic import computed
 from memlint.source.shell_branches import Branches, commands_of
 
-_DOCUMENTS = (".md", ".rst", ".sh")
+_DOCUMENTS = (".md", ".mdx", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
 _OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
 _CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\r?\n\s*")
@@ -30,6 +32,8 @@ _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile"
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
 """Pattern of what follows a command on its line: pipes, redirections, comments."""
 _QUOTING, _PLAIN_WORDS = re.compile(r"['\"\\]"), re.compile(r"[^ \t\r\n]+")
+_ALTERNATIVES = re.compile(r"\{(\w+)(?:[/,|]\w+)+\}|(?<=\w)()(?:/[a-z]){2,}(?=\.\w+(?:\s|$))")
+"""What a document writes for one of several: `{s,m,l}`, and `yolon/s/m.yaml` for `yolon.yaml`."""
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
@@ -42,6 +46,10 @@ _OF_BRANCHES = re.compile(r"\s*(?:if|elif|then|else|fi)\b")
 _LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
 _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
+_RUNNERS = ("uv", "poetry", "pdm", "run")
+"""Words before a command, which they run in an environment."""
+_VARIABLE_SET = re.compile(r"\w+=")
+"""Beginning of a word that sets an environment variable, before a command."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
 _ARGUMENT = re.compile(r"^-|[=./<\[]")
 """Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
@@ -79,7 +87,7 @@ class TypedCommand(NamedTuple):
 
     script: Path
     module: str
-    """The name behind `python -m`; empty for a file."""
+    """The name behind `python -m`, or the function of a command: `package.module:function`; empty for a file."""
     arguments: tuple[str, ...]
     folder: Path
     """The directory in which it is typed."""
@@ -90,6 +98,15 @@ class TypedCommand(NamedTuple):
     """True if torchrun starts it: it may join a process group."""
     precision: str = ""
     """The precision of the step that accelerate is told when it starts the script; empty without one."""
+    name: str = ""
+    """The name of a command that the project declares, such as `yolo`; empty for a script."""
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The words before the arguments: the script by its path from `folder`."""
+        if self.name:
+            return (self.name,)
+        return ("-m", self.module) if self.module else (os.path.relpath(self.script, self.folder),)
 
     @property
     def num_placeholders(self) -> int:
@@ -161,7 +178,7 @@ def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:
 def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iterator[TypedCommand]:
     """Yield the commands of one document; of a shell script with the arguments `rest` only those that hand them on."""
     text = files.text(path)
-    if not _MAY_RUN.search(text):
+    if not (_MAY_RUN.search(text) or any(name in text for name in files.commands)):
         return
     variables = _numbered(rest)
     loops: dict[str, list[str]] = {}
@@ -172,7 +189,7 @@ def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iter
         _assign(line, variables, loops)
         if path.suffix == ".sh":
             rest = _shifted(rest, line, variables)
-        for step in _steps(line, variables):
+        for step in _steps(line, variables, files.commands):
             for words in _words_of_loop(step, variables, loops, rest):
                 command = _command(words, step, folder, path, number, files)
                 if command is not None and (not rest or _has_one_of(rest, command.arguments)):
@@ -188,6 +205,9 @@ def _command(
     words: list[str], step: str, folder: Path, document: Path, line: int, files: ProjectFiles
 ) -> TypedCommand | None:
     """Return the run of a script that the words of a step are; None for another command, or one that asks for help."""
+    declared = _declared_in(words, folder, document, line, files)
+    if declared is not None:
+        return declared
     run = _script_in(words)
     found = _found(run[1], folder, document, files) if run is not None else None
     if run is None or found is None or not _OF_HELP.isdisjoint(run[2]):
@@ -199,6 +219,19 @@ def _command(
     if (started := _started_by(found[0], run[2], folder, document, files)) is not None:
         return TypedCommand(started[0], "", started[2], started[1], document, line, True)
     return TypedCommand(found[0], run[0], run[2], found[1], document, line, joins, told[1] if told else "")
+
+
+def _declared_in(
+    words: Sequence[str], folder: Path, document: Path, line: int, files: ProjectFiles
+) -> TypedCommand | None:
+    """Return the run of a command that the project declares, if the words are one with arguments."""
+    words = list(dropwhile(lambda word: word in _RUNNERS or _VARIABLE_SET.match(word), words))
+    name, arguments = "".join(words[:1]), tuple(words[1:])
+    called = files.commands.get(name, "")
+    place = called.partition(":")[0].replace(".", "/")
+    names = (f"{place}.py", f"{place}/__init__.py") if called and arguments and _OF_HELP.isdisjoint(arguments) else ()
+    found = next(filter(None, (_found(each, folder, document, files) for each in names)), None)
+    return None if found is None else TypedCommand(found[0], called, arguments, folder, document, line, name=name)
 
 
 def _started_by(
@@ -249,13 +282,14 @@ def _numbered(arguments: Sequence[str]) -> dict[str, str]:
     return {str(number): text for number, text in enumerate(arguments, 1)}
 
 
-def _steps(line: str, variables: dict[str, str]) -> Iterator[str]:
+def _steps(line: str, variables: dict[str, str], commands: Collection[str]) -> Iterator[str]:
     """Yield the commands of a line that run something or change the folder."""
     if _OF_VARIABLE.match(line):
         line = _with_values(_OF_VARIABLE.sub("", line), variables).strip("\"'")
-    if any(each in line for each in _OF_COMMANDS):  # which is found much faster than the pattern
+    if any(each in line for each in (*_OF_COMMANDS, *commands)):  # which is found much faster than the pattern
         steps = _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line)))
-        yield from (step for step in steps if _MAY_RUN.search(step) or step.startswith("cd "))
+        own = (any(each in step for each in commands) for step in steps)
+        yield from (s for s, is_own in zip(steps, own, strict=True) if is_own or _MAY_RUN.search(s) or s[:3] == "cd ")
 
 
 def _of_shell_script(
@@ -322,6 +356,7 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
 
 def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> list[str]:
     given = _REST.sub(lambda match: shlex.join(rest[max(int(match[1] or 1) - 1, 0) :]), step)
+    given = _ALTERNATIVES.sub(lambda match: match[1] or "", given)
     text = _with_values(given, variables)
     text = _BRACKETED.sub(lambda match: f"'{match[0]}'" if " " in match[0] and "'" not in match[0] else match[0], text)
     if _QUOTING.search(text) is None:  # what `shlex.split` then does, in a tenth of its time

@@ -1,5 +1,6 @@
 """The record of the script that `memlint run` runs."""
 
+import re
 import shlex
 import signal
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Script(BaseModel):
     path: str = ""
     """Absolute path of the file; empty for a module."""
     module: str = ""
-    """Name of a module to run as `python -m` does."""
+    """Name of a module to run as `python -m` does, or the function that a command calls: `package.module:function`."""
     arguments: tuple[str, ...] = ()
     steps: Count = 2
     """Number of optimizer steps, or of steps by hand, after which the run ends."""
@@ -99,7 +100,7 @@ class Script(BaseModel):
     amendments: tuple[Amendment, ...] = ()
     """Changes to make before it runs, learned from runs that ended without them."""
     typed: tuple[str, ...] = ()
-    """Command line as the user typed it, if that is a launcher's or a shell script's."""
+    """Command line as the user typed it, if that is a launcher's, a shell script's or a command's."""
     is_started: bool = False
     """True if the program that was typed does nothing but to start this one."""
 
@@ -108,6 +109,11 @@ class Script(BaseModel):
         if self.rank >= (self.ranks or 1):
             raise ValueError(f"there is no rank {self.rank} of {self.ranks or 1}")
         return self
+
+    @property
+    def package(self) -> str:
+        """Name of the package that the module is in, or of the module itself; empty for a file."""
+        return re.split(r"[.:]", self.module)[0]
 
     @property
     def command(self) -> str:

@@ -351,8 +351,10 @@ def _enter_project(request: Request) -> None:
     if script is not None:  # as Python itself starts one
         if script.folder:
             os.chdir(script.folder)
-        sys.argv = [script.path or script.module, *script.arguments]
-        sys.path.insert(0, str(Path(script.path).parent) if script.path else str(Path.cwd()))
+        calls = ":" in script.module
+        sys.argv = [script.path or (script.typed[0] if calls else script.module), *script.arguments]
+        folder = Path(script.path).parent if script.path else Path(sys.executable).parent if calls else Path.cwd()
+        sys.path.insert(0, str(folder))
         return
     own = _folders_of_imports(Path(request.path)) if request.path else []
     places = [str(place) for place in (*own, root, root / "src") if place.is_dir()]

@@ -2,6 +2,7 @@
 
 import fnmatch
 import linecache
+import platform
 import re
 import shlex
 import sys
@@ -9,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from itertools import islice
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -36,6 +38,7 @@ _MOST_FOLDERS = 4
 _OLDEST_TORCH = "2.10"
 """The oldest that memlint runs with."""
 _VERSIONS = r"(?:[=!~<>]=|=|<|>)\s*\d[\w.*]*(?:\s*,\s*(?:[=!~<>]=|<|>)\s*\d[\w.*]*)*"
+_OF_PYTHON = re.compile(rf"(?:requires-python|python_requires)[\s=\"']*({_VERSIONS})")
 _OF_REQUIREMENTS = (".txt", ".yml", ".yaml", ".toml")
 _REQUIREMENT = re.compile(
     r"^(?:-e\s+)?[\s\"'-]*(?:(git\+\S+/([\w.-]+?)(?:\.git)?)(?=[@#\s\"']|$)|([A-Za-z][\w.-]*))", re.MULTILINE
@@ -55,8 +58,7 @@ def of_another_version(error: BaseException) -> str:
     error = next((each for each in causes(error) if isinstance(each, _OF_VERSIONS)), error)
     if not isinstance(error, _OF_VERSIONS):
         return ""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_memlint(frame.filename)]
-    file = next((frame.filename for frame in reversed(frames) if is_users(frame.filename)), None)
+    file = _users_file(error)
     if file is None:
         return ""
     for package in dict.fromkeys(_packages_of(error)):
@@ -64,6 +66,22 @@ def of_another_version(error: BaseException) -> str:
             continue  # memlint does not run with what older projects ask for
         if hint := _pinned_otherwise(package, Path(file)):
             return hint
+    return ""
+
+
+def _users_file(error: BaseException) -> str | None:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_memlint(frame.filename)]
+    return next((frame.filename for frame in reversed(frames) if is_users(frame.filename)), None)
+
+
+def of_another_python(error: BaseException) -> str:
+    """Return a hint at the Python that a project asks for, where this one cannot read a line or lacks a module."""
+    is_absent = isinstance(error, ImportError) and (error.name or "").partition(".")[0] in sys.stdlib_module_names
+    file = error.filename if isinstance(error, SyntaxError) else _users_file(error) if is_absent else None
+    this = platform.python_version()
+    for pinned, place in _asked(_OF_PYTHON, Path(file)) if file else ():
+        if not pinned.contains(this, prereleases=True):
+            return f"The project asks for Python {pinned} ({place}), and this is {this}: run memlint with that one."
     return ""
 
 
@@ -120,12 +138,12 @@ def of_another_time(file: str) -> str:
 def _pinned_otherwise(package: str, file: Path, *, is_major: bool = False) -> str:
     """Return a hint at the version that a file's project asks for if it is not the installed one; else empty.
 
-    With `is_major` its first number has to be another one, too.
+    With `is_major` its first number has to be another one, too, and only the surest of its files counts.
     """
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
         installed = _installed(package)
-        for pinned, place in _pins(distribution, file):
+        for pinned, place in islice(_pins(distribution, file), 1 if is_major else None):
             major = installed.partition(".")[0]
             is_other = not pinned.contains(installed, prereleases=True)
             if is_other and not (is_major and any(each.version.partition(".")[0] == major for each in pinned)):
@@ -157,7 +175,10 @@ def _packages_of(error: BaseException) -> Iterator[str]:
 def _pins(distribution: str, file: Path) -> Iterator[tuple[SpecifierSet, str]]:
     """Yield the versions that files of the project around `file` ask for, each with its place."""
     name = re.sub(r"[-_.]+", "[-_.]+", distribution)
-    pattern = re.compile(rf"(?<![\w.-]){name}(?:\[[\w,-]*\])?\s*({_VERSIONS})", re.IGNORECASE)
+    return _asked(re.compile(rf"(?<![\w.-]){name}(?:\[[\w,-]*\])?\s*({_VERSIONS})", re.IGNORECASE), file)
+
+
+def _asked(pattern: re.Pattern[str], file: Path) -> Iterator[tuple[SpecifierSet, str]]:
     for folder in [*file.parents][:_MOST_FOLDERS]:
         for path in _files(folder):
             with suppress(OSError, Unreadable):

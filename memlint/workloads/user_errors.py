@@ -21,7 +21,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads.environment_variables import unset_value, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package
-from memlint.workloads.pinned_versions import of_another_version, version_hint
+from memlint.workloads.pinned_versions import of_another_python, of_another_version, version_hint
 from memlint.workloads.placeholders.absent_packages import is_missing, missing
 
 _PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -148,7 +148,8 @@ def _shown_by(error: BaseException) -> str:
     match, missing = _TARGET.search(text_of(error)), getattr(first, "name", "")
     if match is not None and match[1].startswith(f"{missing}.") and (now := moved(match[1])):
         return f"It is {now} now: type {match[2]}._target_={now} behind the command."
-    if of_it := of_environment(first) or of_environment(error) or plugins.hint_for(error) or of_another_version(error):
+    of_packages = of_another_python(first) or of_environment(first) or of_environment(error)
+    if of_it := of_packages or plugins.hint_for(error) or of_another_version(error):
         return of_it
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"

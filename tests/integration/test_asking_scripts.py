@@ -284,3 +284,20 @@ def test_a_script_that_ends_without_a_model_leaves_the_reason(project):
     workload = checked(project, "train.py")
     assert workload["estimate"] is None
     assert "required positional argument: 'out_features'" in workload["error"]["hint"]
+
+
+def test_a_command_that_the_project_declares_is_asked_and_run_though_nobody_has_installed_it(project):
+    package = project / "src/nets"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (project / "model.py").rename(package / "model.py")
+    (package / "cli.py").write_text((OPTIONS + STEPS).replace("from model", "from nets.model"))
+    (project / "pyproject.toml").write_text('[tool.memlint]\n[project.scripts]\nnet-train = "nets.cli:main"\n')
+    (project / "README.md").write_text("```\nnet-train --width 64 --batch_size 16 --data <your data>\n```\n")
+    workload = checked(project, "src/nets/model.py")
+    assert workload["built_by"] == "as net-train --width 64 --batch_size 16 --data data builds it"
+    assert workload["batch"] == 16
+    done = memlint(project, "run", "--output-format", "json", "net-train", "--width", "64", "--data", "data")
+    (ran,) = json.loads(done.stdout)["workloads"]
+    assert (ran["name"], ran["batch"], ran["script"]["steps"]) == ("net-train", 2, 2)
+    assert ran["script"]["command"] == "net-train --width 64 --data data"

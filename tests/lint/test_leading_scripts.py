@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from memlint.source.leading_scripts import LeadingScripts, likeliest_command
+from memlint.source.leading_scripts import LeadingScripts, likeliest_command, training_command
 from memlint.source.project_files import ProjectFiles
 from memlint.source.typed_commands import concrete, is_placeholder, typed_commands
 
@@ -610,3 +610,27 @@ def test_what_is_added_to_a_variable_is_part_of_it_and_a_variable_may_hold_the_c
     (tmp_path / "run.sh").write_text(dedent(script))
     words = ("train.py", "--width", "64", "--batch", "16")
     assert commands_in(tmp_path) == [words, (*words, "--again")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[project.scripts]\nnet-tool = "net.cli:main"\n'),
+        ("pyproject.toml", '[tool.poetry.scripts]\nnet-tool = "net.cli:main"\n'),
+        ("setup.cfg", "[options.entry_points]\nconsole_scripts =\n    net-tool = net.cli:main\n"),
+        ("setup.py", "setup(entry_points={'console_scripts': ['net-tool=net.cli:main']})\n"),
+    ],
+)
+def test_a_command_that_the_project_declares_is_one_with_the_verb_that_trains_first(tmp_path, name, text):
+    readme = "`net-tool`\n\n```\nuv run net-tool predict --x\npip install net-tool -U\nA=1 net-tool train n/s/m/l.yaml\n```\n"
+    project(tmp_path, src__net__cli="from net.model import Net\n\ndef main():\n    Net()\n", src__net__model=MODEL)
+    (tmp_path / "src/net/__init__.py").touch()
+    project(tmp_path, **{"README.md": readme, name: text})
+    found = LeadingScripts(tmp_path / "src/net/model.py", tmp_path, keep=False).commands
+    assert [(each.command.start, each.command.arguments, each.trains) for each in found] == [
+        (("net-tool",), ("train", "n.yaml"), True),
+        (("net-tool",), ("predict", "--x"), False),
+    ]
+    assert {each.command.module for each in found} == {"net.cli:main"}
+    assert likeliest_command(tmp_path / "src/net/model.py", tmp_path, keep=False).endswith("run net-tool train n.yaml")
+    assert training_command(tmp_path).endswith("memlint run net-tool train n.yaml")

@@ -1,5 +1,6 @@
 """Versions of packages that a project asks for, and others that are installed."""
 
+import runpy
 from importlib.metadata import version
 from pathlib import Path
 
@@ -125,3 +126,15 @@ def test_a_package_that_is_there_under_another_name_has_the_version_of_that(
     (tmp_path / "requirements.txt").write_text("networkx-full==1.11\n")
     monkeypatch.setattr(pinned_versions, "distribution_of", lambda _package: "networkx-full")
     assert f"{_INSTALLED} is installed: pip install networkx-full==1.11" in of_another_version(_error(tmp_path))
+
+
+@pytest.mark.parametrize("code", ["def taken[T](x: T) -> T:\n    return = x\n", "from typing import NoNameOfToday\n"])
+def test_what_this_python_cannot_read_names_the_one_that_the_project_asks_for(code: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "net"\nrequires-python = ">=3.99"\n')
+    file = tmp_path / "model.py"
+    file.write_text(code)
+    with pytest.raises((SyntaxError, ImportError)) as caught:
+        runpy.run_path(str(file))
+    assert what_to_do(caught.value).startswith(f"The project asks for Python >=3.99 ({tmp_path}/pyproject.toml:3), and")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "net"\nrequires-python = ">=3.9"\n')
+    assert "Python" not in what_to_do(caught.value)

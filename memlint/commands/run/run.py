@@ -11,7 +11,7 @@ from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
-from memlint.targets.console_scripts import console_script, folder_of_package, package_of
+from memlint.source.console_scripts import folder_of_package, function_of
 from memlint.targets.launchers import Launch, assignments_before, fields_of, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
@@ -37,9 +37,10 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
         launch = launch_of(words)
     if launch is None:
         path, module = ("", first) if is_module else (first, "")
-        if not module and not Path(first).exists() and (command_file := console_script(first)) is not None:
-            path = str(command_file)
-        return {"name": module or Path(path).stem, "path": path, "module": module, "arguments": tuple(arguments)}
+        fields = {"name": module or Path(path).stem, "arguments": tuple(arguments)}
+        if path and not Path(path).exists() and (called := function_of(path, find_settings(Path())[1])):
+            return {**fields, "module": called, "typed": tuple(words)}
+        return {**fields, "path": path, "module": module}
     return {
         **fields_of(launch),
         "path": launch.path and str(Path(launch.folder, launch.path)),
@@ -71,7 +72,7 @@ def run(
     """
     file = Path(script.path).expanduser()
     if script.module:
-        package, folder = script.module.partition(".")[0], Path(script.folder)
+        package, folder = script.package, Path(script.folder)
         if not package.isidentifier():
             raise TargetError(f"{script.module!r} is not the name of a module", "Write -m package.module.")
         is_there = find_spec(package) or (folder / package).exists() or (folder / f"{package}.py").exists()
@@ -87,8 +88,7 @@ def run(
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
     refuse_notebook(file)
-    is_installed = script.module or package_of(file)
-    start = Path(script.folder).resolve() if is_installed else file.resolve().parent
+    start = Path(script.folder).resolve() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)
     absolute = script.model_copy(update={"path": "" if script.module else str(file.resolve())})
