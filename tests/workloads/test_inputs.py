@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -178,10 +179,22 @@ def test_assumptions_name_the_layer_an_input_goes_into():
     assert texts[0] == "input tokens [batch, seq=1024] int64 below 50257 (it goes into token_embedding, an Embedding)"
 
 
-def test_a_model_that_takes_one_item_alone_says_so(write):
+def test_a_model_that_takes_one_item_alone_gets_one_and_says_so(write):
     body = "self.l = nn.Linear(3, 7) | return self.l(x).view(1, x.shape[1] + 4)"
-    with pytest.raises(WorkloadError, match=r"^Net only accepts a batch of 1; with 2 it raises RuntimeError: shape "):
-        inputs(write(module(body)))
+    path = write(module(body))
+    workload, assumptions = complete(replace(find_workloads(str(path), path.parent).workloads[0], batch=4))
+    assert (workload.batch, [spec.shape for spec in workload.inputs]) == (1, [(1, 3)])
+    assert assumptions[0].text.startswith("Net only accepts a batch of 1; with more it raises RuntimeError: shape ")
+
+
+def test_the_channels_of_a_video_are_those_that_its_pictures_go_in_with(write):
+    body = """self.last, self.net = nn.Conv2d(64, 2, 1), nn.Sequential(nn.Conv2d(3, 4, 1))|
+        B, T, C, H, W = video.shape
+        return self.net(video.reshape(-1, C, H, W)).mean()"""
+    path = write(module(body, "self, video"))
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
+    assert described(workload) == ["video [batch, 16, 3, 224, 224] float32"]
+    assert workload.built_by == "images of 224 x 224 pixels: nothing states their size"
 
 
 def test_a_forward_that_always_raises_is_reported_with_what_was_tried_and_its_line(write):

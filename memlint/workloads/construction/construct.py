@@ -178,7 +178,8 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
                     inputs = inputs_of_generate(inputs, built.model)
                     dimensions.pop(SEQUENCE, None)
                 built_by = _with_unstated(workload.built_by, inferred.unstated)
-                workload = replace(workload, inputs=inputs, dimensions=dimensions, built_by=built_by)
+                batch = 1 if inferred.takes_one else workload.batch
+                workload = replace(workload, inputs=inputs, dimensions=dimensions, built_by=built_by, batch=batch)
                 assumptions += inferred.assumptions
     named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
     own = GENERATED if workload.mode == "generate" else ()

@@ -37,7 +37,7 @@ from memlint.workloads.guess.forward_names import first_entry, guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, SERIES_LENGTH
 from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.repair import Specs, repairs
-from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial, TrialModel
+from memlint.workloads.guess.trial_forward import Trial, TrialModel
 from memlint.workloads.huggingface import diffusion
 from memlint.workloads.huggingface.by_name import by_name, mentioned
 from memlint.workloads.huggingface.configs import is_model
@@ -88,6 +88,8 @@ class Inferred:
     """Sizes of the names in the inputs' shapes."""
     unstated: str = ""
     """A size of the inputs that nothing states, and that the model takes as well as others: `images of 224 x 224`."""
+    takes_one: bool = False
+    """True if the model accepts a batch of 1 and no larger one."""
     is_first_choice: bool = True
     """False for inputs from a config where the model refused others that it should get."""
 
@@ -156,7 +158,8 @@ def infer_inputs(
         note = Assumption(f"inputs {inputs}, {where}", place, found=shown.builds_so)
         return Inferred(specs, (note,), dimensions, "" if shown.builds_so else inputs)
     unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
-    return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions, unstated)
+    notes = tuple(_assumptions(specs, dimensions, trial, model))
+    return Inferred(specs, notes, dimensions, unstated, takes_one=trial.with_more is not None)
 
 
 def _differ_in_sizes(specs: Specs, others: Specs) -> bool:
@@ -174,14 +177,14 @@ def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], si
             longer = tuple(_of_length(spec, length, length + _OTHER_SIDE) for spec in specs)
             if longer != specs and stage.attempt(longer).error is None:
                 return f"sequences of {length} steps"
-    images = [spec.shape[2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) == 4]
+    images = [spec.shape[-2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) in (4, 5)]
     if not images or sizes.image_size is not None or _size_of_its_own(stage.model) is not None:
         return ""
     height, width = images[0]
     if not isinstance(height, int) or not isinstance(width, int):
         return ""
     other = (height + _OTHER_SIDE, width + _OTHER_SIDE)
-    others = (replace(spec, shape=(*spec.shape[:2], *other)) if spec.shape[2:] == images[0] else spec for spec in specs)
+    others = (replace(s, shape=(*s.shape[:-2], *other)) if s.shape[-2:] == images[0] else s for s in specs)
     return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
 
 
@@ -417,7 +420,21 @@ def _search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tri
             if better not in seen and all(is_size(n) for spec in better for n in spec.shape if type(n) is int):
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
+    alone = _alone(stage, trials)
+    if alone is not None:
+        return alone
     raise _failure(stage, trials)
+
+
+def _alone(stage: TrialModel, trials: Sequence[Trial]) -> Trial | None:
+    """Return the first trial of those that got farthest that works with a batch of 1; None if none does."""
+    for trial in sorted(trials, key=lambda trial: -trial.progress)[:_MOST_ALONE]:
+        specs = tuple(replace(s, shape=tuple(1 if n == BATCH else n for n in s.shape)) for s in trial.specs)
+        again = stage.attempt(specs, trial.dimensions)
+        if again.error is None and trial.error is not None:
+            again.with_more = trial.error
+            return again
+    return None
 
 
 def _enlarging(stage: TrialModel, trial: Trial, sizes: ModelSizes) -> Trial:
@@ -441,19 +458,11 @@ def _failure(stage: TrialModel, trials: Sequence[Trial]) -> WorkloadError:
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
     tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
-    alone = any(
-        stage.attempt(trial.specs, trial.dimensions, batch=1).error is None
-        for trial in sorted(trials, key=lambda trial: -trial.progress)[:_MOST_ALONE]
-    )
     message = (
         f"no inputs were found that {type(model).__name__} takes, in {len(trials)} trials; "
         f"with {tried} it raises {describe(best.error)}"
     )
-    if alone:
-        message = (
-            f"{type(model).__name__} only accepts a batch of 1; with {TRIAL_BATCH} it raises {describe(best.error)}"
-        )
-    elif reason := own_reason(model, trials):
+    if reason := own_reason(model, trials):
         message = f"{type(model).__name__} {reason}; with {tried} it raises {describe(best.error)}"
     specs = tuple(spec.with_sizes(best.dimensions) for spec in best.specs)
     failure = NoInputsError(message, specs, what_to_do(best.error))
@@ -570,6 +579,9 @@ def _of_text_that_is_taken(stage: TrialModel, trials: Sequence[Trial]) -> list[T
 
 def _assumptions(specs: Specs, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Iterator[Assumption]:
     """Yield the assumption for each input; similar entries of a list share a line."""
+    if trial.with_more is not None:
+        more = f"{type(model).__name__} only accepts a batch of 1; with more it raises {describe(trial.with_more)}"
+        yield Assumption(more, None)
     for _, group in groupby(specs, lambda spec: replace(spec, name=spec.name.rstrip("0123456789"))):
         alike = list(group)
         first = _assumed(alike[0], dimensions, trial, model)

@@ -218,9 +218,11 @@ def _corrected_channels(trial: Trial) -> Iterator[Specs]:
     alike = [[spec for spec in images if spec.shape == shape] for shape in dict.fromkeys(s.shape for s in images)]
     groups = [*((each, len(each)) for each in alike), *(([spec], times) for times in (1, 2) for spec in images)]
     for group, times in groups:
-        shape, size, (share, rest) = list(group[0].shape), group[0].shape[place], divmod(excess, times)
+        shape, (share, rest) = list(group[0].shape), divmod(excess, times)
+        own = place + max(len(shape) - len(trial.received), 0) if place == 1 else place  # a video's come one later
+        size = shape[own]
         if excess and not rest and isinstance(size, int) and size > max(share, 0):
-            shape[place] = size - share
+            shape[own] = size - share
             yield tuple(replace(spec, shape=tuple(shape)) if spec in group else spec for spec in trial.specs)
 
 
@@ -291,8 +293,9 @@ def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Sp
         rank = int(match[1]) if match else int(layer[1]) + 2 if layer else 0
         if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs if spec.dtype == "float32"):
             yield tuple(_without_height(spec, sizes) for spec in trial.specs)
+        named = [spec for spec in trial.specs if trial.error is not None and _is_named(spec, trial.error)]
         for index, spec in enumerate(trial.specs):
-            if spec.dtype != CONSTANT and len(spec.shape) != rank:
+            if spec.dtype != CONSTANT and len(spec.shape) != rank and (spec in named or not named):
                 yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
 
 

@@ -47,6 +47,8 @@ class Trial:
     """The innermost user module whose code raised."""
     inputs_in_scope: frozenset[str] = frozenset()
     """Inputs held by variables of that code."""
+    with_more: Exception | None = None
+    """For a batch of 1: the error with a larger one."""
 
 
 class TrialModel:
