@@ -31,9 +31,11 @@ _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "t
 def documented(model: nn.Module, name: str) -> str:
     """Return the shape that the docstring of the class or of `forward` has for an input, as an annotation; else empty.
 
-    The batch is the first of its sizes.
+    The batch is the first of its sizes. Methods such as `forward_features` may do the work of `forward`.
     """
-    for text in (type(model).forward.__doc__, type(model).__doc__):
+    kind = type(model)
+    parts = (getattr(kind, method, None) for method in vars(kind) if method.startswith("forward_"))
+    for text in (kind.forward.__doc__, kind.__doc__, *(part.__doc__ for part in parts)):
         if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
             sizes = " ".join(re.split(_BETWEEN, match[1].rstrip(",")))
             return f"Shaped[Tensor, '{sizes}']"

@@ -293,7 +293,8 @@ def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Sp
         rank = int(match[1]) if match else int(layer[1]) + 2 if layer else 0
         if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs if spec.dtype == "float32"):
             yield tuple(_without_height(spec, sizes) for spec in trial.specs)
-        named = [spec for spec in trial.specs if trial.error is not None and _is_named(spec, trial.error)]
+        is_own = trial.module is sizes.model  # whose variables have the names of the inputs
+        named = [spec for spec in trial.specs if is_own and trial.error and _is_named(spec, trial.error)]
         for index, spec in enumerate(trial.specs):
             if spec.dtype != CONSTANT and len(spec.shape) != rank and (spec in named or not named):
                 yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
