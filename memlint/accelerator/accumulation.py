@@ -121,6 +121,11 @@ def _is_dense(x: Tensor) -> bool:
     return True
 
 
+def has_run_backward() -> bool:
+    """Return True if this process has run a backward while a device is simulated: autograd has threads since then."""
+    return _Unshared.is_measured
+
+
 def measure_once() -> None:
     """Let autograd add two gradients that nobody else holds, and a formula add two of its own; store the difference.
 

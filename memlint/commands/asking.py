@@ -168,7 +168,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
     `name` is that of the Workload, in place of the script's; `builds_only` is as for a Script.
     """
     script = Script(
-        name=name or command.script.stem,
+        name=name or command.name or command.script.stem,
         path="" if command.module else str(command.script),
         module=command.module,
         arguments=concrete(command.arguments),

@@ -23,6 +23,8 @@ _RESERVED = {128_256: 256}
 """Special tokens that a program adds to those of the file, by their sum: Llama 3's (llama/tokenizer.py)."""
 _SETTINGS = ("config.json", "params.json")
 """Files of settings beside weights, as transformers and Meta's own code name them."""
+_VOCABULARY = "tokenizer.json"
+"""The vocabulary beside them, in the format of the package tokenizers."""
 _MOST_FOLDERS = 3
 _UNKNOWN, _CONTROL = 2, 3
 """Types of pieces in SentencePiece's sentencepiece_model.proto."""
@@ -41,8 +43,9 @@ def num_shards() -> int:
 
 
 def are_known_settings(place: str) -> bool:
-    """Return True if a file has the settings of a model that its folder names, and these are known."""
-    return PurePath(place).name in _SETTINGS and _config(place) is not None
+    """Return True of a vocabulary, and of the settings of a model that is known by the folder's name."""
+    name = PurePath(place).name
+    return name == _VOCABULARY or (name in _SETTINGS and _config(place) is not None)
 
 
 def write_settings(place: str, path: Path) -> None:
@@ -52,6 +55,11 @@ def write_settings(place: str, path: Path) -> None:
     """
     config = _config(place)
     name = PurePath(place).name
+    if name == _VOCABULARY:
+        size = _vocabulary(PurePath(place))
+        note_replaced(f"{name} of the checkpoint is not there: a vocabulary of {size:,} words replaces it")
+        path.write_text(_tokenizer(size), "utf-8")
+        return
     if config is None:
         note_replaced(f"{name} of the checkpoint is not there: what it would set has its default values")
         fields: dict[str, Any] = {}
@@ -59,6 +67,16 @@ def write_settings(place: str, path: Path) -> None:
         note_replaced(f"{name} of the checkpoint is not there: it has the sizes known by the name of its folder")
         fields = _of_reference_code(config) if PurePath(place).stem == "params" else config.to_dict()
     path.write_text(json.dumps(fields), "utf-8")
+
+
+def _tokenizer(size: int) -> str:
+    """Return a vocabulary of words as the package tokenizers reads it."""
+    tokenizers: Any = importlib.import_module("tokenizers")
+    special = ("<unk>", "<s>", "</s>")
+    words = (*special, *(f"w{number}" for number in range(size - len(special))))
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return str(made.to_str())
 
 
 def _of_reference_code(config: Any) -> dict[str, Any]:

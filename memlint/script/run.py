@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from memlint.accelerator.accumulation import has_run_backward
 from memlint.accelerator.private import graph_task
 from memlint.base.patching import patched
 from memlint.base.units import Compile
@@ -246,7 +247,8 @@ def _attempts(
         if not recorder.num_steps:
             attempts.note_loader(length, batch)
 
-    attempts = Attempts(lambda: end.is_here, apart, seconds)  # ranks that send to this one are in other processes
+    # Ranks that send to this one are in other processes, and a copy of one that ran a backward can run none.
+    attempts = Attempts(lambda: end.is_here and not has_run_backward(), apart, seconds)
     forms.begin, recorder.construction.on_loader = attempts.begin, note_loader
 
     def begin_again(error: BaseException) -> None:

@@ -5,6 +5,7 @@ Source of the forms in which they are declared: the Python Packaging User Guide,
 
 import re
 import tomllib
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import entry_points
@@ -16,13 +17,18 @@ _DECLARED = re.compile(r"(?:^[ \t]*|[\"'])([\w.-]+)[ \t]*=[ \t]*([\w.]+:[\w.]+)\
 """Pattern of a command in a setup.cfg, or in a text of a setup.py."""
 
 
-def function_of(name: str, root: Path) -> str:
+def function_of(name: str) -> str:
     """Return the function that a command calls, as `package.module:function`; empty if there is no such command.
 
-    That is one of an installed package, or one that the project at `root` declares, as if it was installed.
+    That is one which the project around the current folder declares, as if it was installed, or of another package.
     """
     installed = next((each.value for each in entry_points(group=_GROUP, name=name)), "")
-    return installed.partition("[")[0].strip() or declared_in(root).get(name, "")
+    return declared_around(Path.cwd()).get(name) or installed.partition("[")[0].strip()
+
+
+def declared_around(folder: Path) -> Mapping[str, str]:
+    """Return the commands that the projects around a folder, an absolute path, declare; the innermost counts."""
+    return ChainMap(*(dict(declared_in(each)) for each in (folder, *folder.parents)))
 
 
 def declared_in(root: Path) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memlint.base.errors import UsageError
+from memlint.source.console_scripts import function_of
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[\d.]*w?$")
@@ -40,6 +41,9 @@ class Launch:
     path: str = ""
     """The script as typed; empty for a module."""
     module: str = ""
+    """Module of `python -m`, or the function that a command calls: `package.module:function`."""
+    command: str = ""
+    """The name of that command; empty without one."""
     arguments: tuple[str, ...] = ()
     """Arguments of the script, with those that the launcher adds."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +65,7 @@ def is_launch(words: Sequence[str]) -> bool:
         return bool(_PYTHON.search(Path(first).name)) or Path(first).name in _LAUNCHERS
     name = first.rpartition("/")[2]
     is_known = name in _LAUNCHERS or name in _RUNNERS or name in _PREFIXES or _PYTHON.match(name) is not None
-    return is_known or _ASSIGNMENT.fullmatch(first) is not None
+    return is_known or _ASSIGNMENT.fullmatch(first) is not None or bool(function_of(first))
 
 
 def launch_of(words: Sequence[str]) -> Launch:
@@ -87,7 +91,7 @@ def launch_of(words: Sequence[str]) -> Launch:
 def fields_of(launch: Launch) -> dict[str, Any]:
     """Return the fields of the Script that a command line starts, but for its path, which is as typed."""
     return {
-        "name": launch.module or Path(launch.path).stem,
+        "name": launch.command or launch.module or Path(launch.path).stem,
         "module": launch.module,
         "arguments": launch.arguments,
         "ranks": launch.ranks,
@@ -105,7 +109,8 @@ def _behind_prefix(words: list[str]) -> list[str]:
     """Return the command behind the options of a program that runs another one."""
     for number, word in enumerate(words):
         name = word.rpartition("/")[2]
-        starts = name in _LAUNCHERS or name in _PREFIXES or _PYTHON.match(name) or word.endswith(".py")
+        is_known = name in _LAUNCHERS or name in _PREFIXES or word.endswith(".py") or function_of(word)
+        starts = is_known or _PYTHON.match(name)
         if starts or (not word.startswith("-") and _ASSIGNMENT.fullmatch(word)):
             return words[number:]
         if word in ("-m", "--module"):
@@ -120,9 +125,10 @@ def _launched(words: list[str]) -> Launch | None:
     if _PYTHON.match(name):
         launch, _ = _script_in(options)
         return None if launch is None else _through_module(launch)
-    if name not in _LAUNCHERS:
-        return None
-    return _LAUNCHERS[name](options)
+    if name in _LAUNCHERS:
+        return _LAUNCHERS[name](options)
+    called = function_of(words[0])
+    return Launch(module=called, command=words[0], arguments=tuple(options)) if called else None
 
 
 def launch_of_module(module: str, arguments: Sequence[str]) -> Launch | None:

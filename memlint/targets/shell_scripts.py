@@ -11,9 +11,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.source.console_scripts import declared_around
 from memlint.source.shell_arithmetic import computed
 from memlint.source.shell_branches import UNQUOTED, Branches, commands_of
 from memlint.targets.launchers import Launch, is_launch, launch_of
@@ -38,12 +40,18 @@ def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str,
     `variables` are those that stand before the name of the shell script; others are those of this process. Raises
     TargetError if it starts none, UsageError if only the shell knows an argument.
     """
-    launches = list(_launches(file, arguments, variables or {}))
+    launches, own = list(_launches(file, arguments, variables or {})), declared_around(file.absolute().parent)
     if not launches:
         raise TargetError(
             f"{file} starts no Python script that memlint can read", "Give its command itself: memlint run torchrun ..."
         )
-    launch = next((each for each in launches if "train" in (each.path or each.module)), launches[0])
+    words = (
+        " ".join((each.path, each.module, *([each.command, *each.arguments[:2]] if each.command else ())))
+        for each in launches
+    )
+    trains = (each for each, text in zip(launches, words, strict=True) if "train" in text)
+    scripts = (each for each in launches if not each.command or each.command in own)
+    launch = next(chain(trains, scripts, launches))
     unknown = next((word for word in launch.arguments if _UNKNOWN.search(_without_typed(word, arguments))), None)
     if unknown is not None:
         hint = "Give the command with its value, or the arguments of the shell script behind its name."

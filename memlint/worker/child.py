@@ -352,7 +352,7 @@ def _enter_project(request: Request) -> None:
         if script.folder:
             os.chdir(script.folder)
         calls = ":" in script.module
-        sys.argv = [script.path or (script.typed[0] if calls else script.module), *script.arguments]
+        sys.argv = [script.path or (script.name if calls else script.module), *script.arguments]
         folder = Path(script.path).parent if script.path else Path(sys.executable).parent if calls else Path.cwd()
         sys.path.insert(0, str(folder))
         return

@@ -17,8 +17,16 @@ def gives_up(path: str, line: int) -> bool:
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
             return not isinstance(node.test, ast.UnaryOp)
         if isinstance(node, ast.If) and node.lineno <= line <= (node.test.end_lineno or line):
-            return _is_without(node.test) and _ends(node.body[-1])
+            is_without = _is_without(node.test)
+            return _ends(node.body[-1] if is_without else _otherwise(node))
     return False
+
+
+def _otherwise(node: ast.If) -> ast.stmt:
+    """Return the last statement of the `else` behind an `if` and its `elif`s; the `if` itself without one."""
+    last = node.orelse[-1] if node.orelse else node
+    is_branch = len(node.orelse) == 1 and isinstance(last, ast.If)
+    return _otherwise(last) if is_branch and isinstance(last, ast.If) else last
 
 
 def _is_without(test: ast.expr) -> bool:

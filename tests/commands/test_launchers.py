@@ -258,3 +258,16 @@ def test_a_variable_that_is_added_to_may_hold_the_whole_command(tmp_path, start)
     file = tmp_path / "run.sh"
     file.write_text(f'ARGS="--width 64"\nARGS+=" --batch 16"\nCMD="python train.py $ARGS"\necho $CMD\n{start}\n')
     assert launch_in(file).arguments == ("--width", "64", "--batch", "16")
+
+
+def test_a_shell_script_may_start_a_command_that_its_project_declares(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnet = "nets.cli:main"\npip = "nets.cli:no"\n')
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/sft.sh").write_text("python prepare.py\npytest --x\nA=1 net train \\\n  --lr 1\n")
+    (tmp_path / "run/other.sh").write_text("pytest --x\nnet sft --lr 1\n")
+    monkeypatch.chdir(tmp_path / "run")
+    launch = launch_in(tmp_path / "run/sft.sh")
+    assert (launch.command, launch.module, launch.arguments) == ("net", "nets.cli:main", ("train", "--lr", "1"))
+    assert launch_in(tmp_path / "run/other.sh").arguments == ("sft", "--lr", "1")
+    typed = started_by(["CUDA_VISIBLE_DEVICES=0", "net", "sft"], is_module=False)
+    assert (typed["name"], typed["module"], typed["arguments"]) == ("net", "nets.cli:main", ("sft",))

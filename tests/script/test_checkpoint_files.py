@@ -91,6 +91,23 @@ def test_a_vocabulary_is_read_by_its_library_and_has_the_size_of_the_model(tmp_p
     assert ran.stdout.splitlines() == ["128000 8", "32000 1 2 8"]
 
 
+@needs("transformers", "tokenizers")
+def test_a_vocabulary_in_json_is_read_by_its_library(tmp_path):
+    text = """\
+        import os
+        from tokenizers import Tokenizer
+        if os.path.isfile("FOLDER/tokenizer.json"):
+            tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")
+        else:
+            raise NotImplementedError
+        print(tokenizer.get_vocab_size(), tokenizer.encode("w0 Hello").ids)
+    """
+    ran = run(tmp_path / "p", text.replace("FOLDER", LLAMA_3), fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["128256 [3, 0]"]
+    assert "tokenizer.json of the checkpoint is not there: a vocabulary of 128,256 words replaces it" in ran.assumptions
+
+
 def test_what_a_checkpoint_holds_beside_weights_can_be_stated(tmp_path):
     text = """\
         import torch

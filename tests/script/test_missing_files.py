@@ -237,6 +237,12 @@ if not Path("archive").is_dir():
     raise SystemExit("no data")
 if not os.path.isfile("images/cats-32x32.zip"):
     sys.exit(2)
+if (place := Path("corpus") / "train.json").is_file():
+    print("as JSON")
+elif (place := Path("corpus") / "train.txt").is_file():
+    print("as a text")
+else:
+    raise NotImplementedError
 assert not os.path.exists("runs/exp1")
 print(len(open("corpus/train.txt").readlines()), os.path.exists("other.txt"), os.path.isdir("archive"))
 with zipfile.ZipFile("images/cats-32x32.zip") as archive:
@@ -249,7 +255,7 @@ with zipfile.ZipFile("images/cats-32x32.zip") as archive:
 def test_data_without_which_a_script_gives_up_is_made_where_it_asks_whether_it_exists(tmp_path):
     ran = run(tmp_path / "p", GIVES_UP, fake=True)
     assert ran.error is None, ran.stderr
-    assert ran.stdout.splitlines() == ["4096 False True", "(32, 32) 257"]
+    assert ran.stdout.splitlines() == ["as JSON", "4096 False True", "(32, 32) 257"]
     shown = "the file images/cats-32x32.zip is not there: replaced by 256 black images of 32 pixels in 10 classes"
     assert shown in ran.assumptions
 

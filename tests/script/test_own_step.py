@@ -130,6 +130,20 @@ def test_what_the_scripts_own_forward_has_kept_is_not_counted_beside_the_step(tm
     assert requested(workload) == whole + 24 * 256 * 4 + 24 * 8, "its batch may be all of the data"
 
 
+def test_operations_counted_on_the_meta_device_are_no_obstacle(tmp_path: Path) -> None:
+    counts = """\
+    counted = torch.nn.Linear(7, 3, device="meta")
+    counted(torch.randn(2, 7, device="meta")).sum().backward()
+    counted(torch.randn(2, 7, device="meta")).sum().backward()
+    (of_input,) = torch.autograd.grad(counted(x := torch.ones(2, 7, device="meta", requires_grad=True)).sum(), x)
+    print(*(tuple(each.grad.shape) for each in counted.parameters()), tuple(of_input.shape), flush=True)
+"""
+    checked = run_text(tmp_path, BUILT + MODEL + counts + FAILS)
+    workload = workload_of(checked)
+    assert (happened(workload), workload.error) == ("built", None)
+    assert running.stdout_of(checked).strip() == "(3, 7) (3,) (2, 7)"
+
+
 def test_the_loader_says_the_batch_with_its_line(tmp_path: Path) -> None:
     text = BUILT + MODEL + "    loader = DataLoader(TensorDataset(torch.zeros(64, 256)), batch_size=6, shuffle=True)"
     workload = workload_of(run_text(tmp_path, text + FAILS))

@@ -11,7 +11,7 @@ from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
-from memlint.source.console_scripts import folder_of_package, function_of
+from memlint.source.console_scripts import folder_of_package
 from memlint.targets.launchers import Launch, assignments_before, fields_of, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
@@ -37,10 +37,7 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
         launch = launch_of(words)
     if launch is None:
         path, module = ("", first) if is_module else (first, "")
-        fields = {"name": module or Path(path).stem, "arguments": tuple(arguments)}
-        if path and not Path(path).exists() and (called := function_of(path, find_settings(Path())[1])):
-            return {**fields, "module": called, "typed": tuple(words)}
-        return {**fields, "path": path, "module": module}
+        return {"name": module or Path(path).stem, "path": path, "module": module, "arguments": tuple(arguments)}
     return {
         **fields_of(launch),
         "path": launch.path and str(Path(launch.folder, launch.path)),
