@@ -105,7 +105,7 @@ class Traced:
         completed, program, trace, calls = _traced(completed, device, settings, root)
         if program.declares_optimizer:
             completed = replace(completed, assumed=completed.assumed - {"optimizer"})
-        of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
+        of_step = (*settings_of(completed), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         of_packages = (*applying.assumptions(), *absent_packages.assumptions())
         at_import = (*of_packages, *availability.assumptions(), *notes.noted(), *main_names.assumptions())

@@ -17,7 +17,7 @@ from memlint.source.imports import imports_namesake, module_name
 from memlint.targets.target import SEPARATOR, Target
 from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
-from memlint.workloads.main_names import give_main_names
+from memlint.workloads.main_names import give_main_names, set_main_dtype
 from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.older_versions.names import place_of
 from memlint.workloads.placeholders.second_import import with_placeholders
@@ -90,7 +90,9 @@ def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:
 def load_module(target: Target, root: Path | None = None) -> ModuleType:
     """Import the module before `::` in a target."""
     if target.path is not None:
-        return load_file(target.path, root)
+        module = load_file(target.path, root)
+        set_main_dtype(target.path)
+        return module
     prepare_imports()
     with reported(f"{target.module} cannot be imported", "Is it installed in this environment?"):
         return importlib.import_module(target.module)

@@ -1,7 +1,9 @@
 """The scalar that a training step differentiates: a class of torch.nn by name, or the model's own output."""
 
+import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -11,11 +13,13 @@ from torch import Tensor, nn
 
 from memlint.accelerator.private import tree_leaves
 from memlint.base.errors import UsageError, WorkloadError
+from memlint.workloads.receiving_layers import forward_code
 
 OF_CLASSES = ("CrossEntropyLoss", "NLLLoss")
 """Losses of torch.nn whose targets are class indices."""
 ALIKE = ("BCEWithLogitsLoss", "BCELoss", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
 """Losses whose targets have the form of the output."""
+_WITHOUT_GRADIENTS = re.compile(r"(torch\.)?(inference_mode|no_grad)(\((mode=)?(True)?\))?")
 
 
 class NamedLoss:
@@ -127,6 +131,14 @@ def mean_of(output: object, model: nn.Module | None = None) -> torch.Tensor:
     for mean in means[1:]:
         total = total + mean
     return total
+
+
+def without_gradients(kind: object) -> str:
+    """Return the decorator with which a class's `forward` runs without gradients, as `torch.no_grad()`; else empty."""
+    is_model = isinstance(kind, type) and issubclass(kind, nn.Module)
+    functions = forward_code(kind).body if is_model else []  # type: ignore[arg-type]
+    decorators = (each for node in functions if isinstance(node, ast.FunctionDef) for each in node.decorator_list)
+    return next(filter(_WITHOUT_GRADIENTS.fullmatch, map(ast.unparse, decorators)), "")
 
 
 def _place_of_forward(model: nn.Module | None) -> str:

@@ -1,11 +1,17 @@
-"""Names that the functions of a file read, and that only its `__main__` block has: they have their values there."""
+"""Names that the functions of a file read, and that only its `__main__` block has: they have their values there.
+
+So does the default dtype that it sets.
+"""
 
 import ast
 import builtins
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+
+import torch
 
 from memlint.memory.records import Assumption, Frame
 
@@ -17,6 +23,7 @@ _HARMLESS = frozenset(
 )
 _OF_TEXTS = frozenset(("split", "join", "keys", "values", "items", "lower", "strip"))
 """Functions, and methods of texts and dictionaries, that do nothing but give a value."""
+_SETS_DTYPE = re.compile(r"torch\.set_default_dtype\(torch\.(\w+)\)")
 _given: dict[Frame, list[str]] = {}
 
 
@@ -34,6 +41,16 @@ def give_main_names(module: ModuleType, path: Path) -> None:
     given = [name for name in sorted(wanted) if name in values]
     vars(module).update({name: values[name] for name in given})
     _given[Frame(str(path), assignments[0].lineno, "<module>")] = given
+
+
+def set_main_dtype(path: Path) -> None:
+    """Set PyTorch's default dtype as the `__main__` block of a file does: its model may run in no other."""
+    for each in _of_main(ast.parse(path.read_bytes())):
+        match = _SETS_DTYPE.fullmatch(ast.unparse(each))
+        kind = None if match is None else getattr(torch, match[1], None)
+        if isinstance(kind, torch.dtype) and kind != torch.get_default_dtype():
+            torch.set_default_dtype(kind)
+            _given[Frame(str(path), each.lineno, "<module>")] = [f"default dtype {kind}"]
 
 
 def assumptions() -> list[Assumption]:

@@ -88,6 +88,16 @@ def test_code_that_cannot_be_analysed_is_one_clear_error(check, code, message):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_model_that_runs_without_gradients_is_not_trained(check):
+    code = "import torch\n" + MODEL.replace("    def forward", "    @torch.inference_mode()\n    def forward")
+    done = check(code, "--output-format", "json", "model.py")
+    (workload,) = json.loads(done.stdout)["workloads"]
+    assert (workload["mode"], workload["error"]) == ("inference", None)
+    texts = [each["text"] for each in workload["assumptions"]]
+    assert "mode inference: forward runs under torch.inference_mode()" in texts
+    assert not any("optimizer" in each for each in texts)
+
+
 def test_a_name_that_is_no_text_is_escaped(check):
     declared = (
         "import memlint\n\n@memlint.workload(name='caf\\udce9')\ndef build():\n    return torch.nn.Linear(8, 8)\n"

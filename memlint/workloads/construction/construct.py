@@ -38,7 +38,7 @@ from memlint.workloads.huggingface.adapters import with_adapter
 from memlint.workloads.huggingface.configs import config_from_json, few_layers, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
-from memlint.workloads.loss import NamedLoss
+from memlint.workloads.loss import NamedLoss, without_gradients
 from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.tensors import make_inputs, placed
 from memlint.workloads.user_errors import reported
@@ -163,6 +163,9 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     declared = workload.dimensions
     target = _target(workload)
     value = None if target.is_config else load_object(target, root)
+    if workload.mode == "train" and (decorator := without_gradients(value)):
+        found = Assumption(f"mode inference: forward runs under {decorator}", None, found=True)
+        workload = replace(workload, mode="inference", found=(*workload.found, found))
     with simulated_device(workload.device) as place:
         workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **declared})
         taking = parameters_taking_sizes(value)
