@@ -89,6 +89,7 @@ FORWARD = (
     Row("annotations annotation annots annot", (BATCH, NUM_BOXES, 5), low=0.0, high=32.0),  # a box and its class
     Row("boxes bboxes gt_boxes gt_bboxes", (BATCH, NUM_BOXES, 4), low=0.0, high=32.0),
     Row(_OF_TIMES, (BATCH,), "int64", high=TRAINING_STEPS),
+    Row("guidance guidance_scale", (BATCH,)),
     Row("edge_index", (2, EDGES), "int64", high=NODES),
     Row("edge_weight", (EDGES,)),
     Row("batch", (NODES,), "int64", high=1, when="graph"),
@@ -98,6 +99,7 @@ FORWARD = (
     Row(_OF_ADJACENCIES, (NODES, NODES), low=0.0, high=1.0),
     Row("*", (NODES, "@node_features"), when="graph"),
     Row("token_type_ids segment_ids type_ids segments segment_info", (BATCH, "@length"), "int64", high=2),
+    Row("*_ids", (BATCH, "@length", 3), when="places"),  # time, height and width of each patch, as in FLUX
     Row("position_ids positions pos pos_ids input_pos", (BATCH, "@length"), "int64", high="@length"),
     Row("lengths length seq_lens seq_lengths input_lengths src_lengths *_lengths *_lens", (BATCH,), "int64",
         low="@length", high="@after_length"),

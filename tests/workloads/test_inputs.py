@@ -187,6 +187,39 @@ def test_a_model_that_takes_one_item_alone_gets_one_and_says_so(write):
     assert assumptions[0].text.startswith("Net only accepts a batch of 1; with more it raises RuntimeError: shape ")
 
 
+FLOW = """
+def embedded(t): return torch.cat([torch.cos(t[:, None].float())] * 8, -1).to(t) if t.is_floating_point() else t[:, None].float().repeat(1, 8)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.img_in, self.txt_in, self.time_in, self.y_in = nn.Linear(6, 8), nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(7, 8)
+    def forward(self, img, img_ids, txt, txt_ids, timesteps, y, guidance=None):
+        if img.ndim != 3 or txt.ndim != 3:
+            raise ValueError("Input img and txt tensors must have 3 dimensions.")
+        if guidance is None:
+            raise ValueError("Didn't get guidance strength for guidance distilled model.")
+        places = torch.cat((txt_ids, img_ids), dim=1)
+        assert places.shape[-1] == 3
+        tokens = torch.cat([self.txt_in(txt), self.img_in(img)], 1) + places.mean(-1, keepdim=True)
+        return tokens + (self.time_in(embedded(timesteps)) + self.y_in(y) + guidance[:, None])[:, None]
+"""
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("float32", "int64 below 1000"), ("bfloat16", "float32 below 1.0")])
+def test_each_input_has_the_form_of_the_layer_that_gets_it_and_the_dimensions_that_the_model_asks_for(
+    write, dtype, times
+):
+    assert inputs(write(FLOW), dtype=dtype) == [
+        "img [batch, 512, 6] float32",
+        "img_ids [batch, 512, 3] float32",
+        "txt [batch, 512, 5] float32",
+        "txt_ids [batch, 512, 3] float32",
+        f"timesteps [batch] {times}",
+        "y [batch, 7] float32",
+        "guidance [batch] float32",
+    ]
+
+
 def test_the_channels_of_a_video_are_those_that_its_pictures_go_in_with(write):
     body = """self.last, self.net = nn.Conv2d(64, 2, 1), nn.Sequential(nn.Conv2d(3, 4, 1))|
         B, T, C, H, W = video.shape

@@ -33,7 +33,7 @@ from memlint.workloads.construction.training_step import (
     own_optimizer,
 )
 from memlint.workloads.guess.arguments import arguments_for
-from memlint.workloads.guess.inputs import Inferred, NoInputsError, infer_inputs
+from memlint.workloads.guess.inputs import Inferred, NoInputsError, in_dtype, infer_inputs
 from memlint.workloads.huggingface.adapters import with_adapter
 from memlint.workloads.huggingface.configs import config_from_json, few_layers, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
@@ -43,6 +43,7 @@ from memlint.workloads.older_versions.applying import with_amendments
 from memlint.workloads.tensors import make_inputs, placed
 from memlint.workloads.user_errors import reported
 
+_OF_16_BITS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."
 
 
@@ -276,7 +277,7 @@ def _inferred(workload: Workload, built: Construction, place: str, dimensions: M
         # The tracer applies autocast as well; autocast changes no shape, so trials run without it.
         model = placed(built.model, place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
-    return infer_inputs(
+    inferred = infer_inputs(
         model,
         train=train,
         device=place,
@@ -285,6 +286,8 @@ def _inferred(workload: Workload, built: Construction, place: str, dimensions: M
         shown=workload.shown,
         fed=workload.fed if workload.mode == "train" else None,
     )
+    kind = _OF_16_BITS.get(workload.dtype)
+    return inferred if kind is None else in_dtype(model, place, inferred, kind)
 
 
 def _inferred_for_prompt(

@@ -1,12 +1,17 @@
 """Shapes, or single sizes of them, that a model's own assertion compares."""
 
 import ast
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
+from linecache import getlines
 
 from memlint.base.frames import line_of
 
+_RANK = re.compile(r"(?:len\((\w+)\.shape\)|(\w+)\.(?:ndim|dim\(\))) (?:!=|==) (\d)")
+"""The comparison of a tensor's number of dimensions."""
 _CALLS = (ast.Call, ast.Await, ast.NamedExpr)
 
 
@@ -29,3 +34,23 @@ def asserted_equal(error: BaseException | None) -> Iterator[tuple[tuple[int, ...
         if len(own) == len(wanted) > 0:
             yield own, wanted
             yield wanted, own
+
+
+def asserted_ranks(error: BaseException | None) -> dict[str, int]:
+    """Return the numbers of dimensions that an assertion, or the `if` around a `raise`, wants, by variable."""
+    if error is None or error.__traceback__ is None:
+        return {}
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    found = _RANK.findall(_condition(frame.f_code.co_filename, line))
+    return {counted or asked: int(rank) for counted, asked, rank in found}
+
+
+@cache
+def _condition(path: str, line: int) -> str:
+    """Return the condition of the assertion in a line, or of the innermost `if` whose body is the `raise` there."""
+    with suppress(SyntaxError):
+        for node in ast.walk(ast.parse("".join(getlines(path)))):
+            ends = node if isinstance(node, ast.Assert) else node.body[0] if isinstance(node, ast.If) else None
+            if isinstance(ends, ast.Assert | ast.Raise) and ends.lineno <= line <= (ends.end_lineno or line):
+                return ast.unparse(node.test)  # type: ignore[attr-defined]
+    return ""

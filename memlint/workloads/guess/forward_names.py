@@ -14,6 +14,7 @@ from memlint.workloads.guess.annotations import annotated, documented, says_shap
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, is_auxiliary, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import FORWARD, IMAGES_AND_SERIES, OF_GRAPHS, TIMES, TRAINING_STEPS, first_input
+from memlint.workloads.receiving_layers import receiving_layer
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -39,7 +40,8 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     tables = {path: layer for path, layer in entry_layers(model) if isinstance(layer, nn.Embedding)}
     embedding = next((layer for path, layer in tables.items() if not is_auxiliary(path)), None)
     classes = next((layer.num_embeddings for path, layer in tables.items() if _OF_CLASSES.search(path)), None)
-    conv, entry = _first(model, Convolution), first_entry(model, sizes)
+    conv, receiving = _first(model, Convolution), receiving_layer(model, parameter.name)
+    entry = first_entry(model, sizes) if receiving is None else input_of("", receiving, sizes)
     facts = {
         "long": "LongTensor" in str(parameter.annotation),
         "embedding": embedding is not None,
@@ -47,6 +49,7 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         "times": not TIMES.isdisjoint(others),
         "graph": not OF_GRAPHS.isdisjoint(others),
         "others": len(others) > 1,
+        "places": key.removesuffix("_ids") in others - {key},  # of what is beside it
         "predicted": not others.isdisjoint({f"{name}_hat", f"{name}_lengths", f"{name}_pred"}),  # then it is what x is
         "no_other_entry": entry is None or entry.dtype == "int64",
     }
@@ -76,9 +79,11 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         return words[word]()
 
     spec = None if says_shape(parameter.annotation) else first_input(IMAGES_AND_SERIES, key, lookup, holding)
-    if spec is not None:
+    is_in_rows = isinstance(receiving, nn.Linear)  # whatever its name says of images or classes
+    if spec is not None and not (is_in_rows and len(spec.shape) > 3):
         return replace(spec, name=name)
     by_name = first_input(FORWARD, key, lookup, holding)
+    by_name = None if is_in_rows and by_name is not None and by_name.dtype == "int64" else by_name
     by_layer = InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else entry
     stated = (parameter.annotation, documented(model, name))
     return annotated(replace(by_name or by_layer, name=name), stated, sizes)

@@ -46,7 +46,7 @@ from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import kept_loss, own_loss
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
-from memlint.workloads.name_table import LABELS
+from memlint.workloads.name_table import LABELS, TIMES
 from memlint.workloads.user_errors import describe, of_environment, what_to_do
 
 _SHORTEST = 8
@@ -160,6 +160,30 @@ def infer_inputs(
     unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
     notes = tuple(_assumptions(specs, dimensions, trial, model))
     return Inferred(specs, notes, dimensions, unstated, takes_one=trial.with_more is not None)
+
+
+def in_dtype(model: nn.Module, device: str, inferred: Inferred, kind: torch.dtype) -> Inferred:
+    """Return inputs with times of `kind` in place of whole ones if only those run with the model in that dtype.
+
+    What many models compute of times has the dtype of these.
+    """
+    specs, dimensions = inferred.inputs, inferred.dimensions
+    whole = next((spec for spec in specs if spec.dtype == "int64" and spec.name.lower() in TIMES), None)
+    if whole is None:
+        return inferred
+    real = replace(whole, dtype="float32", low=0.0, high=1.0)
+    others, before = tuple(real if spec is whole else spec for spec in specs), next(model.parameters()).dtype
+    stage, name = TrialModel(model.to(kind), device), str(kind).removeprefix("torch.")
+    runs = [
+        stage.attempt([replace(s, dtype=name) if s.dtype == "float32" else s for s in each], dimensions).error is None
+        for each in (specs, others)
+    ]
+    model.to(before)
+    if runs != [False, True]:
+        return inferred
+    shown, now = whole.described(dimensions), real.described(dimensions)
+    notes = tuple(each._replace(text=each.text.replace(shown, now)) for each in inferred.assumptions)
+    return replace(inferred, inputs=others, assumptions=notes)
 
 
 def _differ_in_sizes(specs: Specs, others: Specs) -> bool:

@@ -12,7 +12,7 @@ from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.assertions import asserted_equal
+from memlint.workloads.guess.assertions import asserted_equal, asserted_ranks
 from memlint.workloads.guess.containers import learnt, of_batch_items
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
@@ -62,6 +62,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
     yield from _of_asserted_sizes(trial)
+    yield from _of_asserted_ranks(trial, sizes)
     yield from _as_masks_of_scores(trial, message)
     yield from _as_boxes(trial, message)
     yield from _of_named_rank(trial, message)
@@ -284,6 +285,19 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
             yield _with(trial.specs, index, replace(spec, dtype="bool", low=None, high=2))
         if spec.dtype in {"int64", "bool"} and _WANTS_FLOATS.search(message):
             yield _with(trial.specs, index, replace(spec, dtype="float32", low=None, high=None))
+
+
+def _of_asserted_ranks(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+    """Give all inputs the dimensions that an assertion of the model wants."""
+    wanted = asserted_ranks(trial.error)
+    other = [
+        next(_ranked(spec, wanted[spec.name], sizes), spec)
+        if spec.dtype != CONSTANT and len(spec.shape) != wanted.get(spec.name, len(spec.shape))
+        else spec
+        for spec in trial.specs
+    ]
+    if tuple(other) != trial.specs:
+        yield tuple(other)
 
 
 def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
