@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -19,6 +20,8 @@ from memlint.workloads.notes import note_replaced
 
 _TOKENS = 32_000
 """Tokens of a vocabulary of unknown size: those of Llama 1 and 2, whose file most others were named after."""
+_STATED_TOKENS = re.compile(r"(?<!\d)[1-9]\d{3,5}(?!\d)")
+"""A number of tokens in the name of a vocabulary, such as `spm_64000.model`."""
 _RESERVED = {128_256: 256}
 """Special tokens that a program adds to those of the file, by their sum: Llama 3's (llama/tokenizer.py)."""
 _SETTINGS = ("config.json", "params.json")
@@ -114,8 +117,12 @@ def write_ranks(place: PurePath, path: Path, _options: object) -> str:
 
 
 def _vocabulary(place: PurePath) -> int:
+    """Return the tokens of a vocabulary: those of a known model, or as many as the file's name says."""
     config = _config(str(place))
-    return _TOKENS if config is None else int(text_config(config).vocab_size)
+    if config is not None:
+        return int(text_config(config).vocab_size)
+    stated = _STATED_TOKENS.search(place.name)
+    return int(stated[0]) if stated is not None else _TOKENS
 
 
 def _config(place: str) -> Any:

@@ -85,10 +85,11 @@ def test_a_vocabulary_is_read_by_its_library_and_has_the_size_of_the_model(tmp_p
         print(encoding.n_vocab, len(encoding.encode("Hello, my name is")))
         pieces = sentencepiece.SentencePieceProcessor("Llama-2-7b/tokenizer.model")
         print(pieces.vocab_size(), pieces.bos_id(), pieces.eos_id(), len(pieces.encode("Hello, my name is")))
+        print(sentencepiece.SentencePieceProcessor("vocabularies/bpe_8192_v2.model").vocab_size())
     """
     ran = run(tmp_path / "p", text.replace("FOLDER", LLAMA_3), fake=True)
     assert ran.error is None, ran.stderr
-    assert ran.stdout.splitlines() == ["128000 8", "32000 1 2 8"]
+    assert ran.stdout.splitlines() == ["128000 8", "32000 1 2 8", "8192"]
 
 
 @needs("transformers", "tokenizers")
