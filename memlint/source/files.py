@@ -63,7 +63,7 @@ def _below(directory: Path) -> Iterator[Path]:
             for name in directories
             if not name.startswith(".")
             and name not in SKIPPED_DIRECTORIES
-            and not Path(root, name, "pyvenv.cfg").exists()
+            and not os.path.isfile(os.path.join(root, name, "pyvenv.cfg"))  # noqa: PTH113, PTH118 -- it may be unreadable
         )
         yield from (Path(root, name) for name in sorted(files) if name.endswith((".py", ".pyi")))
 

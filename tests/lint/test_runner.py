@@ -109,6 +109,17 @@ def test_a_suppression_of_a_rule_that_was_not_selected_is_no_finding():
     assert check_source(source, [*DIAGNOSTICS, EveryLine()]) == [found("a.py", 1), found("a.py", 2)]
 
 
+def test_a_folder_that_nobody_may_read_is_passed_over(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (tmp_path / "net.py").touch()
+    closed.chmod(0)
+    try:
+        assert list(python_files([tmp_path])) == [tmp_path / "net.py"]
+    finally:
+        closed.chmod(0o700)
+
+
 def test_directories_are_searched_without_hidden_and_installed_ones(tmp_path):
     for name in ("b.py", "a.py", "c.txt", ".git/d.py", "env/e.py", "pkg/f.pyi", "pkg/__pycache__/g.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
