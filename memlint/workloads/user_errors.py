@@ -18,7 +18,7 @@ from memlint.base.frames import causes, chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
-from memlint.workloads.environment_variables import unset_value, unset_variables
+from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_python, of_another_version, version_hint
@@ -38,7 +38,6 @@ _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _TARGET = re.compile(r"Error locating target '([\w.]+)'.*\s+full_key: ([\w.]+)", re.DOTALL)
 """The error of hydra for a class of a config that it cannot import."""
-_UNSET = re.compile(r"Environment variable '(\w+)' not found")
 """Message of OmegaConf on `${oc.env:NAME}`."""
 
 
@@ -190,14 +189,6 @@ def missing_package(error: BaseException) -> str:
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))
     return quoted[1].partition("[")[0] if quoted else ""
-
-
-def unset_variable(error: BaseException) -> str:
-    """Return the environment variable that the program needs and that is not set; empty if the error is another one."""
-    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
-    if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
-        return str(error.args[0])
-    return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
 
 
 def meant_options(error: BaseException) -> str:
