@@ -205,8 +205,10 @@ def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]
         return
     if len(path) > _MOST_DEPTH or id(value) in seen:
         return
-    if isinstance(value, list | tuple):
-        yield from _sides(value, path)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):  # such as OmegaConf's lists
+        with suppress(Exception):  # a missing value of OmegaConf, code of the user's own
+            value = list(value)
+            yield from _sides(value, path)
         return
     entries = _entries(value, path[-1])
     if entries:
