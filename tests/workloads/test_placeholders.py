@@ -289,17 +289,17 @@ def test_a_file_that_is_called_like_the_package_it_imports_does_not_import_itsel
     assert names == ["Net"]
 
 
-@pytest.mark.parametrize("may_fail", [True, False])
-def test_an_import_that_may_fail_does_not_find_what_only_a_script_of_a_folder_does(write, monkeypatch, may_fail):
-    asks = "import parts_of_test\nassert parts_of_test.SIZE == 4\n"
-    if may_fail:
-        asks = "try:\n    import parts_of_test\n    parts_of_test.missing\nexcept ImportError:\n    pass\n"
-    path = write(asks + NET.format(""), f"package_of_test_{may_fail}/inner/model.py")
+def test_an_import_that_may_fail_does_not_find_what_only_a_script_of_a_folder_does(write, monkeypatch):
+    path = write("from ..parts_of_test import SIZE\n" + NET.format(""), "package_of_test/inner/model.py")
+    parts = path.parents[1] / "parts_of_test"
+    parts.mkdir()
     for folder in path.parents[:2]:
         (folder / "__init__.py").touch()
-    (path.parents[1] / "parts_of_test.py").write_text("SIZE = 4\n")
+    asks = "    from parts_of_test import deep\n    deep.missing\n"
+    (parts / "__init__.py").write_text(f"try:\n{asks}except ImportError:\n    pass\nSIZE = 4\n")
+    (parts / "deep.py").touch()
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "parts_of_test", raising=False)
+    find_project(path.parents[2])
     assert [workload.name for workload in find_workloads(str(path), path.parents[2]).workloads] == ["Net"]
 
 
