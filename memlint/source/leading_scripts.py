@@ -277,7 +277,7 @@ class LeadingScripts:
         return f'"{option}"' in text or f"'{option}'" in text
 
     def _renamed(self, word: str, command: TypedCommand) -> str:
-        """Return a word with an option that the script has under a shorter name: `--drop-path` for `--drop-path-rate`."""
+        """Return a word with an option that the script has by a shorter name: `--drop-path` for `--drop-path-rate`."""
         option, equals, value = word.partition("=")
         if not word.startswith("--") or self._has_option(command, word):
             return word
