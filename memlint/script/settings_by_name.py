@@ -244,7 +244,7 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
         return _attributes(value) if value.__name__.lower().endswith(CONFIG_NAMES) else []
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
-            return list(_items(value))
+            return list(items_of(value))
         if dataclasses.is_dataclass(value):
             return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
         if "namespace" in kind.__name__.lower() or kind.__name__.lower().endswith(("config", "cfg", "args", "hparams")):
@@ -257,7 +257,7 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
     return []
 
 
-def _items(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def items_of(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the entries of a mapping that have a value: OmegaConf raises for one that is yet to be given."""
     for key in list(values)[:_MOST_VALUES]:
         with suppress(Exception):
