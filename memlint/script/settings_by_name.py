@@ -22,6 +22,7 @@ from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SI
 BATCH = (
     *("device_train_microbatch_size", "microbatch_size"),
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
+    *("per_device_batch_size", "per_gpu_batch_size", "batch_size_per_device", "local_batch_size"),
     *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
 )
 """Names of the number of items per batch, the surest first."""

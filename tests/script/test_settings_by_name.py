@@ -58,6 +58,7 @@ class Trainer:
         ({"config": TrainConfig()}, 12),
         ({"self": Trainer()}, 5),
         ({"args": Namespace(batch_size=8, per_device_train_batch_size=4)}, 4),
+        ({"args": Namespace(global_batch_size=64, per_device_batch_size=4)}, 4),
         ({"batch_size": 1 << 20}, None),
         ({"args": Namespace(batch_size=True)}, None),
         ({}, None),
