@@ -75,6 +75,10 @@ def test_variables_for_a_place_or_an_account_are_made_up_as_data_is_and_others_a
     texts = [each.text for each in workload.assumptions]
     for name in ("DATA_DIR_OF_TEST", "ENTITY_OF_TEST"):
         assert f"the environment variable {name} is not set: its own name, in small letters, is taken" in texts
+    failing = "import os\nraise ValueError(os.environ['DATA_DIR_OF_TEST'])\n"
+    (workload,) = run_text(tmp_path, failing, fake_data=True).report.workloads
+    assert workload.error is not None
+    assert "if so, put it there: the environment variable DATA_DIR_OF_TEST is not set" in workload.error.hint
     (workload,) = run_text(tmp_path, VARIABLES, fake_data=False).report.workloads
     assert workload.error is not None
     assert "DATA_DIR_OF_TEST=VALUE" in workload.error.hint

@@ -30,6 +30,7 @@ from memlint.workloads.older_versions.lightning_arguments import (
     with_strategy,
     without_hook,
 )
+from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import (
     ARGUMENTS,
@@ -70,6 +71,7 @@ def amend(amendment: Amendment) -> None:
             os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
         case "variable":
             os.environ.setdefault(amendment.name, amendment.name.lower())
+            replaced.append(_SAID["variable"].format(amendment.name))
         case "option":
             sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
