@@ -102,7 +102,8 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
         return _of_file(place)
-    if _NO_CONNECTION in text_of(error):
+    is_of_hub = any(type(each).__name__ == "LocalEntryNotFoundError" for each in chain(error))
+    if is_of_hub or _NO_CONNECTION in text_of(error):
         place = user_line(error) or "It"
         return f"{place} downloads something: let it do so once without memlint, which then finds what it has saved."
     if name := unset_variable(error):
