@@ -20,6 +20,7 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
+from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -30,7 +31,6 @@ from memlint.workloads.older_versions.lightning_arguments import (
     with_strategy,
     without_hook,
 )
-from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import (
     ARGUMENTS,
