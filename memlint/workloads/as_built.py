@@ -54,8 +54,8 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
     built, changed = asked.built, dict[str, Any]()
     assumptions = []
     called = next((each for each in built.models if each.is_called), None)
-    leading = called or max(built.models, key=lambda each: each.num_parameters, default=None)
-    trains = bool(built.optimizers or built.stated_optimizer) or leading is None or leading.is_training
+    model = called or max(built.models, key=lambda each: each.num_parameters, default=None)
+    trains = bool(built.optimizers or built.stated_optimizer) or model is None or model.is_training
     if not trains and workload.mode == "train":
         changed["mode"] = "inference"
         assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))

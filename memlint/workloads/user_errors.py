@@ -15,7 +15,7 @@ import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import causes, chain, text_of
-from memlint.base.ownership import is_memlint, is_standard_library, is_users
+from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
@@ -102,9 +102,9 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
         return _of_file(place)
+    place = user_line(error) or "It"
     is_of_hub = any(type(each).__name__ == "LocalEntryNotFoundError" for each in chain(error))
-    if is_of_hub or _NO_CONNECTION in text_of(error):
-        place = user_line(error) or "It"
+    if (is_of_hub and not is_installed(place)) or _NO_CONNECTION in text_of(error):
         return f"{place} downloads something: let it do so once without memlint, which then finds what it has saved."
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
