@@ -16,7 +16,9 @@ from memlint.source.shell_branches import Branches, commands_of
 _DOCUMENTS = (".md", ".mdx", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
 _OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
-_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*\r?\n[ \t]+|\r?\n)\s*|\r?\n[ \t]*(?=--[\w-]+(?:[ =\\]|\r?$))", re.MULTILINE)
+_CONTINUED = re.compile(
+    r"\\[ \t]*(?:#[^\n]*\r?\n[ \t]+|\r?\n)\s*|\r?\n[ \t]*(?=--\w[\w-]*(?:[ =\\]|\r?$))", re.MULTILINE
+)
 """The end of a line that goes on: a line that begins with an option is never a command of its own."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")

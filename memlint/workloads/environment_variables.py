@@ -34,7 +34,7 @@ _NO_PLACE = re.compile(
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
 _MADE_UP = re.compile(
     r"(.*_)?(dirs?|directory|folder|path|root|home|data|dataset|datasets|cache|logs?|output|outputs|save|storage|"
-    r"workspace|entity|project|team|user|username)(_.*)?",
+    r"workspace|entity|project|team|user|username)",
     re.IGNORECASE,
 )
 """Names of variables for a place or an account, which decide on no byte of a step."""

@@ -304,7 +304,7 @@ def test_a_command_that_the_project_declares_is_asked_and_run_though_nobody_has_
 
 
 def test_a_script_that_reads_variables_for_places_one_after_the_other_is_asked_with_all_of_them(project):
-    reads = "".join(f"    open(os.environ['{each}_DIR_OF_TEST'], 'a').close()\n" for each in ("LOG", "DATA", "OUT"))
+    reads = "".join(f"    open(os.environ['TEST_{each}_DIR'], 'a').close()\n" for each in ("LOG", "DATA", "OUT"))
     parse = "    args = parser.parse_args()\n"
     (project / "train.py").write_text(
         OPTIONS.replace("argparse, copy", "argparse, copy, os").replace(parse, reads + parse) + ENDS + MAIN
