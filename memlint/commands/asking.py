@@ -196,12 +196,12 @@ def slowness() -> float:
 def _ask(session: Session) -> _Told:
     """Ask for what a script builds, and calls; again with each change that packages of other versions need before it.
 
-    A change after which it builds nothing counts for nothing.
+    What it built before counts for more than a change after which it builds nothing.
     """
     told: Built | None = None
     while True:
         built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
-        told = built if told is None or built.models else told
+        told = built if told is None or built.models or not told.models else told
         amendment = built.ending.amendment
         if told is not built or script is None or amendment is None or amendment in script.amendments:
             return _Told(built=told)

@@ -60,7 +60,7 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
     else:
         return f"Type {command}."
     which = "" if str(furthest.script.command.script) == request.path else ", which comes furthest"
-    return f"{hint or 'Mend that.'} Then type {command}{which}: {message}."
+    return f"{hint or 'Mend what ends the script.'} Then type {command}{which}: {message}."
 
 
 def _reached(attempt: Attempt, request: Request) -> tuple[bool, ...]:
@@ -71,4 +71,6 @@ def _reached(attempt: Attempt, request: Request) -> tuple[bool, ...]:
     """
     built = attempt.built
     known = built is not None and bool(built.models), built is not None
-    return attempt.has_built(request), attempt.script.trains, attempt.script.is_certain, *known
+    command, is_certain, trains = attempt.script
+    trains = trains and (is_certain or command.document is not None)  # of what nobody types it is only a name
+    return attempt.has_built(request), trains, is_certain, *known

@@ -370,7 +370,7 @@ class Construction:
         losses = (each for each in modules if isinstance(each, Loss) and id(each) not in inner)
         return tuple(dict.fromkeys(type(each).__name__ for each in losses))
 
-    def sizes(self, model: nn.Module) -> dict[str, object]:
+    def sizes(self, model: nn.Module) -> dict[str, int]:
         """Return whole numbers by name: those that `model` was built with, then those of the script's settings."""
         call = self._call(model)
         return {**self._stated_sizes(), **(call.sizes if call is not None else {})}
@@ -466,7 +466,7 @@ class Construction:
             dtype=dtype,
             accumulation=self.accumulation(),
             criteria=self.criteria(),
-            sizes=self._stated_sizes(),
+            sizes=self.sizes(unwrapped(max(roots, key=_num_parameters))) if roots else self._stated_sizes(),
             happened=happened,
             made_up=next(iter(fake_data), ""),
             lacks=lacking(self._script.path),

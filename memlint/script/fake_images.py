@@ -11,7 +11,7 @@ import dataclasses
 import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import torch
 from memlint.base.frames import user_frames
 from memlint.base.patching import in_place_of
 from memlint.base.variables import variables_of
+from memlint.script.settings_by_name import items_of
 from memlint.workloads.notes import note, note_fake_data
 
 if TYPE_CHECKING:
@@ -264,7 +265,9 @@ def number_of_script(names: re.Pattern[str]) -> tuple[int, str]:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return the fields of options: of a plain namespace or dataclass."""
+    """Return the fields of options: of a plain namespace or dataclass, or of a config of OmegaConf or its like."""
+    if isinstance(value, Mapping) and type(value).__name__.lower().endswith(("config", "easydict", "box")):
+        return {name: each for name, each in items_of(value) if isinstance(name, str)}
     return vars(value) if isinstance(value, argparse.Namespace) or dataclasses.is_dataclass(value) else {}
 
 

@@ -41,6 +41,13 @@ _LABEL = frozenset(("label", "labels", "mask", "masks", "target", "targets", "se
 _TOKENS = frozenset(("ids", "tokens", "token", "input", "inputs"))
 _POINTS = frozenset(("data", "points", "point", "pos", "xyz", "pc", "pcd", "pts", "cloud", "pointcloud"))
 _NUM_POINTS = re.compile(r"(num|n|number)?_?(of)?_?(point|pt)s?(_?num)?", re.IGNORECASE)
+_STEPS = (
+    (frozenset(("state", "states", "obs", "observation", "observations")), "(obs|state|observation|low_?dim)"),
+    (frozenset(("action", "actions")), "(act|action|ac)"),
+)
+_NUM_VALUES = tuple((names, re.compile(f"{of}_?(dim|size|dims)", re.IGNORECASE)) for names, of in _STEPS)
+"""What a program of control sees and does in each step, and the names of variables for the number of values of it."""
+_LENGTHS = frozenset(("lengths", "lens"))
 _MOST_POINTS = 2048
 """Points of a cloud in the files of ModelNet40, of which programs take as many as they want."""
 _FILE = frozenset(("path", "file", "filename"))
@@ -81,6 +88,10 @@ class Record(dict[Any, Any]):
             value = self._make(np.zeros(_sides(_rank(words & _IMAGE)), np.float32))
         elif words & _POINTS and (number := number_of_script(_NUM_POINTS)[0]):
             value = self._make(np.zeros((max(number, _MOST_POINTS), 3), np.float32))
+        elif number := next((n for names, of in _NUM_VALUES if words & names and (n := number_of_script(of)[0])), 0):
+            value = self._make(np.zeros((_LENGTH, number), np.float32))
+        elif words & _LENGTHS:  # of the one run that all rows are of
+            value = self._make(np.full(1, _LENGTH, np.int64))
         elif words & _TOKENS:
             value = self._make(np.zeros(_NUM_TOKENS, np.int64))
         else:

@@ -274,7 +274,10 @@ def _lacks_data(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> boo
 def _amendment(recorder: ScriptRecorder, ending: Ending) -> Amendment | None:
     """Return the change with which the script may come to its first step, unless it was made already."""
     is_new = ending.amendment not in recorder.script.amendments and len(recorder.script.amendments) < _MOST_AMENDMENTS
-    return ending.amendment if is_new and not recorder.num_steps else None
+    is_forbidden = (
+        ending.amendment is not None and ending.amendment.kind == "variable" and not recorder.script.fake_data
+    )
+    return ending.amendment if is_new and not is_forbidden and not recorder.num_steps else None
 
 
 def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) -> Happened:

@@ -22,6 +22,7 @@ from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SI
 BATCH = (
     *("device_train_microbatch_size", "microbatch_size"),
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
+    *("per_device_batch_size", "per_gpu_batch_size", "batch_size_per_device", "local_batch_size"),
     *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
 )
 """Names of the number of items per batch, the surest first."""
@@ -205,8 +206,10 @@ def _plain(value: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Value]
         return
     if len(path) > _MOST_DEPTH or id(value) in seen:
         return
-    if isinstance(value, list | tuple):
-        yield from _sides(value, path)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):  # such as OmegaConf's lists
+        with suppress(Exception):  # a missing value of OmegaConf, code of the user's own
+            value = list(value)
+            yield from _sides(value, path)
         return
     entries = _entries(value, path[-1])
     if entries:
@@ -242,7 +245,7 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
         return _attributes(value) if value.__name__.lower().endswith(CONFIG_NAMES) else []
     with suppress(Exception):  # a missing value of OmegaConf, code of the user's own mapping
         if isinstance(value, Mapping):
-            return list(_items(value))
+            return list(items_of(value))
         if dataclasses.is_dataclass(value):
             return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
         if "namespace" in kind.__name__.lower() or kind.__name__.lower().endswith(("config", "cfg", "args", "hparams")):
@@ -255,7 +258,7 @@ def _entries(value: Any, name: str) -> list[tuple[Any, Any]]:
     return []
 
 
-def _items(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+def items_of(values: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the entries of a mapping that have a value: OmegaConf raises for one that is yet to be given."""
     for key in list(values)[:_MOST_VALUES]:
         with suppress(Exception):

@@ -26,6 +26,7 @@ _MOST_EXAMINED = 16
 """Scripts whose imports are followed, the likeliest first."""
 _MOST, _MOST_OF_ONE = 6, 2
 """Number of commands that are given, and of those with one script."""
+_MOST_UNCERTAIN = 2
 _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
@@ -37,7 +38,7 @@ _OTHERWISE = re.compile(
 """Stems of scripts that do something else with a model than train it, or nothing."""
 _EVALUATES = re.compile(
     r"--?(test|eval|evaluate|test[_-]only|eval[_-]only|inference|throughput)(=true)?|--?(inference|demo|predict)[_-]\w+"
-    r"|\w*(eval|test)(_only)?=true|--?mode=(test|eval)",
+    r"|\w*(eval|test)(_only)?=true|(--?)?(mode|task)=(test|eval|infer|predict|valid)\w*",
     re.IGNORECASE,
 )
 """Arguments with which a training script does not train."""
@@ -46,10 +47,11 @@ _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
+_HYDRA, _TARGET = ("hydra", "omegaconf"), re.compile(r"\b_target_\s*:\s*[\"']?([\w.]+)\.\w+")
+"""What makes the objects that configs name, and such a name: `_target_: agents.train.Trainer`, with its module."""
 _READS_CONFIGS = frozenset(
     (
-        "hydra",
-        "omegaconf",
+        *_HYDRA,
         "yaml",
         "lightning",
         "pytorch_lightning",
@@ -150,7 +152,9 @@ class LeadingScripts:
                     yield found
                 else:
                     later.append(found)
-        yield from sorted(later, key=lambda each: (not each.trains, not each.is_certain))
+        later.sort(key=lambda each: (not each.trains, not each.is_certain))
+        # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.
+        yield from sorted(later, key=lambda each: not each.is_certain and each not in later[:_MOST_UNCERTAIN])
 
     def _all(self) -> Iterator[TypedCommand]:
         """Yield all commands that documents type, and scripts without any that do something when they are run."""
@@ -248,9 +252,11 @@ class LeadingScripts:
         if command.name:
             return _evaluates(command)
         text = self._files.text(command.script)
-        verb = next(iter(command.arguments), "")
-        if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None:
+        verb, _, noun = next(iter(command.arguments), "").partition(".")
+        if verb.isidentifier() and _OTHERWISE.fullmatch(verb) is not None and (not noun or noun.isidentifier()):
             return True
+        if noun.isidentifier() and _TRAINS.fullmatch(verb) is not None:  # `train.model`, of a program with runners
+            return False
         place = command.document or command.script
         if place.suffix == ".sh" and "train" not in place.stem.lower() and _OTHERWISE.fullmatch(place.stem) is not None:
             return True
@@ -260,11 +266,24 @@ class LeadingScripts:
 
     def _num_unknown(self, command: TypedCommand) -> int:
         """Return the number of options that the script does not have (any more)."""
-        text = self._files.text(command.script)
-        if "add_argument(" not in text or ("parse_known_args" in text and "." in " ".join(command.arguments)):
-            return 0
-        options = (each.partition("=")[0] for each in command.arguments if each.startswith("--"))
-        return sum(f'"{each}"' not in text and f"'{each}'" not in text for each in options)
+        return sum(not self._has_option(command, each) for each in command.arguments if each.startswith("--"))
+
+    def _has_option(self, command: TypedCommand, word: str) -> bool:
+        """Return True if the script may have the option of a word, such as `--lr=0.1`."""
+        text, option = self._files.text(command.script), word.partition("=")[0]
+        names = (each.partition("=")[0] for each in command.arguments if each.startswith("--") or "=" in each)
+        if "add_argument(" not in text or ("parse_known_args" in text and any("." in each for each in names)):
+            return True
+        return f'"{option}"' in text or f"'{option}'" in text
+
+    def _renamed(self, word: str, command: TypedCommand) -> str:
+        """Return a word with an option that the script has by a shorter name: `--drop-path` for `--drop-path-rate`."""
+        option, equals, value = word.partition("=")
+        if not word.startswith("--") or self._has_option(command, word):
+            return word
+        parts = option.split("-")
+        shorter = ("-".join(parts[:number]) for number in range(len(parts) - 1, 2, -1))
+        return next((f"{each}{equals}{value}" for each in shorter if self._has_option(command, each)), word)
 
     def _num_unusual(self, command: TypedCommand) -> int:
         """The number of options with another value than the script's default: shell scripts have many commands."""
@@ -325,7 +344,7 @@ class LeadingScripts:
         if not (is_typed or self._does_something(script)):
             return False
         program = self._project.parts([script], to_the_end=True)
-        if self.file in program.files:
+        if self.file in program.files or (not program.words.isdisjoint(_HYDRA) and self._is_in_targets):
             return True
         by_config = self._configs and not program.words.isdisjoint(_READS_CONFIGS)
         return None if program.undecided or by_config else False
@@ -346,10 +365,17 @@ class LeadingScripts:
         return False
 
     @cached_property
+    def _is_in_targets(self) -> bool:
+        """True if a module of which a config makes something, such as the agent of a run, leads to the file."""
+        yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
+        modules = sorted({each for path in yaml for each in _TARGET.findall(self._files.text(path))})
+        return self.file in self._project.parts((), modules, to_the_end=True).files
+
+    @cached_property
     def _configs(self) -> tuple[Path, ...]:
         """Configs of the project that name a class of the file, or a function that gives one, the nearest first."""
         names = sorted(self._classes.union(makers(self._tree, self._classes)))
-        pattern = re.compile(rf"(?<![\w.-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)")
+        pattern = re.compile(rf"(?<![\w./-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)")
         yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
         return tuple(path for path in yaml if names and pattern.search(self._files.text(path)))
 
@@ -359,7 +385,7 @@ class LeadingScripts:
 
     def _completed(self, command: TypedCommand) -> TypedCommand:
         """Return the command with a config of the project in place of what stands for one."""
-        arguments = self._joined(command)
+        arguments = [self._renamed(each, command) for each in self._joined(command)]
         for i, argument in enumerate(arguments):
             option, has_value, value = argument.partition("=")
             place = i if has_value else i + 1
@@ -422,6 +448,7 @@ class LeadingScripts:
         if place.suffix not in _OF_CONFIGS:
             return None
         stem, end = ".+".join(map(re.escape, _TEMPLATE.split(place.stem))), re.escape(place.suffix)
+        end = r"\.ya?ml" if end in (r"\.yaml", r"\.yml") else end
         pattern = re.compile(f"{stem}{end}" if is_placeholder(template) else f"{stem}([_-].+)?{end}", re.IGNORECASE)
         inside = command.folder / place.parent
         paths = (path for path in self._files.paths if pattern.fullmatch(path.name))

@@ -16,7 +16,10 @@ from memlint.source.shell_branches import Branches, commands_of
 _DOCUMENTS = (".md", ".mdx", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
 _OF_COMMANDS = (".py", ".sh", "-m ", "cd ")
-_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\r?\n\s*")
+_CONTINUED = re.compile(
+    r"\\[ \t]*(?:#[^\n]*\r?\n[ \t]+|\r?\n)\s*|\r?\n[ \t]*(?=--\w[\w-]*(?:[ =\\]|\r?$))", re.MULTILINE
+)
+"""The end of a line that goes on: a line that begins with an option is never a command of its own."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
@@ -58,7 +61,7 @@ _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@(?::(\d+))?[^}]*\}\"?")
 _PRECISION = re.compile(r"(?:^|[\s/])accelerate\s+launch\s.*--mixed_precision[ =](\w+)")
 """The precision that accelerate is told before the script."""
 _PLACEHOLDER = re.compile(
-    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|"
+    r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|=\*\*$|(?:^|[/=_ -])(?:path[/_]to|your|my|xxx+|todo)(?:$|[/_ -])|"
     r"^(?-i:(?=\w*(?:_|PATH|DIR|DATA|FILE|ROOT|NAME))[A-Z][A-Z_]+)$",
     re.IGNORECASE,
 )
@@ -66,10 +69,13 @@ _PLACEHOLDER = re.compile(
 
 _LIST = re.compile(r"(?:-*[\w.]+=)?\[[\d., +-]*\]|[\w.]+=\[[\w,./-]*\]")
 """A list of numbers, or one that hydra is given: no placeholder, in spite of its brackets."""
-_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.")
+_IS_TEMPLATE = re.compile(r"[$`<>\[\]]|\{[A-Za-z][\w -]*\}|\.\.\.|(?:^|=)\*\*$")
 """Characters of a placeholder, such as `<folder>`, `{folder}` or `$DATA`, which no real path has."""
 _REST_OF_OPTIONS = re.compile(r"ARG(UMENT)?S|OPT(ION)?S|EXTRA|@")
 """Words of what stands for any number of options."""
+_NAME_OF_SETTING = re.compile(r"-[\w.-]+|[\w.+/]+")
+_IN_VALUE = re.compile(r"(?<=[=:])<[^<>]+>(?=:|$)")
+"""A placeholder that is one part of a value: `ImageNet:split=TRAIN:root=<DIR>`."""
 _OF_PLACE = re.compile(
     r"path|dir(?![a-z]*ect)|director|folder|root|data(?!.?(set|name))|file|ckpt|checkpoint|weights|output|save|"
     r"resume|pretrained|init|finetune|json|csv|image|video|source|dest|log(?!.?(level|freq|step|interval|name))",
@@ -127,7 +133,7 @@ def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
     words: list[str] = []
     for argument in arguments:
         option, has_value, value = argument.partition("=")
-        if not argument.startswith("-") or not has_value:
+        if not has_value or _NAME_OF_SETTING.fullmatch(option) is None:
             option, value = "", argument
         if _LIST.fullmatch(argument) or not (_IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))):
             words.append(argument)
@@ -136,7 +142,8 @@ def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
             continue
         name = option or (words[-1] if words and _is_option(words[-1]) else "")
         if _OF_PLACE.search(name) or (not name and _OF_PLACE.search(value)):
-            path = _made_path(value)
+            path = _IN_VALUE.sub(lambda match: _made_path(match[0]), value)
+            path = _made_path(value) if path == value else path
             words.append(f"{option}={path}" if option else path)
         elif name and not option:
             words.pop()
@@ -372,6 +379,8 @@ def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> li
 def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
     """Return the module, the place of the script and its arguments, if the words run one."""
     start = next((i for i, word in enumerate(words) if _PYTHON.search(word)), None)
+    if start is None and words[1:2] == ["run"] and words[0] in _RUNNERS:
+        start = 1
     if start is None:
         # A list of files has their purposes behind their names.
         is_typed = words[:1] and (words[0].startswith("./") or (len(words) > 1 and _ARGUMENT.search(words[1])))

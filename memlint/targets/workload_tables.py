@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -225,6 +226,8 @@ def toml(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
+    if isinstance(value, Real):  # of numpy
+        return repr(int(value) if isinstance(value, Integral) else float(value))
     if isinstance(value, str):
         # TOML has JSON's escapes, and requires one for DEL as well.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -54,7 +54,9 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
     built, changed = asked.built, dict[str, Any]()
     assumptions = []
     called = next((each for each in built.models if each.is_called), None)
-    if called is not None and not called.is_training and not built.optimizers and workload.mode == "train":
+    model = called or max(built.models, key=lambda each: each.num_parameters, default=None)
+    trains = bool(built.optimizers or built.stated_optimizer) or model is None or model.is_training
+    if not trains and workload.mode == "train":
         changed["mode"] = "inference"
         assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))
     assumptions += _circumstances(asked, called)
@@ -121,7 +123,8 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     )
     if asked.trainer:
         built_by += f"; {_short(asked.trainer)}, which trains it, ended before"
-    copies = 0 if is_part else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
+    trains = not is_part and workload.mode == "train"
+    copies = 0 if not trains else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
     assumptions = []
     if kind.arguments is not None:
         place = f"{Path(kind.frame.path).name}:{kind.frame.line}" if kind.frame is not None else "the script"

@@ -17,6 +17,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_users
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.typed_commands import typed_configs
@@ -30,10 +31,30 @@ _NO_PLACE = re.compile(
     re.MULTILINE,
 )
 """A setting of a config that is to be a place to read from, and has no value."""
+_UNSET = re.compile(r"Environment variable '(\w+)' not found")
+_MADE_UP = re.compile(
+    r"(.*_)?(dirs?|directory|folder|path|root|home|data|dataset|datasets|cache|logs?|output|outputs|save|storage|"
+    r"workspace|entity|project|team|user|username)",
+    re.IGNORECASE,
+)
+"""Names of variables for a place or an account, which decide on no byte of a step."""
 _MOST_FILES, _MOST_FOLDERS = 400, 3
 _SUFFIXES = (".py", ".sh", ".md", ".env", ".yaml", ".yml")
 _TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
 """Names in the folder of a project."""
+
+
+def unset_variable(error: BaseException) -> str:
+    """Return the environment variable that the program needs and that is not set; empty if the error is another one."""
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
+        return str(error.args[0])
+    return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
+
+
+def is_made_up(name: str) -> bool:
+    """Return True for a variable whose value is a place or an account: any will do."""
+    return _MADE_UP.fullmatch(name) is not None
 
 
 def unset_variables(name: str, place: str, command: str) -> str:

@@ -5,8 +5,9 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -50,7 +51,7 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     # Last, so that `types.py` in a package does not hide the standard library's. A script in any of the parent folders
     # finds the files beside it.
     above = [each for each in path.parents if root is not None and each.is_relative_to(root)]
-    sys.path += [str(each) for each in (path.parent, *above) if str(each) not in sys.path]
+    beside = [str(each) for each in (path.parent, *above) if str(each) not in sys.path]
     _keep_folder_of_its_name(path, root)
     known = sys.modules.get(name)
     file = getattr(known, "__file__", None)
@@ -58,10 +59,27 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
         return known
     script = f"If it is a script, type memlint run {path}: data and weights that are not there are made up."
     with reported(f"{path} cannot be imported", otherwise=script):
-        if known is None and "." in name:
-            return _loaded(lambda: importlib.import_module(name), path)
         is_own = known is None and not is_shadow
-        return _loaded(lambda: _execute(path, name if is_own else f"memlint_target_{path.stem}"), path)
+        loads: Callable[[], ModuleType] = partial(_execute, path, name if is_own else f"memlint_target_{path.stem}")
+        if known is None and "." in name:
+            loads = partial(importlib.import_module, name)
+        return with_placeholders(lambda: with_amendments(lambda: with_gpu(partial(_with_folders, loads, beside))), path)
+
+
+def _with_folders(load: Callable[[], ModuleType], folders: Sequence[str]) -> ModuleType:
+    """Return what `load` imports, with more folders behind the search path only where it fails without one of them.
+
+    A `try` around an import may count on its failing. What is imported later finds all that is in the folders.
+    """
+    try:
+        return load()
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if not any(Path(folder, each).exists() for folder in folders for each in (name, f"{name}.py")):
+            raise
+    finally:
+        sys.path += [each for each in folders if each not in sys.path]
+    return load()
 
 
 def _keep_folder_of_its_name(path: Path, root: Path | None) -> None:
@@ -81,10 +99,6 @@ def _is_package_of(folder: Path, path: Path) -> bool:
     """Return True if the file at `path` imports from a folder in which a file has the folder's name."""
     imports = re.compile(rf"^\s*(?:from|import)\s+{re.escape(folder.name)}\.\w", re.MULTILINE)
     return (folder / f"{folder.name}.py").is_file() and imports.search(path.read_text("utf-8", "replace")) is not None
-
-
-def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:
-    return with_placeholders(lambda: with_amendments(lambda: with_gpu(load)), path)
 
 
 def load_module(target: Target, root: Path | None = None) -> ModuleType:

@@ -15,10 +15,10 @@ import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import causes, chain, text_of
-from memlint.base.ownership import is_memlint, is_standard_library, is_users
+from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
-from memlint.workloads.environment_variables import unset_value, unset_variables
+from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package
 from memlint.workloads.pinned_versions import of_another_python, of_another_version, version_hint
@@ -38,7 +38,6 @@ _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _TARGET = re.compile(r"Error locating target '([\w.]+)'.*\s+full_key: ([\w.]+)", re.DOTALL)
 """The error of hydra for a class of a config that it cannot import."""
-_UNSET = re.compile(r"Environment variable '(\w+)' not found")
 """Message of OmegaConf on `${oc.env:NAME}`."""
 
 
@@ -103,8 +102,9 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
         return _of_file(place)
-    if _NO_CONNECTION in text_of(error):
-        place = user_line(error) or "It"
+    place = user_line(error) or "It"
+    is_of_hub = any(type(each).__name__ == "LocalEntryNotFoundError" for each in chain(error))
+    if (is_of_hub and not is_installed(place)) or _NO_CONNECTION in text_of(error):
         return f"{place} downloads something: let it do so once without memlint, which then finds what it has saved."
     if name := unset_variable(error):
         return unset_variables(name, user_line(error), command_with(""))
@@ -190,14 +190,6 @@ def missing_package(error: BaseException) -> str:
         return str(error.name)
     quoted = re.search(r"['\"`]([\w.-]+(?:\[[\w,.-]*\])?)\s*(?:[<>=!~][^'\"`]*)?['\"`]", str(error.name or error))
     return quoted[1].partition("[")[0] if quoted else ""
-
-
-def unset_variable(error: BaseException) -> str:
-    """Return the environment variable that the program needs and that is not set; empty if the error is another one."""
-    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
-    if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
-        return str(error.args[0])
-    return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
 
 
 def meant_options(error: BaseException) -> str:

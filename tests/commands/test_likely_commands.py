@@ -19,10 +19,10 @@ TRAIN = "from model import Net\nif __name__ == '__main__':\n    net = Net(load()
 DECLARE = "memlint check model.py --init writes a declaration with their arguments, to be filled in."
 
 
-def attempt(folder, script, built=None, error=None, is_certain=True):
+def attempt(folder, script, built=None, error=None, is_certain=True, trains=True):
     """A script of the project that was tried: with what it has built, and why it gave no Estimate."""
     command = TypedCommand(folder / script, "", ("--depth", "2"), folder)
-    return Attempt(LeadingScript(command, is_certain=is_certain, trains=True), built, error)
+    return Attempt(LeadingScript(command, is_certain=is_certain, trains=trains), built, error)
 
 
 def ended(reason, *models, hint="", lacks="", is_refusal=False):
@@ -111,3 +111,9 @@ def test_a_script_that_may_not_lead_to_the_file_comes_less_far_than_one_that_doe
     own, other = ended("the script raised KeyError: 'a'"), ended("the script raised ValueError: b", tmp_path / "net.py")
     hint = hint_of("", attempts=[("own.py", own), ("other.py", other, None, False)])
     assert "memlint run own.py --depth 2, which comes furthest" in hint
+
+
+def test_a_script_that_nobody_types_and_that_may_lead_elsewhere_comes_less_far_than_one_that_evaluates(hint_of):
+    other, own = ended("the script raised KeyError: 'a'"), ended("the script raised KeyError: 'b'")
+    hint = hint_of("", attempts=[("train.py", other, None, False), ("export.py", own, None, True, False)])
+    assert hint.startswith("Mend what ends the script. Then type memlint run export.py --depth 2, which comes furthest")

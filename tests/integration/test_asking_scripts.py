@@ -301,3 +301,14 @@ def test_a_command_that_the_project_declares_is_asked_and_run_though_nobody_has_
     (ran,) = json.loads(done.stdout)["workloads"]
     assert (ran["name"], ran["batch"], ran["script"]["steps"]) == ("net-train", 2, 2)
     assert ran["script"]["command"] == "net-train --width 64 --data data"
+
+
+def test_a_script_that_reads_variables_for_places_one_after_the_other_is_asked_with_all_of_them(project):
+    reads = "".join(f"    open(os.environ['TEST_{each}_DIR'], 'a').close()\n" for each in ("LOG", "DATA", "OUT"))
+    parse = "    args = parser.parse_args()\n"
+    (project / "train.py").write_text(
+        OPTIONS.replace("argparse, copy", "argparse, copy, os").replace(parse, reads + parse) + ENDS + MAIN
+    )
+    workload = checked(project)
+    assert (workload["batch"], workload["optimizer"]) == (16, "sgd-momentum")
+    assert parameters(workload) == 3 * 4 * (64 * 64 + 64)

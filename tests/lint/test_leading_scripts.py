@@ -54,6 +54,9 @@ def leading(folder: Path, name: str = "model.py") -> list[str]:
         ),
         ("cd sub && python train.py --x | tee log", ("--x",)),
         ("./train.py --x; echo done", ("--x",)),
+        ("uv run train.py --x", ("--x",)),
+        ("python train.py --x 1\n  --y 2 3\n--z", ("--x", "1", "--y", "2", "3", "--z")),
+        ("python train.py \\\n  --x \\ # why\nyolo fit=now", ("--x",)),
     ],
 )
 def test_a_command_of_a_document_is_taken_without_its_launcher(tmp_path, typed, arguments):
@@ -634,3 +637,57 @@ def test_a_command_that_the_project_declares_is_one_with_the_verb_that_trains_fi
     assert {each.command.module for each in found} == {"net.cli:main"}
     assert likeliest_command(tmp_path / "src/net/model.py", tmp_path, keep=False).endswith("run net-tool train n.yaml")
     assert training_command(tmp_path).endswith("memlint run net-tool train n.yaml")
+
+
+def test_a_part_of_a_value_that_stands_for_a_place_is_one_and_the_value_of_a_setting_keeps_its_name(tmp_path):
+    typed = ["data.path=Images:split=A:root=<PATH/TO/IMAGES>", "out_dir=$HOME/runs", "dataset=**", "lr=$LR"]
+    assert concrete(typed) == ("data.path=Images:split=A:root=images", "out_dir=home/runs")
+
+
+def test_a_hydra_script_whose_configs_name_an_agent_that_imports_the_file_leads_to_it(tmp_path):
+    run = "import hydra\n\n@hydra.main(config_path='conf')\ndef main(cfg):\n    hydra.utils.get_class(cfg._target_)\n"
+    files = {"conf/base.yaml": "_target_: agents.fit.Trainer\n", "conf/other.yaml": "_target_: agents.show.Viewer\n"}
+    project(tmp_path, model=MODEL, run=f"{run}{MAIN}", agents__fit="import model\n", agents__show="", **files)
+    project(tmp_path, prepare=f"import yaml, importlib\nimportlib.import_module(yaml.x).fit()\n{MAIN}")
+    assert leading(tmp_path)[0] == "run.py"
+    (tmp_path / "conf/base.yaml").unlink()
+    assert "run.py" not in leading(tmp_path)
+
+
+def test_a_runner_is_told_what_to_do_by_the_first_part_of_a_word(tmp_path):
+    launch = f"import model\nimport lib\n{MAIN}"
+    text = "```\npython launch.py infer.net --x 1\npython launch.py train.net --x 1\n```\n"
+    project(tmp_path, model=MODEL, launch=launch, **{"README.md": text})
+    assert leading(tmp_path) == ["launch.py train.net --x 1", "launch.py infer.net --x 1"]
+
+
+def test_a_setting_that_names_the_task_says_whether_it_trains(tmp_path):
+    text = "```\npython train.py task=inference x=1\npython train.py task=train x=1\n```\n"
+    project(tmp_path, model=MODEL, train=TRAIN, **{"README.md": text})
+    assert leading(tmp_path) == ["train.py task=train x=1", "train.py task=inference x=1"]
+
+
+def test_a_script_that_surely_evaluates_it_comes_before_the_third_that_only_may_train_it(tmp_path):
+    may = f"import importlib\nimportlib.import_module(name).fit()\n{MAIN}"
+    project(tmp_path, model=MODEL, train_a=may, train_b=may, train_c=may, export=f"import model\n{MAIN}")
+    assert leading(tmp_path) == ["train_a.py", "train_b.py", "export.py", "train_c.py"]
+
+
+def test_a_config_that_is_typed_with_the_other_ending_of_yaml_is_that_one(tmp_path):
+    text = "```\npython train.py --config conf/a_1k.yml\n```\n"
+    project(tmp_path, model=MODEL, train=TRAIN, **{"README.md": text, "conf/a_1k.yaml": "x: 1\n"})
+    assert leading(tmp_path) == ["train.py --config conf/a_1k.yaml"]
+
+
+def test_an_address_with_the_name_of_the_class_in_a_config_names_no_class(tmp_path):
+    run = "import hydra\n\n@hydra.main(config_path='conf')\ndef main(cfg):\n    import_module(cfg.x).fit()\n"
+    files = {"conf/parts/mock.yaml": "url: https://host/lab/Net/a.zip\n"}
+    project(tmp_path, model=MODEL, train=f"import model\n{run}{MAIN}", **files)
+    assert leading(tmp_path) == ["train.py"]
+
+
+def test_an_option_that_the_script_has_under_a_shorter_name_is_that_one(tmp_path):
+    options = "parser.add_argument('--drop', type=float)\nparser.add_argument('--drop-path', type=float)\n"
+    text = "```\npython train.py --drop-path-rate 0.2 --other-rate 1\n```\n"
+    project(tmp_path, model=MODEL, train=f"{options}parser.parse_known_args()\n{TRAIN}", **{"README.md": text})
+    assert leading(tmp_path) == ["train.py --drop-path 0.2 --other-rate 1"]

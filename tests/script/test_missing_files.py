@@ -185,6 +185,25 @@ def test_a_number_in_a_missing_record_is_not_made_up(tmp_path):
     assert "The number 'vocab_size' is read from it: put the file there, as a size may depend on it." in ran.error
 
 
+def test_the_steps_of_a_control_program_have_as_many_values_as_its_config_says(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import collections
+        import numpy as np
+        class RunConfig(collections.UserDict): ...
+        def main(cfg):
+            data = np.load("run.npz")
+            total = np.sum(data["traj_lengths"])
+            print(data["states"][:total].shape, data["actions"][:total].dtype, len(data["actions"][0]))
+        main(RunConfig(obs_dim=11, action_dim=3))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "(256, 11) float32 3\n"
+
+
 def test_an_array_has_the_sides_that_the_script_takes_apart(tmp_path):
     ran = run(
         tmp_path / "p",

@@ -55,6 +55,39 @@ def test_a_model_file_is_imported_and_built_with_what_stands_for_the_names_of_be
     assert any(each.text.endswith(SIX) for each in workload.assumptions)
 
 
+VARIABLES = """
+    import os
+    import torch
+    from torch import nn
+
+    folder = os.environ["TEST_DATA_DIR"]
+    model = nn.Linear(4, len(os.environ["TEST_ENTITY"])).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.zeros(8, 4, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_variables_for_a_place_or_an_account_are_made_up_as_data_is_and_others_are_named(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, VARIABLES, fake_data=True).report.workloads
+    assert workload.error is None
+    texts = [each.text for each in workload.assumptions]
+    for name in ("TEST_DATA_DIR", "TEST_ENTITY"):
+        assert f"the environment variable {name} is not set: its own name, in small letters, is taken" in texts
+    failing = "import os\nraise ValueError(os.environ['TEST_DATA_DIR'])\n"
+    (workload,) = run_text(tmp_path, failing, fake_data=True).report.workloads
+    assert workload.error is not None
+    assert "if so, put it there: the environment variable TEST_DATA_DIR is not set" in workload.error.hint
+    (workload,) = run_text(tmp_path, VARIABLES, fake_data=False).report.workloads
+    assert workload.error is not None
+    assert "TEST_DATA_DIR=VALUE" in workload.error.hint
+    number = VARIABLES.replace("TEST_DATA_DIR", "TEST_DATA_RANK")
+    (workload,) = run_text(tmp_path, number, fake_data=True).report.workloads
+    assert workload.error is not None
+    assert "TEST_DATA_RANK=VALUE" in workload.error.hint
+
+
 def test_an_option_that_the_script_does_not_have_stays_an_error_with_what_argparse_wrote(tmp_path: Path) -> None:
     text = "import argparse\nargparse.ArgumentParser().parse_args()\n"
     (workload,) = run_text(tmp_path, text, "--lerning_rate", "1").report.workloads

@@ -6,6 +6,7 @@ import importlib
 import math
 import sys
 from argparse import Namespace
+from collections import UserList
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ class Trainer:
         ({"config": TrainConfig()}, 12),
         ({"self": Trainer()}, 5),
         ({"args": Namespace(batch_size=8, per_device_train_batch_size=4)}, 4),
+        ({"args": Namespace(global_batch_size=64, per_device_batch_size=4)}, 4),
         ({"batch_size": 1 << 20}, None),
         ({"args": Namespace(batch_size=True)}, None),
         ({}, None),
@@ -135,6 +137,7 @@ def test_the_sides_of_images_are_read_wherever_settings_are() -> None:
         "image_width": 496,
     }
     assert sizes_of(values_in((), [{"cfg": {"IMG_SIZE": 48}}])) == {"IMG_SIZE": 48, "img_size": 48}
+    assert sizes_of(values_in((), [{"cfg": {"image_size": UserList([640, 640])}}])) == {"image_size": 640}
 
 
 def test_a_module_of_the_project_that_is_named_like_a_config_has_its_constants(

@@ -203,6 +203,18 @@ def test_a_script_that_only_evaluates_says_so(write):
     assert (workload.mode, workload.batch) == ("inference", 1)
 
 
+def test_a_script_that_ends_before_it_calls_a_model_in_evaluation_does_not_train_it_nor_keep_its_average(write):
+    path = write(OTHERS)
+    model = BuiltModel(**kind(path, "Other", 4), is_training=False)
+    rest = BuiltModel(**{**kind(path, "Rest"), "path": "", "num_parameters": 2})
+    copy = replace(model, is_copy=True)
+    (workload,) = found(path, asked(rest, model, copy))
+    assert (workload.mode, workload.copies) == ("inference", 0)
+    assert "mode inference: train.py --lr 1 does not train it" in [each.text for each in workload.found]
+    (workload,) = found(path, asked(rest, model, copy, stated_optimizer=Setting("adam", "Adam")))
+    assert (workload.mode, workload.copies) == ("train", 1)
+
+
 def test_an_optimizer_that_memlint_does_not_know_is_named(write):
     path = write(OTHERS)
     told = asked(BuiltModel(**kind(path, "Other", 4), has_optimizer=True), optimizers=(BuiltOptimizer("Lion"),))
@@ -238,3 +250,14 @@ def test_a_list_is_of_the_items_of_a_batch_if_its_entries_are(shapes, named):
     given = [BuiltInput(f"x.{number}", shape, "float32") for number, shape in enumerate(shapes)]
     workload = with_inputs(Workload("net", "net"), given, Setting(2, "batch_size=2"))
     assert [(each.name, each.shape) for each in workload.inputs] == named
+
+
+def test_the_size_of_images_is_the_one_that_the_script_had_and_no_other_of_its_project(write):
+    net = "class Conv(nn.Conv2d):\n    def __init__(self, n):\n        super().__init__(3, n, 3)\n"
+    path = write(
+        f"{net}\ndef main():\n    size = 64\n    transform = Resize(size)\n    model = Conv(4)\n    model(x).backward()\n"
+    )
+    model = BuiltModel(**kind(path, "Conv", 4))
+    (workload,) = found(path, asked(model, sizes={"image_size": 96}))
+    assert workload.sizes["image_size"] == 96
+    assert not any(each.text.startswith("image size") for each in workload.found)

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from memlint.base.errors import UsageError
 from memlint.memory.records import Assumption
 from memlint.targets.workload import DTYPES, InputSpec, Workload
-from memlint.targets.workload_tables import render_declaration
+from memlint.targets.workload_tables import render_declaration, toml
 from tests.workloads.tables import read_workloads
 
 names = st.text(min_size=1, max_size=12)
@@ -169,3 +170,7 @@ def test_two_workloads_of_one_name_are_refused(tmp_path):
 def test_declaring_and_reading_workloads_does_not_import_torch():
     code = "import sys, memlint.targets.declare, memlint.targets.workload_tables; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_numbers_of_numpy_are_written_as_numbers():
+    assert toml({"dims": [np.int64(4), np.float32(0.5)], "n": True}) == "{ dims = [4, 0.5], n = true }"

@@ -497,3 +497,14 @@ def test_a_model_of_lightning_trains_with_several_optimizers_one_after_the_other
     last = ["on of two", "zero of two", "loss of batch", "step of two", "off of two"]
     assert variables["done"] == ["on of one", "off of one", *last]
     assert texts() == ["Lightning trains with several optimizers, one after the other, as before version 2.0"]
+
+
+def test_what_mmcv_had_before_its_second_version_is_in_mmengine(run, tmp_path):
+    texts = {"mmcv": "", "mmengine": "class Config: ...\n", "mmengine/model": "class BaseModule: ...\n"}
+    for folder, text in texts.items():
+        (tmp_path / "site-packages" / folder).mkdir()
+        (tmp_path / "site-packages" / folder / "__init__.py").write_text(text)
+    variables = run("import mmcv\nfrom mmcv.runner import BaseModule\nkind = mmcv.Config\n")
+    assert (variables["kind"].__module__, variables["BaseModule"].__module__) == ("mmengine", "mmengine.model")
+    for name in ("mmcv", "mmcv.runner", *(each.replace("/", ".") for each in texts if each != "mmcv")):
+        sys.modules.pop(name, None)

@@ -289,6 +289,20 @@ def test_a_file_that_is_called_like_the_package_it_imports_does_not_import_itsel
     assert names == ["Net"]
 
 
+def test_an_import_that_may_fail_does_not_find_what_only_a_script_of_a_folder_does(write, monkeypatch):
+    path = write("from ..parts_of_test import SIZE\n" + NET.format(""), "package_of_test/inner/model.py")
+    parts = path.parents[1] / "parts_of_test"
+    parts.mkdir()
+    for folder in path.parents[:2]:
+        (folder / "__init__.py").touch()
+    asks = "    from parts_of_test import deep\n    deep.missing\n"
+    (parts / "__init__.py").write_text(f"try:\n{asks}except ImportError:\n    pass\nSIZE = 4\n")
+    (parts / "deep.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    find_project(path.parents[2])
+    assert [workload.name for workload in find_workloads(str(path), path.parents[2]).workloads] == ["Net"]
+
+
 def test_the_project_itself_may_be_the_package(write, monkeypatch):
     path = write("from project_of_mine.layers import Layer\n" + NET.format(""), "project_of_mine/model.py")
     (path.parent / "layers.py").write_text("class Layer: ...\n")

@@ -96,6 +96,15 @@ def test_an_error_of_the_environment_is_told_from_one_of_inputs(error, hint):
     assert bool(of_environment(error)) is bool(hint)
 
 
+def test_what_a_library_looks_for_on_the_hub_is_to_be_downloaded_once():
+    lacking = type("LocalEntryNotFoundError", (FileNotFoundError,), {})
+    error = OSError("We could not connect to the hub")
+    error.__cause__ = lacking("Cannot find the requested files in the disk cache")
+    assert what_to_do(error).endswith(
+        "downloads something: let it do so once without memlint, which then finds what it has saved."
+    )
+
+
 CALLS = """
 class Net(nn.Module):
     def __init__(self):

@@ -191,6 +191,8 @@ class Recipes:
             is_own = each.text.partition(":")[0] in recipe.arguments
             if each.key in _SIZES and is_own and recipe.site is not None and each.path == recipe.site.path:
                 continue  # the class says itself what its `input_size` is
+            if each.key in workload.sizes:  # as the script had it
+                continue
             if each.key in _SIZES:
                 sizes[each.key] = each.value
             elif each.key == "loss":

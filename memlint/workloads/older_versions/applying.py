@@ -20,6 +20,7 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
+from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -68,6 +69,9 @@ def amend(amendment: Amendment) -> None:
             _let_the_later_option_count()
         case "load":
             os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
+        case "variable":
+            os.environ.setdefault(amendment.name, amendment.name.lower())
+            replaced.append(_SAID["variable"].format(amendment.name))
         case "option":
             sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
@@ -355,6 +359,7 @@ _SAID = {
     "optimizers": "Lightning trains with several optimizers, one after the other, as before version 2.0",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
+    "variable": "the environment variable {} is not set: its own name, in small letters, is taken",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

@@ -46,6 +46,22 @@ NAMES: Mapping[str, str] = {
         for module in ["alexnet", "densenet", "googlenet", "inception", "mobilenet", "resnet", "squeezenet", "vgg"]
     },
     **{
+        f"mmcv.{before}{name}": f"mmengine.{now}{name}"
+        for before, now, names in [
+            ("", "", "Config ConfigDict DictAction ProgressBar mkdir_or_exist track_iter_progress load dump"),
+            ("utils.", "", "Config ConfigDict DictAction Registry build_from_cfg mkdir_or_exist"),
+            ("runner.", "model.", "BaseModule ModuleDict ModuleList Sequential"),
+            ("runner.", "runner.", "load_checkpoint load_state_dict save_checkpoint"),
+            ("runner.", "dist.", "get_dist_info init_dist master_only"),
+            (
+                "cnn.",
+                "model.",
+                "bias_init_with_prob constant_init kaiming_init normal_init trunc_normal_init xavier_init",
+            ),
+        ]
+        for name in names.split()
+    },
+    **{
         f"numpy.{name}": f"numpy.exceptions.{name}"
         for name in ["AxisError", "ComplexWarning", "RankWarning", "TooHardError", "VisibleDeprecationWarning"]
     },

@@ -98,7 +98,12 @@ class _ProjectFinder(MetaPathFinder):
             yield _OwnDistribution(name)
 
     def _elsewhere(self, name: str, frame: FrameType) -> Iterator[str]:
-        """Yield the only folder of the project with a module of this name that has what the importing line takes."""
+        """Yield the only folder of the project with a module of this name that has what the importing line takes.
+
+        None for an import that the file can do without, as it does where it is run.
+        """
+        if is_guarded(frame.f_code.co_filename, frame.f_lineno):
+            return
         folders = [folder for folder in self._holding.get(name, ()) if _gives(folder, name, frame)]
         yield from map(str, folders if len(folders) == 1 else ())
 
