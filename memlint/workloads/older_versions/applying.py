@@ -7,6 +7,7 @@ import builtins
 import functools
 import inspect
 import json
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -178,7 +179,7 @@ class _Renamed:
         self._name = name
 
     def __get__(self, owner: object, _kind: type) -> Any:
-        return getattr(owner, self._name)
+        return operator.attrgetter(self._name)(owner)
 
 
 # --- arguments
