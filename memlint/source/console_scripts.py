@@ -43,5 +43,6 @@ def declared_in(root: Path) -> Mapping[str, str]:
 
 
 def folder_of_package(name: str, folders: Iterable[Path]) -> Path | None:
-    """Return the first of `folders` that has this package, with Python files in it, or this module."""
-    return next((each for each in folders if (each / f"{name}.py").is_file() or any((each / name).glob("*.py"))), None)
+    """Return the first of `folders` that has this package, with Python files in it or its folders, or this module."""
+    patterns = (f"{name}.py", f"{name}/*.py", f"{name}/*/*.py")
+    return next((each for each in folders if any(any(each.glob(pattern)) for pattern in patterns)), None)
