@@ -3,8 +3,9 @@
 import inspect
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -242,7 +243,9 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     taken = parameters(sizes.model.forward)
     known = {re.split(r"[.\[]", spec.name)[0] for spec in trial.specs}
     names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
+    text = _text_of(sizes.model.forward)
     optional = [name for name, each in taken.items() if each.default is None and name not in known]
+    optional = [name for name in optional if not re.search(rf"\bif {name} is None:\s+{name} = ", text)]
     line = "" if trial.error is None else line_of(trial.error)
     names |= {name for name in optional if re.search(rf"\b{name}\b", f"{message} {line}")}
     if "NoneType" in message or "None" in line:
@@ -252,6 +255,13 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
         parameter = taken.get(name, inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
         yield (*trial.specs, *of_batch_items(sizes.model, parameter, guess_input(parameter, sizes.model, every, sizes)))
         yield from ((*trial.specs, replace(spec, name=name)) for spec in trial.specs[:1])
+
+
+def _text_of(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):  # of a function that has none
+        return ""
 
 
 def _agree(spec: InputSpec, expected: InputSpec) -> bool:
