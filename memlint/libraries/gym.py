@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,15 @@ _MEANINGS = (
 )
 
 
+_VECTORS = {
+    "gymnasium": (
+        ("gymnasium.vector", "AsyncVectorEnv", "SyncVectorEnv"),
+        ("stable_baselines3.common.vec_env", "SubprocVecEnv", "DummyVecEnv"),
+    )
+}
+"""Packages with a class that starts a process for each of many environments, and one that steps them itself."""
+
+
 class _Spaces(NamedTuple):
     """The shape of an observation, and its type; actions as a number, or their shape and largest value."""
 
@@ -102,6 +112,8 @@ def _library(name: str) -> Library:
     library = Library(name, distribution=name, version="1.0")
     library.keeps_installed = True
     library.patch(f"{name}.envs.registration")(_make_what_is_missing)
+    for vectors, apart, here in _VECTORS.get(name, ()):
+        library.patch(vectors)(functools.partial(_step_here, apart=apart, here=here))
     library.modules = {
         name: {"make": make, "Env": Environment},
         f"{name}.spaces": {"Box": Box, "Discrete": Discrete},
@@ -252,6 +264,20 @@ def _make_what_is_missing(registration: Any) -> None:
         return _without_dynamics(package, name, spaces, kwargs.get("render_mode"))
 
     registration.make = make_any
+
+
+def _step_here(vectors: Any, apart: str, here: str) -> None:
+    """Let the class whose environments are in processes of their own step them in this one, as no tensor is there."""
+    stepping, starting = getattr(vectors, here), getattr(vectors, apart)
+    taken = inspect.signature(stepping.__init__).parameters
+
+    def make(self: Any, env_fns: Any, *_args: Any, **options: Any) -> None:
+        assume_once("no processes are started for environments: they take their steps in this one")
+        stepping.__init__(self, env_fns, **{name: value for name, value in options.items() if name in taken})
+
+    kind = type(apart, (stepping,), {"__init__": make})
+    for module in (vectors, sys.modules[starting.__module__]):
+        setattr(module, apart, kind)
 
 
 def _without_dynamics(package: Any, name: str, spaces: _Spaces, render_mode: str | None) -> Any:
