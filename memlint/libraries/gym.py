@@ -79,15 +79,6 @@ _MEANINGS = (
 )
 
 
-_VECTORS = {
-    "gymnasium": (
-        ("gymnasium.vector", "AsyncVectorEnv", "SyncVectorEnv"),
-        ("stable_baselines3.common.vec_env", "SubprocVecEnv", "DummyVecEnv"),
-    )
-}
-"""Packages with a class that starts a process for each of many environments, and one that steps them itself."""
-
-
 class _Spaces(NamedTuple):
     """The shape of an observation, and its type; actions as a number, or their shape and largest value."""
 
@@ -112,8 +103,9 @@ def _library(name: str) -> Library:
     library = Library(name, distribution=name, version="1.0")
     library.keeps_installed = True
     library.patch(f"{name}.envs.registration")(_make_what_is_missing)
-    for vectors, apart, here in _VECTORS.get(name, ()):
-        library.patch(vectors)(functools.partial(_step_here, apart=apart, here=here))
+    if name == "gymnasium":
+        library.patch(f"{name}.vector")(functools.partial(_step_here, "AsyncVectorEnv", "SyncVectorEnv"))
+        library.patch("stable_baselines3.common.vec_env")(functools.partial(_step_here, "SubprocVecEnv", "DummyVecEnv"))
     library.modules = {
         name: {"make": make, "Env": Environment},
         f"{name}.spaces": {"Box": Box, "Discrete": Discrete},
@@ -266,7 +258,7 @@ def _make_what_is_missing(registration: Any) -> None:
     registration.make = make_any
 
 
-def _step_here(vectors: Any, apart: str, here: str) -> None:
+def _step_here(apart: str, here: str, vectors: Any) -> None:
     """Let the class whose environments are in processes of their own step them in this one, as no tensor is there."""
     stepping, starting = getattr(vectors, here), getattr(vectors, apart)
     taken = inspect.signature(stepping.__init__).parameters

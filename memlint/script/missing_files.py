@@ -295,6 +295,8 @@ class MissingFiles:
             return False
         if not glob.has_magic(pattern):
             return kind not in ("", *PLAIN) and self.make(place, None)
+        if not kind and any(map(_OF_RESULTS.fullmatch, PurePath(_shown(place)).parts)):
+            return False
         if not kind:
             not_there.append(f"wants files called {_shown(place)}")
             note_lack(f"no file matches {_shown(place)}")

@@ -146,7 +146,7 @@ def test_environments_take_their_steps_in_this_process(monkeypatch, assumed):
     apart = type("Apart", (), {"__module__": inner.__name__})
     vectors.Here, vectors.Apart, inner.Apart = Here, apart, apart
     monkeypatch.setitem(sys.modules, inner.__name__, inner)
-    gym._step_here(vectors, "Apart", "Here")
+    gym._step_here("Apart", "Here", vectors)
     assert vectors.Apart is inner.Apart
     made = vectors.Apart([list, dict], copy=False, context="spawn")
     assert (made.envs, made.copy, isinstance(made, Here)) == ([[], {}], False, True)

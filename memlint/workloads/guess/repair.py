@@ -1,11 +1,11 @@
 """Better guesses at a model's inputs, derived from a failed Trial."""
 
+import ast
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
@@ -20,6 +20,7 @@ from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import LABELS, NUM_BOXES
+from memlint.workloads.receiving_layers import forward_code
 
 Specs = tuple[InputSpec, ...]
 
@@ -243,7 +244,7 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     taken = parameters(sizes.model.forward)
     known = {re.split(r"[.\[]", spec.name)[0] for spec in trial.specs}
     names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
-    text = _text_of(sizes.model.forward)
+    text = ast.unparse(forward_code(type(sizes.model)))
     optional = [name for name, each in taken.items() if each.default is None and name not in known]
     optional = [name for name in optional if not re.search(rf"\bif {name} is None:\s+{name} = ", text)]
     line = "" if trial.error is None else line_of(trial.error)
@@ -255,13 +256,6 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
         parameter = taken.get(name, inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
         yield (*trial.specs, *of_batch_items(sizes.model, parameter, guess_input(parameter, sizes.model, every, sizes)))
         yield from ((*trial.specs, replace(spec, name=name)) for spec in trial.specs[:1])
-
-
-def _text_of(function: Callable[..., Any]) -> str:
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):  # of a function that has none
-        return ""
 
 
 def _agree(spec: InputSpec, expected: InputSpec) -> bool:
