@@ -70,11 +70,12 @@ def first_receiving_layer(module: nn.Module) -> nn.Module | None:
 
 def forward_code(kind: type[nn.Module]) -> ast.Module:
     """Return the code of `forward`; empty if the source is not available."""
-    return _code(inspect.unwrap(kind.forward))
+    return code_of(inspect.unwrap(kind.forward))
 
 
 @lru_cache(maxsize=256)
-def _code(function: Callable[..., Any]) -> ast.Module:
+def code_of(function: Callable[..., Any]) -> ast.Module:
+    """Return the code of a function; empty if the source is not available."""
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):

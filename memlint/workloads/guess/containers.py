@@ -20,6 +20,7 @@ from memlint.workloads.guess.layers import entry_layers, input_of
 from memlint.workloads.guess.trial_forward import Trial
 from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.name_table import LABELS, NUM_BOXES, OF_GRAPHS
+from memlint.workloads.receiving_layers import forward_code
 
 _LARGEST_MAP = 4
 """Reduction of the image in the first of several feature maps; each further one has half the sides."""
@@ -88,7 +89,7 @@ def _as_map(spec: InputSpec, place: int) -> InputSpec:
 
 def _uses_as_list(model: nn.Module, name: str) -> tuple[bool, bool]:
     """Return whether `forward` goes over the parameter, and whether it counts it or takes items at a variable."""
-    nodes = list(ast.walk(_forward(type(model))))
+    nodes = list(ast.walk(forward_code(type(model))))
     loops = [node.iter for node in nodes if isinstance(node, ast.For | ast.comprehension)]
     over = [part for each in loops for part in ([each] if isinstance(each, ast.Name) else getattr(each, "args", ()))]
     goes_over = any(isinstance(each, ast.Name) and each.id == name for each in over)
@@ -133,21 +134,13 @@ def _with_entry(specs: tuple[InputSpec, ...], owner: str, key: str, sizes: Model
     return (*kept, *(guess(name) if key in OF_GRAPHS else spec for name, spec in known.items()), guess(key))
 
 
-def _forward(kind: type[nn.Module]) -> ast.Module:
-    """The code of `forward`; empty where nobody sees it."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
-    except (OSError, TypeError, SyntaxError):
-        return ast.Module([], [])
-
-
 def fields(model: nn.Module, name: str) -> tuple[str, ...]:
     """Names under which the code of `forward` reads its parameter `name`: keys of a dictionary, or attributes.
 
     So batches of dictionaries and of TensorDict are read, and PyG's `data.x` and `data.edge_index`. What every tensor
     has is none of them, nor are counts.
     """
-    nodes = list(ast.walk(_forward(type(model))))
+    nodes = list(ast.walk(forward_code(type(model))))
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     keys: list[object] = []
     for node in nodes:
@@ -164,7 +157,7 @@ def fields(model: nn.Module, name: str) -> tuple[str, ...]:
 
 def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:
     """Names that the code of `forward`, in the mode of `model`, takes its parameter `name` apart into."""
-    tree = _forward(type(model))
+    tree = forward_code(type(model))
     skipped = {
         each
         for node in ast.walk(tree)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,7 @@ from torch import nn
 from memlint.source.text import dotted_name
 from memlint.source.trees import walk
 from memlint.workloads.constructor_values import parameters, plain_value
-from memlint.workloads.receiving_layers import ENTRIES
+from memlint.workloads.receiving_layers import ENTRIES, code_of
 
 _DEPTH = 3
 """Depth to which classes of the file within others are followed."""
@@ -32,10 +31,7 @@ def layers_in_constructor(kind: type) -> nn.Module:
 def _layers(kind: Any, depth: int, values: Mapping[str, object]) -> Iterator[nn.Module]:
     """Yield the layers of a class whose constructor receives `values`."""
     constructor = kind.__init__
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
-    except (OSError, TypeError, SyntaxError):
-        return
+    tree = code_of(constructor)
     names = vars(sys.modules.get(constructor.__module__, ast))
     taken = {n: each.replace(default=values.get(n, each.default)) for n, each in parameters(constructor).items()}
     calls = {id(each.func): each for each in walk(tree) if isinstance(each, ast.Call)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from torch import nn
 from memlint.base.frames import text_of
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.trial_forward import Trial
+from memlint.workloads.receiving_layers import code_of
 
 _OPEN = (torch.Tensor, tuple, list, dict, str)
 _KNOWN = ("builtins", "typing", "collections", "torch", "tensordict", "jaxtyping", "numpy")
@@ -55,10 +55,7 @@ def _left_out(trial: Trial) -> str:
 def _switches(owner: nn.Module, part: str) -> Iterator[tuple[str, Any]]:
     """Yield the constructor's parameters that decide whether `self.part` is created, with their defaults."""
     constructor = inspect.unwrap(type(owner).__init__)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
-    except (OSError, TypeError, SyntaxError):
-        return
+    tree = code_of(constructor)
     for node in ast.walk(tree):
         match node:
             case ast.If(test=test, body=[*body]) if any(_sets(each, part) for each in body):
