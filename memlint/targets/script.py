@@ -38,19 +38,20 @@ class Amendment(NamedTuple):
         "load",
         "config",
         "hparams",
+        "assertion",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
     that may not be None; an option that a parser no longer has; an option that two parts of a parser have; a hook
     of a model, or a name of an accelerator, that Lightning no longer has; more GPUs than are there; several
     optimizers of one model; a checkpoint with more in it than weights; the path of a config where hydra wants the
-    folder and the name; settings that a model of Lightning may not be given.
+    folder and the name; settings that a model of Lightning may not be given. An assertion of the user's on values.
     """
     owner: str
     """The module; for an option, the option."""
     name: str = ""
     """The name in the module, or several with spaces between them; for an argument `Class.__init__.argument`; for an
-    option, its class or new name.
+    option, its class or new name; for an assertion, its line.
     """
 
 

@@ -21,6 +21,7 @@ from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
+from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -346,6 +347,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "accelerator": with_strategy,
     "devices": with_one_device,
     "optimizers": with_several_optimizers,
+    "assertion": without_assertion,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -356,6 +358,7 @@ _SAID = {
     "optimizers": "Lightning trains with several optimizers, one after the other, as before version 2.0",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
+    "assertion": "an assertion on values that are not known is taken to hold: line {} of a module of the script's",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

@@ -23,6 +23,7 @@ from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
+from memlint.workloads.older_versions.assertions import of_assertion
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
 from memlint.workloads.older_versions.renames import (
@@ -70,6 +71,8 @@ def _amendment_of(error: BaseException) -> Amendment | None:
     if isinstance(error, SystemExit):
         refused = _refusing(error)
         return None if refused is None else _of_words(refused[1].split(), refused[0])
+    if isinstance(error, AssertionError):
+        return of_assertion(error)
     text = text_of(error)
     for kind, pattern, learn in _BY_MESSAGE:
         if isinstance(error, kind) and (match := pattern.search(text)) is not None:
