@@ -89,7 +89,9 @@ def index_with_masks(indices: list[Tensor | None]) -> list[Tensor | None]:
 
 @kernel("index.Tensor")
 def _index(x: Tensor, indices: list[Tensor | None]) -> Any:
+    place = state.current.of_thread.last_host
     indices = index_with_masks(indices)
+    state.current.of_thread.last_host = place  # the result is where `x` is, wherever the masks are
     return materialize(infer_anew(kernel_of(aten.index.Tensor), (x, indices), {}))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,9 @@ def _library(name: str) -> Library:
     library = Library(name, distribution=name, version="1.0")
     library.keeps_installed = True
     library.patch(f"{name}.envs.registration")(_make_what_is_missing)
+    if name == "gymnasium":
+        library.patch(f"{name}.vector")(functools.partial(_step_here, "AsyncVectorEnv", "SyncVectorEnv"))
+        library.patch("stable_baselines3.common.vec_env")(functools.partial(_step_here, "SubprocVecEnv", "DummyVecEnv"))
     library.modules = {
         name: {"make": make, "Env": Environment},
         f"{name}.spaces": {"Box": Box, "Discrete": Discrete},
@@ -252,6 +256,20 @@ def _make_what_is_missing(registration: Any) -> None:
         return _without_dynamics(package, name, spaces, kwargs.get("render_mode"))
 
     registration.make = make_any
+
+
+def _step_here(apart: str, here: str, vectors: Any) -> None:
+    """Let the class whose environments are in processes of their own step them in this one, as no tensor is there."""
+    stepping, starting = getattr(vectors, here), getattr(vectors, apart)
+    taken = inspect.signature(stepping.__init__).parameters
+
+    def make(self: Any, env_fns: Any, *_args: Any, **options: Any) -> None:
+        assume_once("no processes are started for environments: they take their steps in this one")
+        stepping.__init__(self, env_fns, **{name: value for name, value in options.items() if name in taken})
+
+    kind = type(apart, (stepping,), {"__init__": make})
+    for module in (vectors, sys.modules[starting.__module__]):
+        setattr(module, apart, kind)
 
 
 def _without_dynamics(package: Any, name: str, spaces: _Spaces, render_mode: str | None) -> Any:

@@ -511,7 +511,9 @@ def _of_numbers(at: Failure) -> bool:
     """A text stands where a number should: all texts of the expression become numbers."""
     nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
     for node in nodes:
-        found = list(dict.fromkeys(itertools.chain.from_iterable(map(_tainted, at.values(node)))))
+        values = list(at.values(node))
+        values = [each for each in values if isinstance(each, str)] or values  # `row["age"] < 18` is not about `row`
+        found = list(dict.fromkeys(itertools.chain.from_iterable(map(_tainted, values))))
         for each in found[1:]:
             _number(at, *each, _kind_asked(at))
         if found:
@@ -604,6 +606,17 @@ _NO_ITEM = re.compile(
 )
 
 
+def _of_small_images(at: Failure) -> bool:
+    """A crop is larger than the images."""
+    return _TOO_SMALL.search(at.text) is not None and forms.enlarge()
+
+
+_TOO_SMALL = re.compile(
+    r"^(?:low >= high|high <= 0|empty range (?:for|in) rand)|'from' to be less than 'to'"
+    r"|[Cc]rop\b.*\b(?:larger|bigger|greater|exceed)"
+)
+
+
 def _of_record(at: Failure) -> bool:
     """Values of a record are those of many rows."""
     place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
@@ -623,6 +636,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
     ((ValueError, IndexError), _of_rows),
+    (Exception, _of_small_images),
     (KeyError, _of_key),
     (IndexError, _of_index),
     (AttributeError, _of_attribute),

@@ -59,6 +59,10 @@ class Children:
         self._started: list[int] = []
         """Process ids of the processes that were started before this one, or by it."""
         self._leads = self._is_meant = False
+        self.is_at_work = False
+        """True in a process that runs a function of the script."""
+        self.failed: Callable[[BaseException], None] = lambda _error: None
+        """Called there with what ends the function; does not return if another attempt takes its place."""
 
     def lead(self) -> None:
         """Return if this is the process that trains; if another one is, wait for the end of all of them."""
@@ -78,8 +82,9 @@ class Children:
         self._end.take_over()
 
     def take_over(self) -> None:
-        """Make this process the one that the script began in."""
-        self._main = _getpid()
+        """Make this process the one that the script began in, or one at work in the place of another."""
+        if not self.is_at_work:
+            self._main = _getpid()
 
     def leave_end_to_leader(self, ending: Ending) -> None:
         """If another process leads, exit after it, because it has the answer; copies of the leader have their own."""
@@ -149,12 +154,13 @@ class Children:
         """Run the function of a copy."""
         if type(process)._start_method != "fork":
             BaseProcess._after_fork()  # type: ignore[attr-defined]  # others have nothing to do there
-        num_built = self._num_built()
+        num_built, self.is_at_work = self._num_built(), True
         try:
             run()
         except BaseException as error:
             if isinstance(error, SystemExit) and not self._leads:
                 raise
+            self.failed(error)
             ending = ending_of(error)
             if self._num_built() > num_built and not os.path.lexists(self._leader):
                 self.lead()

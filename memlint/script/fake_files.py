@@ -22,7 +22,7 @@ import numpy as np
 from memlint.base.frames import user_frames
 from memlint.script import fake_media
 from memlint.script.checkpoint_files import write_pieces, write_ranks
-from memlint.script.fake_images import PHOTO
+from memlint.script.fake_images import photo
 from memlint.script.fake_rows import (
     columns_named_by_script,
     compared_by_script,
@@ -133,6 +133,7 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
     columns = [(str(number), form.row.fields.get(str(number), Value(form.rest))) for number in range(form.width)]
     is_short = all((value.kind or form.separator == "") and value.kind != "text" for _name, value in columns)
     count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES if is_short else forms.num_rows
+    form = dataclasses.replace(form, separator=form.separator or options.get("sep") or "")
     lines = [[_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns] for i in range(count)]
     for number, names in form.given.items():
         lines[number][: len(names)] = names
@@ -270,10 +271,10 @@ def _reads_boxes() -> bool:
 
 def _boxes(path: Path) -> str:
     """Write images with objects in boxes as COCO has them: 80 classes, and on average 7.3 objects to an image."""
-    width, height = PHOTO
+    width, height = photo()
     names = range(forms.num_rows)
     images = [{"id": i, "file_name": f"{i}.jpg", "width": width, "height": height} for i in names]
-    side = min(PHOTO) // 4
+    side = min(width, height) // 4
     boxes = [
         {
             "id": i,
@@ -338,6 +339,9 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         form.row.fields = {**named, **{f"x{number}": Value("real") for number in range(count)}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
         form.row.at((f"x{number}",)).kind = form.rest or "real"
+    if options.get("header", "infer") is None:  # the cells of a list without a head are rather short
+        for name in rows[0]:
+            form.row.at((name,)).kind = form.row.at((name,)).kind or "word"
     forms.asked[str(place)] = form
     return _asked(rows, place, options)
 
@@ -357,10 +361,10 @@ def _parquet(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
 
 def _xml(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     """Write the objects of an image as PASCAL VOC has them (Everingham et al., 2010)."""
-    width, height = PHOTO
+    width, height = photo()
     form = forms.of(str(place.with_name("*.xml")))
     name = form.row.fields.get("name", Value("word"))
-    side = min(PHOTO) // 4
+    side = min(width, height) // 4
     box = f"<bndbox><xmin>{side}</xmin><ymin>{side}</ymin><xmax>{2 * side}</xmax><ymax>{2 * side}</ymax></bndbox>"
     names = [str(made(name, "name", i, str)) for i in range(_NUM_OBJECTS)]
     rest = "<pose>Unspecified</pose><truncated>0</truncated><difficult>0</difficult>"
@@ -379,6 +383,7 @@ def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
 
 _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "image": fake_media.image,
+    "map": fake_media.map_of_pixels,
     "audio": fake_media.audio,
     "video": fake_media.video,
     "zeros": _zeros,

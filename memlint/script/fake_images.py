@@ -21,6 +21,7 @@ import torch
 from memlint.base.frames import user_frames
 from memlint.base.patching import in_place_of
 from memlint.base.variables import variables_of
+from memlint.script.forms import forms
 from memlint.script.settings_by_name import items_of
 from memlint.workloads.notes import note, note_fake_data
 
@@ -133,7 +134,7 @@ def replace_readers_of_timm(module: ModuleType, replacing: Replacing, *, fake: b
         number = len(images.class_to_idx)
         reason = f", as {option} says" if option else ""
         note_fake_data(
-            f"there are no images in {root or name}: replaced by {_described(_NUM_FILES, PHOTO, number)}{reason}"
+            f"there are no images in {root or name}: replaced by {_described(_NUM_FILES, photo(), number)}{reason}"
         )
         return images
 
@@ -147,7 +148,7 @@ class _Images:
         self._num_used = num_used
         self.class_to_idx = {f"class {i}": i for i in range(number)}
         file = io.BytesIO()
-        black_image(PHOTO).save(file, "JPEG")
+        black_image(photo()).save(file, "JPEG")
         self._image = file.getvalue()
 
     def __getitem__(self, index: int) -> tuple[io.BytesIO, int]:
@@ -215,7 +216,7 @@ def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
 
 def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
     """Fill a folder of images, or of files that a loader of the script's reads."""
-    size = (64, 64) if type(self).__name__ == "EuroSAT" else PHOTO
+    size = (64, 64) if type(self).__name__ == "EuroSAT" else photo()
     number, num_used, names, reason = _classes_of_folder(self)
     _name_classes(self, number)
     if names:
@@ -300,6 +301,11 @@ def _target(name: str, size: tuple[int, int], index: int, number: int) -> Any:
 def _name_classes(self: Any, number: int) -> None:
     self.classes = [f"class {i}" for i in range(number)]
     self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+
+
+def photo() -> tuple[int, int]:
+    """Return the width and height of a photograph: as usual, or large enough for the crops that the script takes."""
+    return PHOTO[0] * forms.times_enlarged, PHOTO[1] * forms.times_enlarged
 
 
 def black_image(size: tuple[int, int], mode: str = "RGB") -> Any:

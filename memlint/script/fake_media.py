@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from memlint.script.fake_images import PHOTO, black_image
+from memlint.script.fake_images import black_image, photo
 from memlint.script.fake_rows import silence, text_of_words
 from memlint.script.file_kinds import kind_by_name
 from memlint.script.forms import forms
@@ -56,9 +56,21 @@ def _sides(folder: str) -> tuple[int, int]:
     """Return width and height of a photograph, in folders of the large and the small images of super-resolution too."""
     small = _OF_SMALL.search(folder)
     if small is None and _OF_LARGE.search(folder) is None:
-        return PHOTO
+        return photo()
     scale = 1 if small is None else int(small[1])
     return _LARGE[0] // scale, _LARGE[1] // scale
+
+
+def map_of_pixels(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    """Write zeros for the pixels of an image: its depths or disparities, or the two components of an optical flow.
+
+    Sources: the page of PFM (Debevec) and `flowIO.h` of the Middlebury flow code.
+    """
+    width, height = _sides("/".join(place.parts[-4:-1]))
+    is_flow = place.suffix.lower() == ".flo"
+    head = struct.pack("<fii", 202021.25, width, height) if is_flow else f"Pf\n{width} {height}\n-1.0\n".encode()
+    path.write_bytes(head + bytes(4 * (1 + is_flow) * width * height))
+    return f"zeros for {width} x {height} pixels"
 
 
 def audio(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
@@ -116,15 +128,16 @@ def _volume(*, is_compressed: bool) -> bytes:
 def shard(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     """Write samples as webdataset has them: files whose names differ by their ends alone."""
     image = io.BytesIO()
-    black_image(PHOTO).save(image, "jpeg")
+    width, height = photo()
+    black_image((width, height)).save(image, "jpeg")
     chance = random.Random(options["number"])
     with tarfile.open(path, "w") as archive:
         for number in range(forms.num_rows):
             text, label = text_of_words(chance, options.get("seq")), number % _NUM_CLASSES
-            row = {"caption": text, "text": text, "label": label, "width": PHOTO[0], "height": PHOTO[1]}
+            row = {"caption": text, "text": text, "label": label, "width": width, "height": height}
             parts = {"jpg": image.getvalue(), "txt": text.encode(), "cls": str(label).encode()}
             for end, content in (parts | {"json": json.dumps(row).encode()}).items():
                 member = tarfile.TarInfo(f"{number:06}.{end}")
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    return f"{forms.num_rows} black images of {PHOTO[0]} x {PHOTO[1]} pixels with a text and a class each"
+    return f"{forms.num_rows} black images of {width} x {height} pixels with a text and a class each"

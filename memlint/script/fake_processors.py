@@ -56,7 +56,9 @@ def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
     if cls.__name__ != owner:
         return _sizes(cls, fields)
     names = getattr(importlib.import_module(f"transformers.models.auto.{module}"), table)
-    processor = names.get(model_type)
+    processor = names.get(model_type) or next(  # a variant has that of the model: `dinov2_with_registers`
+        (names[each] for each in names if model_type.startswith(f"{each}_")), None
+    )
     if isinstance(processor, dict):
         processor = next(iter(processor.values()))
     if not processor:

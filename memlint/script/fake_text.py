@@ -38,7 +38,10 @@ _TOKENS = {
     "Qwen2Config": ("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
     "Qwen3Config": ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"),
     "T5Config": tuple(f"<extra_id_{i}>" for i in range(100)),
-    "WhisperConfig": ("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"),
+    "WhisperConfig": (
+        *("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|translate|>", "<|transcribe|>", "<|startoflm|>"),
+        *("<|startofprev|>", "<|nocaptions|>", "<|notimestamps|>"),
+    ),
 }
 """Special tokens that scripts name, by the class of the model's config: those of its tokenizer's own files."""
 _LLAMA_TOKENS = {

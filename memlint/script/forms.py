@@ -39,6 +39,8 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
 _TIMES_LENGTHENED = 16
+_IMAGES, _MOST_TIMES_ENLARGED = "images", 8
+"""The key for images of any file, and the most times that their sides are those of a usual photograph."""
 _NUM_FILES = 8
 """Usual number of files that a pattern gives, or a folder for each split."""
 
@@ -147,6 +149,18 @@ class Forms:
     def shorten(self) -> None:
         """Make texts half as long."""
         self.asked.setdefault(_TEXTS, Form()).width = min(self.most_words, _LONGEST) // 2
+
+    @property
+    def times_enlarged(self) -> int:
+        """How many times as long as usual the sides of images are."""
+        return self.asked.get(_IMAGES, Form()).width or 1
+
+    def enlarge(self) -> bool:
+        """Make images with sides twice as long; False if it is no use."""
+        if not self.has_folders or self.times_enlarged == _MOST_TIMES_ENLARGED:
+            return False
+        self.asked.setdefault(_IMAGES, Form()).width = 2 * self.times_enlarged
+        return True
 
     @property
     def num_rows(self) -> int:

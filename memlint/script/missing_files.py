@@ -40,7 +40,7 @@ from memlint.source.typed_commands import typed_configs
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.giving_up import gives_up
 from memlint.workloads.missing_checkpoints import is_of_weights, suffix_of
-from memlint.workloads.notes import not_there, note, note_fake_data, note_replaced
+from memlint.workloads.notes import not_there, note, note_fake_data, note_lack, note_replaced
 
 if TYPE_CHECKING:
     from memlint.script.overlay import Overlay
@@ -92,6 +92,9 @@ _BY_READER = frozenset((*_MEDIA, "pieces"))
 _TABLES = frozenset(("pandas",))
 _DELIMITER = re.compile(r"delimiter\s*=\s*[\"'](.+?)[\"']")
 _READER = re.compile(r"\bcsv\.|[rR]eader\(|read_csv|loadtxt|genfromtxt")
+"""Text of a function that gives what it opens to a reader of tables, and does not go by its lines."""
+_ROW_A_LINE = re.compile(r"for (\w+) in [^\n]+:[\s\S]*?\bloads\(\1\b|\bloads\((\w+)[^()]*(?:\(\))?\) for \2 in\b")
+"""The same of one that reads a row of values from each line."""
 _EMPTY_LINES = re.compile(
     r"if not \w*line|if (?:len\()?\w*line\w*(?:\.r?strip\(\))?\)? *== *(?:0|[\"'](?:\\n)?[\"'])|isspace\("
 )
@@ -203,8 +206,7 @@ class MissingFiles:
         kind = kind_by_name(place) or (_READERS.get(reader, "") if _READERS.get(reader) in _BY_READER else "")
         if reader in _TABLES:
             kind = "table" if kind in ("", "text", "zeros", "table") else kind
-        if kind == "table" and not reader and not _reads_table():
-            kind = "text"
+        kind = kind if reader else _as_read(kind)
         if place in self._overlay.blank:
             return kind if kind == "record" or kind in _MEDIA else _READERS.get(reader) or kind or "text", _options()
         if kind == "pieces":
@@ -288,10 +290,16 @@ class MissingFiles:
         if PurePath(pattern).name == "*":
             pattern += _suffix_asked_for(of_media=True)
         kind = kind_by_name(pattern)
-        if not kind or not glob.has_magic(pattern) or _reader()[0]:
-            return False
         place = self._overlay.known(pattern)
-        if self._is_elsewhere(place):
+        if _reader()[0] or self._is_elsewhere(place):
+            return False
+        if not glob.has_magic(pattern):
+            return kind not in ("", *PLAIN) and self.make(place, None)
+        if not kind and any(map(_OF_RESULTS.fullmatch, PurePath(_shown(place)).parts)):
+            return False
+        if not kind:
+            not_there.append(f"wants files called {_shown(place)}")
+            note_lack(f"no file matches {_shown(place)}")
             return False
         if os.path.dirname(place) in self._checkpoints and is_of_weights(place):  # noqa: PTH120
             for shard in range(num_shards()):
@@ -333,6 +341,12 @@ class MissingFiles:
         if is_weights:
             is_wanted = gives_up(frame.f_code.co_filename, frame.f_lineno)
             return is_wanted and not self._is_elsewhere(place) and self._stand_in(place)
+        if forms.find(PurePath(place).name) is not None and not self._is_elsewhere(place):  # named by data made up
+            if kind := kind_by_name(place) or _kind_read_by(frame):
+                forms.change(place).kind = kind
+                return self.make(place, None)
+            self._make_blanks(iter([place]))
+            return True
         if self._is_pair(place):
             self._make_blanks(iter([place]))
             return True
@@ -468,10 +482,13 @@ def _options() -> dict[str, Any]:
     return options | ({"paragraphs": _NUM_LINES_OF_PARAGRAPH} if _EMPTY_LINES.search(text) else {})
 
 
-def _reads_table() -> bool:
-    """Return True if the user's running function gives what it opens to a reader of tables, and not line by line."""
+def _as_read(kind: str) -> str:
+    """Return the kind of a file that the user's function opens: tables and JSON may be read line by line."""
     frame = next(user_frames(), None)
-    return frame is None or _READER.search(_text_of(frame.f_code.co_filename, frame.f_lineno)) is not None
+    text = "" if frame is None else _text_of(frame.f_code.co_filename, frame.f_lineno)
+    if text and kind == "table" and not _READER.search(text):
+        return "text"
+    return "lines" if kind == "json" and _ROW_A_LINE.search(text) and "json.load(" not in text else kind
 
 
 def _given(value: Any) -> Any:
@@ -503,6 +520,13 @@ def _asking() -> FrameType | None:
     while frame is not None and (is_standard_library(path := frame.f_code.co_filename) or path.startswith("<frozen")):
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+
+
+def _kind_read_by(frame: FrameType) -> str:
+    """Return the kind of media that a function of a package reads which the running function names."""
+    values = [frame.f_globals.get(name) for name in frame.f_code.co_names]
+    names = (str(getattr(each, "__module__", None) or getattr(each, "__name__", "")) for each in values)
+    return next((kind for name in names if (kind := _READERS.get(name.partition(".")[0])) in _MEDIA), "") or ""
 
 
 def _asks_for_file() -> bool:

@@ -25,6 +25,7 @@ from torch import nn
 from memlint.accelerator import state
 from memlint.accelerator.private import graph_task
 from memlint.base.errors import MemlintError
+from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
 from memlint.compile import requests
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from memlint.script.recorder import ScriptRecorder
     from memlint.source.fed_calls import FedCall
     from memlint.targets.built import BuiltInput
-    from memlint.targets.script import Ending, Script
+    from memlint.targets.script import Ending
 
 _SECONDS_WHEN_STOPPED = 24.0
 """Time for a step after the time limit: a script has to answer soon (`_END_PATIENCE` of `memlint.worker.session`)."""
@@ -192,7 +193,7 @@ class _Plan:
             return None
         model = unwrapped(root)
         mode: Mode = "train" if _is_to_be_trained(recorder, model) else "inference"
-        if mode == "inference" and _SURELY_TRAINS.search(_text_of(script)):
+        if mode == "inference" and _SURELY_TRAINS.search(_text_of(recorder)):
             return None  # a frozen part of what it would have trained
         notes: list[Assumption] = []
         loop = LoopText(script)
@@ -203,7 +204,7 @@ class _Plan:
             notes.append(of_methods(fed))
         stated_sizes = loop.sizes_with(construction.sizes(model))
         lengths: dict[str, int] = {}
-        if mode == "inference" and hasattr(model, "generate") and _GENERATES.search(_text_of(script)):
+        if mode == "inference" and hasattr(model, "generate") and _GENERATES.search(_text_of(recorder)):
             mode = "generate"
             stated = next((stated_sizes[name] for name in NUM_NEW if "token" in name and name in stated_sizes), None)
             lengths = {"new_tokens": stated} if isinstance(stated, int) and stated > 0 else {}
@@ -377,14 +378,17 @@ def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:
         return True
     if not model.training or recorder.construction.is_without_gradients:
         return False
-    return hasattr(model, "configure_optimizers") or _TRAINS.search(_text_of(recorder.script)) is not None
+    return hasattr(model, "configure_optimizers") or _TRAINS.search(_text_of(recorder)) is not None
 
 
-def _text_of(script: Script) -> str:
-    """Return the script as it was called, and its text if it is a file."""
-    with suppress(OSError):
-        return f"{script.command}\n{Path(script.path).read_text(encoding='utf-8', errors='replace')}"
-    return script.command
+def _text_of(recorder: ScriptRecorder) -> str:
+    """Return the script as it was called, and the texts of its file and of those in which it ended."""
+    paths = [recorder.script.path, *(each.f_code.co_filename for each in recorder.construction.frames)]
+    text = recorder.script.command
+    for path in dict.fromkeys(each for each in paths if is_users(each)):
+        with suppress(OSError):
+            text += f"\n{Path(path).read_text(encoding='utf-8', errors='replace')}"
+    return text
 
 
 def _known_dtype(setting: Setting | None) -> str:

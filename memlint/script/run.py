@@ -247,15 +247,29 @@ def _attempts(
         if not recorder.num_steps:
             attempts.note_loader(length, batch)
 
-    # Ranks that send to this one are in other processes, and a copy of one that ran a backward can run none.
-    attempts = Attempts(lambda: end.is_here and not has_run_backward(), apart, seconds)
+    def may_begin() -> bool:
+        """Ranks that send to this one are in other processes, and a copy of one that ran a backward can run none."""
+        is_own = end.is_here or (children.is_at_work and recorder.script.ranks is None)
+        return is_own and not has_run_backward()
+
+    attempts = Attempts(may_begin, apart, seconds)
     forms.begin, recorder.construction.on_loader = attempts.begin, note_loader
 
     def begin_again(error: BaseException) -> None:
         if not recorder.num_steps and _amendment(recorder, Ending("it failed", amendment=amendment_of(error))) is None:
             attempts.fail(error)
 
+    children.failed = partial(_note_failure, recorder, end, begin_again)
     return begin_again
+
+
+def _note_failure(
+    recorder: ScriptRecorder, end: End, begin_again: Callable[[BaseException], None], error: BaseException
+) -> None:
+    """Note what ends a process of the script's that has not begun a step; returns unless it is attempted again."""
+    begin_again(error)
+    end.undisturbed()
+    recorder.construction.note_end(error)
 
 
 def _is_left(recorder: ScriptRecorder, ending: Ending, writes: Writes) -> bool:

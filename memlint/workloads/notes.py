@@ -23,7 +23,7 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
 not_there: list[str] = []
 """Descriptions of what this process has asked for, and what is neither there nor made up."""
 replaced: list[str] = []
-"""Descriptions of everything in this process that stands for what is not there, with their lines."""
+"""Descriptions of everything in this process that is not there, or what stands for it, with their lines."""
 fake_data: list[str] = []
 """Those of data."""
 _noted: dict[str, Frame | None] = {}
@@ -44,11 +44,18 @@ def noted() -> list[Assumption]:
 def note_replaced(text: str) -> None:
     """Record the assumption `text`, which describes what stands for something that is not there."""
     note_assumption(text)
-    frame = _noted[text]
-    replaced.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")
+    note_lack(text, _noted[text])
+
+
+def note_lack(text: str, frame: Frame | None = None) -> None:
+    """Remember that something is not there, as a cause if the script fails; by itself it changes nothing."""
+    frame = frame or script_frame()
+    shown = text if frame is None else f"{text} ({frame.path}:{frame.line})"
+    if shown not in replaced:
+        replaced.append(shown)
 
 
 def note_fake_data(text: str) -> None:
     """Record the assumption `text`, which describes fake data."""
     note_replaced(text)
-    fake_data.append(replaced[-1])
+    fake_data.append(next(each for each in reversed(replaced) if each.startswith(text)))

@@ -55,13 +55,14 @@ def of_another_version(error: BaseException) -> str:
     Only packages count that the error comes from: it was raised in them, on a line that uses them, or on their import.
     The cause of another error counts for it, as hydra raises one of its own.
     """
-    error = next((each for each in causes(error) if isinstance(each, _OF_VERSIONS)), error)
-    if not isinstance(error, _OF_VERSIONS):
+    cause = next((each for each in causes(error) if isinstance(each, _OF_VERSIONS)), error)
+    if not isinstance(cause, _OF_VERSIONS):
         return ""
-    file = _users_file(error)
+    at = cause if _users_file(cause) else error  # what a package raises from an error of its own has the user's line
+    file = _users_file(at)
     if file is None:
         return ""
-    for package in dict.fromkeys(_packages_of(error)):
+    for package in dict.fromkeys(_packages_of(at)):
         if package == "torch":
             continue  # memlint does not run with what older projects ask for
         if hint := _pinned_otherwise(package, Path(file)):

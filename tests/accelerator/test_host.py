@@ -236,6 +236,13 @@ def test_device_tensors_are_indexed_by_host_indices(gpu: Ledger) -> None:
     x[torch.tensor([1])] = 0.0
 
 
+def test_a_device_tensor_stays_there_under_a_big_host_mask(gpu: Ledger) -> None:
+    count = 2 * MIB
+    mask = torch.rand(count).floor().bool()
+    assert str(torch.ones(count, device="cuda")[mask].device) == "cuda:0"
+    assert str(torch.ones(2, count, device="cuda")[:, mask].device) == "cuda:0"
+
+
 def test_copying_between_devices_is_no_mixing(gpu: Ledger) -> None:
     host, device = torch.arange(6.0), torch.zeros(6, device="cuda")
     device.copy_(host)

@@ -137,6 +137,22 @@ def test_what_is_not_installed_derives_from_the_installed_package(installed, ass
     assert len(assumed) == 1
 
 
+def test_environments_take_their_steps_in_this_process(monkeypatch, assumed):
+    class Here:
+        def __init__(self, env_fns, copy=True):
+            self.envs, self.copy = [make() for make in env_fns], copy
+
+    vectors, inner = ModuleType("vectors"), ModuleType("vectors.asynchronous")
+    apart = type("Apart", (), {"__module__": inner.__name__})
+    vectors.Here, vectors.Apart, inner.Apart = Here, apart, apart
+    monkeypatch.setitem(sys.modules, inner.__name__, inner)
+    gym._step_here("Apart", "Here", vectors)
+    assert vectors.Apart is inner.Apart
+    made = vectors.Apart([list, dict], copy=False, context="spawn")
+    assert (made.envs, made.copy, isinstance(made, Here)) == ([[], {}], False, True)
+    assert assumed == ["no processes are started for environments: they take their steps in this one"]
+
+
 def test_both_packages_are_known():
     assert [library.name for library in gym.libraries] == ["gym", "gymnasium"]
     assert gym.libraries[0].modules["gym"]["make"] is gym.make

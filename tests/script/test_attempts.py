@@ -27,21 +27,27 @@ PACKAGES = {
     "time_series": ("pandas", "sklearn"),
     "audio_folder": ("scipy",),
     "h5_points": ("h5py",),
+    "listed_in_process": ("pandas", "scipy"),
+    "pixel_maps": ("PIL",),
 }
 BATCHES = {
     "audio_folder": 16,
     "caption_tsv": 16,
     "coco_detection": 4,
     "csv_tabular": 32,
+    "delimited_list": 8,
     "h5_points": 32,
     "json_pairs": 8,
     "jsonl_sft": 8,
     "label_files": 16,
+    "listed_in_process": 12,
     "ner_conll": 32,
     "npz_arrays": 64,
     "pickle_reviews": 16,
     "pickle_tuple": 16,
+    "pixel_maps": 4,
     "ratings": 64,
+    "rows_of_lines": 8,
     "scene_cameras": 18,
     "series_columns": 16,
     "time_series": 32,
@@ -49,7 +55,10 @@ BATCHES = {
     "word_map": 8,
 }
 """Batch sizes of the scripts' loaders."""
-QUICK = ("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns")
+QUICK = (
+    *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
+    *("delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
+)
 """Those that stand for the others in each run of the tests."""
 
 
@@ -266,3 +275,14 @@ def test_a_column_that_becomes_the_index_of_made_up_rows_is_one_of_theirs(tmp_pa
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.script is not None
     assert (workload.script.happened, workload.batch) == ("trained", 4)
+
+
+def test_a_pattern_that_nothing_matches_is_a_cause_of_what_fails_then(tmp_path):
+    text = """
+        from glob import glob
+        from torch.utils.data import DataLoader
+        DataLoader(glob("scans/of_nobody/*/*"), shuffle=True)
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is not None
+    assert "no file matches scans/of_nobody/*/*" in (workload.error.hint or "")

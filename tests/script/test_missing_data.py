@@ -350,7 +350,7 @@ def test_special_tokens_have_the_names_of_the_models_own(tmp_path):
         tmp_path / "p",
         """\
         from transformers import AutoTokenizer
-        for name, token in (("Qwen/Qwen2.5-0.5B-Instruct", "<|im_end|>"), ("gpt2", "<|endoftext|>"), ("meta-llama/Llama-3.2-1B", "<|eot_id|>"), ("openai/clip-vit-large-patch14", "<|endoftext|>")):
+        for name, token in (("Qwen/Qwen2.5-0.5B-Instruct", "<|im_end|>"), ("gpt2", "<|endoftext|>"), ("meta-llama/Llama-3.2-1B", "<|eot_id|>"), ("openai/clip-vit-large-patch14", "<|endoftext|>"), ("openai/whisper-tiny", "<|nocaptions|>")):
             tokenizer = AutoTokenizer.from_pretrained(name)
             number = tokenizer.convert_tokens_to_ids(token)
             print(len(tokenizer), number not in (None, tokenizer.unk_token_id), tokenizer.encode(f"w1{token}w2", add_special_tokens=False)[1] == number)
@@ -359,7 +359,10 @@ def test_special_tokens_have_the_names_of_the_models_own(tmp_path):
         fake=True,
     )
     assert ran.error is None, ran.stderr
-    assert ran.stdout.splitlines() == [*(f"{size} True True" for size in (151936, 50257, 128256, 49408)), "<pad>"]
+    assert ran.stdout.splitlines() == [
+        *(f"{size} True True" for size in (151936, 50257, 128256, 49408, 51865)),
+        "<pad>",
+    ]
 
 
 @needs("torchvision", "timm")

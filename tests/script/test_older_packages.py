@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from memlint.commands.check.check import check
@@ -150,3 +151,37 @@ def test_a_path_that_a_script_refuses_to_be_without_comes_before_packages_that_a
     (workload,) = run_text(tmp_path, text.replace("\n    ", "\n")).report.workloads
     assert workload.error is not None
     assert workload.error.hint == "It wants path/to/speech/*, which is not there: put it there."
+
+
+def test_an_assertion_on_values_that_nobody_knows_is_taken_to_hold(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(
+        dedent(
+            """
+            import torch
+
+            def rows(x, y):
+                assert torch.unique(y).numel() == 1 and len(x) == 4  # one row
+                return x + y
+
+            class Net(torch.nn.Linear):
+                def forward(self, x, places):
+                    return super().forward(rows(x, places[:, 1:]))
+            """
+        )
+    )
+    text = """
+        import torch
+        from nets import Net
+        model = Net(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            x = torch.randn(4, 8, device="cuda")
+            model(x, torch.cat([x.cumsum(0), torch.zeros_like(x)], 1)[:, 7:9]).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.error, workload.batch) == (None, 4)
+    assert any(
+        "an assertion on values that are not known is taken to hold: line 5" in each.text
+        for each in workload.assumptions
+    )

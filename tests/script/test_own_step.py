@@ -366,6 +366,23 @@ def test_a_frozen_part_of_what_would_be_trained_gets_no_step(tmp_path: Path) -> 
     assert workload.estimate is None
 
 
+def test_a_frozen_part_of_what_another_file_trains_gets_no_step(tmp_path: Path) -> None:
+    text = """
+    import torch
+    from torch import nn
+
+    def train():
+        features = nn.Linear(64, 64).cuda().eval().requires_grad_(False)
+        width = int(open("features.txt").read())
+        model = nn.Linear(width, 64).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+    """
+    (tmp_path / "loops.py").write_text(textwrap.dedent(text))
+    workload = workload_of(run_text(tmp_path, "import loops\nloops.train()"))
+    assert workload.error is not None
+    assert workload.estimate is None
+
+
 def test_each_rank_gets_its_share_of_the_global_batch(tmp_path: Path) -> None:
     text = BUILT.replace("--batch_size", "--global_batch_size") + MODEL + FAILS
     assert workload_of(run_text(tmp_path, text, ranks=8)).batch == 3

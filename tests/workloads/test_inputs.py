@@ -688,6 +688,21 @@ def test_a_list_of_images_with_their_objects_is_learnt_from_trials(write):
     assert inputs(path, mode="inference") == ["x [batch, 3, 224, 224] float32"]
 
 
+def test_what_forward_makes_itself_is_no_input_although_the_line_that_makes_it_fails(write):
+    path = write("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stem, self.head = nn.Linear(20, 8), nn.Linear(8, 8)
+            def forward(self, a, b, s=None):
+                if s is None:
+                    s = self.stem(torch.cat([a, b, a], 1))
+                return self.head(s)
+    """)
+    with pytest.raises(WorkloadError, match="no inputs were found"):
+        inputs(path)
+
+
 OF_LISTS = """
 from typing import Dict, List, Optional
 from torch import Tensor

@@ -67,6 +67,12 @@ _PACKAGE = {
             def begin(self):
                 return self.tied_weights
 
+        class Norm:
+            drop = len
+
+        class EfficientNetFeatures:
+            bn1 = Norm()
+
         class HyperparametersMixin:
             def _set_hparams(self, given):
                 self._hparams = dict(given)
@@ -412,6 +418,12 @@ def test_a_model_is_given_its_settings_as_before_version_1(run):
     """
     assert run(text)["width"] == 3
     assert texts() == ["Lightning lets a model be given its hparams, as before version 1.0"]
+
+
+def test_an_attribute_that_another_one_has_taken_in_is_what_does_nothing_there(run):
+    names = run("from boxes.model import EfficientNetFeatures\nsize = EfficientNetFeatures().act1('abc')")
+    assert names["size"] == 3
+    assert any("has no attribute act1 of EfficientNetFeatures: it is bn1.drop" in text for text in texts())
 
 
 def test_all_names_of_a_statement_that_are_gone_are_put_there_at_once(run, monkeypatch):

@@ -53,6 +53,14 @@ def test_the_cause_of_an_error_of_another_kind_counts(tmp_path: Path) -> None:
     assert "The project asks for networkx" in of_another_version(wrapped)
 
 
+def test_an_error_that_a_package_raises_from_one_of_its_own_has_the_line_of_the_users_file(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    raised = _error(tmp_path)
+    wrapped = RuntimeError("Validation error").with_traceback(raised.__traceback__)
+    wrapped.__cause__ = TypeError("expected int, got str")
+    assert "The project asks for networkx" in of_another_version(wrapped)
+
+
 def test_a_version_that_is_installed_is_no_cause(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text(f"networkx>={_INSTALLED}\n")
     assert of_another_version(_error(tmp_path)) == ""

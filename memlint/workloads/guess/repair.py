@@ -1,5 +1,6 @@
 """Better guesses at a model's inputs, derived from a failed Trial."""
 
+import ast
 import inspect
 import math
 import re
@@ -19,6 +20,7 @@ from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import LABELS, NUM_BOXES
+from memlint.workloads.receiving_layers import forward_code
 
 Specs = tuple[InputSpec, ...]
 
@@ -245,7 +247,9 @@ def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     taken = parameters(sizes.model.forward)
     known = {re.split(r"[.\[]", spec.name)[0] for spec in trial.specs}
     names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
+    text = ast.unparse(forward_code(type(sizes.model)))
     optional = [name for name, each in taken.items() if each.default is None and name not in known]
+    optional = [name for name in optional if not re.search(rf"\bif {name} is None:\s+{name} = ", text)]
     line = "" if trial.error is None else line_of(trial.error)
     names |= {name for name in optional if re.search(rf"\b{name}\b", f"{message} {line}")}
     if "NoneType" in message or "None" in line:

@@ -7,6 +7,7 @@ import builtins
 import functools
 import inspect
 import json
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from memlint.base.ownership import is_users
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
+from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -182,7 +184,7 @@ class _Renamed:
         self._name = name
 
     def __get__(self, owner: object, _kind: type) -> Any:
-        return getattr(owner, self._name)
+        return operator.attrgetter(self._name)(owner)
 
 
 # --- arguments
@@ -349,6 +351,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "accelerator": with_strategy,
     "devices": with_one_device,
     "optimizers": with_several_optimizers,
+    "assertion": without_assertion,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -360,6 +363,7 @@ _SAID = {
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "variable": "the environment variable {} is not set: its own name, in small letters, is taken",
+    "assertion": "an assertion on values that are not known is taken to hold: line {} of a module of the script's",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

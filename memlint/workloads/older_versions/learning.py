@@ -24,6 +24,7 @@ from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.environment_variables import is_made_up, unset_variable
+from memlint.workloads.older_versions.assertions import of_assertion
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
 from memlint.workloads.older_versions.renames import (
@@ -73,6 +74,8 @@ def _amendment_of(error: BaseException) -> Amendment | None:
         return None if refused is None else _of_words(refused[1].split(), refused[0])
     if (variable := unset_variable(error)) and is_made_up(variable):
         return Amendment("variable", "os", variable)
+    if isinstance(error, AssertionError):
+        return of_assertion(error)
     text = text_of(error)
     for kind, pattern, learn in _BY_MESSAGE:
         if isinstance(error, kind) and (match := pattern.search(text)) is not None:
