@@ -68,8 +68,13 @@ class ScriptsAsked(NamedTuple):
         """Return a Workload, which says in its headline if scripts that train it ended before they built it."""
         number = next((n for n in self.attempts if self.requests[n].path == str(Path(workload.file).resolve())), None)
         tried = [] if number is None or workload.script is not None else self.attempts[number]
-        if number is None or any(each.has_built(self.requests[number]) for each in tried):
+        if number is None:
             return workload
+        built_it = next((shown_as(each.script.command) for each in tried if each.has_built(self.requests[number])), "")
+        if built_it:
+            if workload.built_by:
+                return workload
+            return workload.model_copy(update={"built_by": f"not as {built_it} builds it, which cannot be repeated"})
         for script, built, _error in tried:
             if script.is_certain and script.trains and built is not None and built.ending.is_failure:
                 early = f"not as {shown_as(script.command)} builds it, which ended before that: {built.ending.reason}"

@@ -312,3 +312,26 @@ def test_a_script_that_reads_variables_for_places_one_after_the_other_is_asked_w
     workload = checked(project)
     assert (workload["batch"], workload["optimizer"]) == (16, "sgd-momentum")
     assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
+
+
+def test_what_a_script_has_built_and_nobody_can_repeat_is_said(project):
+    model = MODEL.replace("def __init__(self, configs):", "def __init__(self, configs=None):").replace(
+        "super().__init__()\n        self.blocks",
+        "super().__init__()\n        configs = configs or Sizes()\n        self.blocks",
+    )
+    sizes = "class Sizes:\n    width, depth, calls = 8, 1, 0\n    def __init__(self):\n        Sizes.calls += 1\n"
+    refuses = "    def __setstate__(self, state):\n        raise TypeError('no copy')\n"
+    (project / "model.py").write_text(f"{model}\n\n{sizes}{refuses}")
+    text = (
+        (OPTIONS + ENDS + MAIN)
+        .replace("Net(args)", "Net(wide())")
+        .replace(
+            "from model import Net",
+            "from model import Net, Sizes\n\ndef wide():\n    sizes = Sizes()\n    sizes.width = 64\n    return sizes\n",
+        )
+    )
+    (project / "train.py").write_text(text)
+    assert (
+        checked(project)["built_by"]
+        == "not as train.py --width 64 --batch_size 16 --data data builds it, which cannot be repeated"
+    )
