@@ -508,7 +508,7 @@ def _of_validation(at: Failure) -> bool:
 
 
 def _of_numbers(at: Failure) -> bool:
-    """A text stands where a number should: all texts of the expression become numbers."""
+    """A text or tokens stand where a number should: all texts of the expression, or what it names, become numbers."""
     nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
     for node in nodes:
         values = list(at.values(node))
@@ -518,7 +518,11 @@ def _of_numbers(at: Failure) -> bool:
             _number(at, *each, _kind_asked(at))
         if found:
             return _number(at, *found[0], _kind_asked(at))
-    return False
+    subscripts = (each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Subscript))
+    keys = [each.slice.value for each in subscripts if isinstance(each.slice, ast.Constant)]
+    rows = ((place, made[0]) for place, made in forms.made.items() if made and isinstance(made[0], Mapping))
+    tokens = next(((place, (str(key),)) for place, row in rows for key in keys if isinstance(row.get(key), list)), None)
+    return tokens is not None and "'list'" in at.text and _number(at, *tokens, _kind_asked(at))
 
 
 def _kind_asked(at: Failure) -> Kind:

@@ -82,9 +82,8 @@ class Children:
         self._end.take_over()
 
     def take_over(self) -> None:
-        """Make this process the one that the script began in, or one at work in the place of another."""
-        if not self.is_at_work:
-            self._main = _getpid()
+        """Make this process the one that the script began in."""
+        self._main = _getpid()
 
     def leave_end_to_leader(self, ending: Ending) -> None:
         """If another process leads, exit after it, because it has the answer; copies of the leader have their own."""

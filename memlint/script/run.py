@@ -229,17 +229,20 @@ def run_script(
             recorder.keep = recorder.lead = lambda: None
             recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
-            again = _attempts(recorder, end, children, _SHARE_OF_ATTEMPTS * time_limit)
+            again = _attempts(recorder, end, children, writes.apart, _SHARE_OF_ATTEMPTS * time_limit)
             end(children.joined(_executed(recorder, end.undisturbed, passing_over, again)))
     raise AssertionError("the end of a script ends the process")
 
 
 def _attempts(
-    recorder: ScriptRecorder, end: End, children: Children, seconds: float
+    recorder: ScriptRecorder, end: End, children: Children, write_apart: Callable[[], None], seconds: float
 ) -> Callable[[BaseException], None]:
     """Return what lets another attempt take the place of a script that fails on the form of data made up for it."""
 
     def apart() -> None:
+        if children.is_at_work:  # in a process that the script has started, whose end is not the script's
+            write_apart()
+            return
         recorder.reruns.apart()
         children.take_over()
 
