@@ -47,6 +47,8 @@ _DECIDING = {
 }
 """Value of an operand that decides the result of an op, whatever the other operand is: False for integers, both for
 booleans."""
+_FALSE_OF_ZERO = ("gt", "lt", "ne")
+"""Comparisons with 0 that hold for no zero."""
 _MADE_OF = {"zero_": 0, "new_zeros": 0, "new_ones": 1}
 """Ops whose results hold one number, with that number."""
 _SUMMARIES = frozenset(("all", "any", "amax", "amin", "max", "min", "mean"))
@@ -280,6 +282,10 @@ _ANDS = frozenset(("bitwise_and", "bitwise_and_", "logical_and", "logical_and_",
 _ORS = frozenset(("bitwise_or", "bitwise_or_", "logical_or", "logical_or_", "__or__", "__ior__"))
 
 
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and value == 0
+
+
 def _bound_after(  # noqa: C901  (one case for each kind of op)
     kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], target: Tensor
 ) -> int | None:
@@ -299,7 +305,7 @@ def _bound_after(  # noqa: C901  (one case for each kind of op)
     before = nonzero_bound(inputs[0])
     if before is None or (inputs[0].numel() != target.numel() and packet != "fill_diagonal_"):
         return None
-    if packet in _KEEPS_ZEROS or packet == "_copy_from":
+    if packet in _KEEPS_ZEROS or packet == "_copy_from" or (packet in _FALSE_OF_ZERO and _is_zero(args[1])):
         return before
     if packet in ("add", "add_", "sub", "sub_", "maximum", *_ORS):
         others = [nonzero_bound(t) for t in inputs[1:]]

@@ -27,6 +27,12 @@ _CASTS = {
 }
 
 
+_COUNT = {"get_model_complexity_info": True, "summary": True, "profile": False, "FlopCountAnalysis": False}
+"""Functions that count a model's operations or parameters; True if they are told sizes without the batch.
+
+Those of ptflops, torchsummary and torchinfo (which takes `input_size` with the batch), thop, and fvcore.
+"""
+_RANK_OF_IMAGES = 3
 _OF_VALUES = {"tensor": "", "LongTensor": "int64", "IntTensor": "int32", "FloatTensor": "float32"}
 """Functions that make a tensor of lists of numbers, and its dtype, if that is not of the numbers."""
 _MOVES = frozenset({"to", "cuda", "cpu", "contiguous", "requires_grad_"})
@@ -84,6 +90,27 @@ def _calls_of(maker: ast.Call, scope: Scope) -> Iterator[ast.Call]:
             return
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             yield node
+        if isinstance(node, ast.Call) and (inputs := _counted_with(node, name)):
+            yield ast.copy_location(ast.Call(ast.Name(name, ast.Load()), inputs, []), node)
+
+
+def _counted_with(call: ast.Call, name: str) -> list[ast.expr]:
+    """Return the inputs with which a call counts the operations or parameters of the model `name`; else empty.
+
+    So `profile(model, inputs=(x,))`, and without the batch `get_model_complexity_info(model, (3, 224, 224))`.
+    """
+    counts, given = called(call), {each.arg: each.value for each in call.keywords}
+    if counts not in _COUNT or not call.args or not isinstance(call.args[0], ast.Name) or call.args[0].id != name:
+        return []
+    tensors = next((given[each] for each in ("inputs", "input_data") if each in given), None)
+    sizes = given.get("input_size", call.args[1] if len(call.args) > 1 and _COUNT[counts] else None)
+    if sizes is None:
+        tensors = call.args[1] if tensors is None and len(call.args) > 1 else tensors
+        return [] if tensors is None else list(tensors.elts) if isinstance(tensors, ast.Tuple) else [tensors]
+    if not isinstance(sizes, ast.Tuple) or not all(isinstance(each, ast.Constant) for each in sizes.elts):
+        return []
+    batch = [] if "input_size" in given and len(sizes.elts) > _RANK_OF_IMAGES else [ast.Constant(1)]
+    return [ast.Call(ast.Attribute(ast.Name("torch", ast.Load()), "randn", ast.Load()), [*batch, *sizes.elts], [])]
 
 
 def _keeps(node: ast.AST, name: str) -> bool:

@@ -34,7 +34,15 @@ def by_any(scores: Tensor) -> list[int]:
     return [len((chosen == expert).any(dim=-1).nonzero()) for expert in range(EXPERTS)]
 
 
-@pytest.mark.parametrize("route", [by_equality, by_one_hot, by_argmax_mask, by_any])
+def by_parts(scores: Tensor) -> list[int]:
+    """Rows of each expert as the sparse dispatcher of many mixtures of experts cuts them."""
+    values, chosen = scores.topk(2, dim=-1)
+    gates = torch.zeros_like(scores).scatter(1, chosen, values.softmax(-1))
+    rows = scores[torch.nonzero(gates)[:, 0]]
+    return [len(part) for part in rows.split((gates > 0).sum(0).tolist())]
+
+
+@pytest.mark.parametrize("route", [by_equality, by_one_hot, by_argmax_mask, by_any, by_parts])
 @pytest.mark.parametrize("tokens", [1000, 37])
 def test_all_experts_together_get_as_many_tokens_as_in_a_real_run(route, tokens):
     real = route(torch.randn(tokens, EXPERTS))

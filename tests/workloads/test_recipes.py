@@ -1,5 +1,6 @@
 """Models are built and trained as the project's own files do it."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -898,6 +899,14 @@ class Net(nn.Module):
         ),
         ("net = Other()\nnet(torch.randn(1, 40, 24, 3))", None),
         ("net(load('image.png'))", None),
+        (
+            "flops, _ = get_model_complexity_info(net, (40, 24, 3), as_strings=True)",
+            ["data [batch, 40, 24, 3] float32"],
+        ),
+        ("torchinfo.summary(net, input_size=(2, 40, 24, 3))", ["data [batch, 40, 24, 3] float32"]),
+        ("x = torch.randn(1, 40, 24, 3)\nthop.profile(net, inputs=(x,))", ["data [batch, 40, 24, 3] float32"]),
+        ("x = torch.randn(1, 40, 24, 3)\nFlopCountAnalysis(net, x)", ["data [batch, 40, 24, 3] float32"]),
+        ("summary(other, (40, 24, 3))", None),
     ],
 )
 def test_inputs_are_those_of_the_example_that_shows_the_model(write, example, inputs):
@@ -910,7 +919,9 @@ def test_inputs_are_those_of_the_example_that_shows_the_model(write, example, in
         return
     completed, assumptions = complete(workload, path.parent)
     assert [spec.described({}) for spec in completed.inputs] == inputs
-    line = 1 + next(n for n, text in enumerate(block.splitlines()) if "net(" in text)
+    line = 1 + next(
+        n for n, text in enumerate(block.splitlines()) if re.search(r"net\(torch|net\(x|net\(data|\(net,", text)
+    )
     assert [(each.text, each.frame.line) for each in assumptions] == [
         (f"inputs {', '.join(inputs)}, as in an example", line)
     ]

@@ -199,10 +199,16 @@ def _share_of_channels(trial: Trial) -> Iterator[Specs]:
     if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
         wanted, got = trial.layer.in_channels, trial.received[1]
         for index, spec in enumerate(trial.specs):
-            channels = spec.shape[1] if len(spec.shape) > 3 and spec.dtype == "float32" else 0
+            place = _place_of_channels(spec, trial)
+            channels = spec.shape[place] if len(spec.shape) > 3 and spec.dtype == "float32" else 0
             if isinstance(channels, int) and got > wanted and channels * wanted % got == 0 and channels * wanted >= got:
-                shape = (spec.shape[0], channels * wanted // got, *spec.shape[2:])
+                shape = (*spec.shape[:place], channels * wanted // got, *spec.shape[place + 1 :])
                 yield _with(trial.specs, index, replace(spec, shape=shape))
+
+
+def _place_of_channels(spec: InputSpec, trial: Trial) -> int:
+    """Return the place of the channels in what a convolution received: those of a video come behind its pictures."""
+    return 1 + max(len(spec.shape) - len(trial.received), 0)
 
 
 def _corrected_channels(trial: Trial) -> Iterator[Specs]:
@@ -222,7 +228,7 @@ def _corrected_channels(trial: Trial) -> Iterator[Specs]:
     groups = [*((each, len(each)) for each in alike), *(([spec], times) for times in (1, 2) for spec in images)]
     for group, times in groups:
         shape, (share, rest) = list(group[0].shape), divmod(excess, times)
-        own = place + max(len(shape) - len(trial.received), 0) if place == 1 else place  # a video's come one later
+        own = place if place == -1 else _place_of_channels(group[0], trial)
         size = shape[own]
         if excess and not rest and isinstance(size, int) and size > max(share, 0):
             shape[own] = size - share
