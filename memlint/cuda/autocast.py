@@ -18,6 +18,7 @@ from memlint.accelerator.private import (
     DispatchKey,
     DispatchKeySet,
     ExcludeDispatchKeyGuard,
+    FakeTensor,
     OpOverload,
     all_op_names,
     has_kernel,
@@ -86,8 +87,8 @@ def clear_cache() -> None:
 
 
 def cast_weights() -> list[torch.Tensor]:
-    """Return the cast weights that are kept until autocast ends."""
-    return list(_casts)
+    """Return the cast weights that are kept until autocast ends, but for those of a graph that is traced meanwhile."""
+    return [each for each in _casts if not isinstance(each, FakeTensor)]
 
 
 def _eligible(value: Any) -> bool:

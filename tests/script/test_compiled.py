@@ -67,6 +67,29 @@ def test_a_compiled_model_trains_in_the_precision_of_the_autocast_that_it_is_cal
     assert (workload.error, workload.dtype) == (None, "bf16-amp")
 
 
+def test_a_compiled_model_may_be_evaluated_under_autocast_before_it_trains(tmp_path: Path) -> None:
+    script = """
+    import torch
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.rand(4, 8, device="cuda")
+    model.eval()
+    with torch.autocast("cuda", torch.bfloat16):
+        model(inputs)
+        with torch.no_grad():
+            for _ in range(3):
+                model(inputs)
+    model.train()
+    for _ in range(2):
+        model(inputs).sum().backward()
+        optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, script).report.workloads
+    assert workload.error is None
+    assert workload.script is not None
+    assert (workload.script.happened, workload.script.steps) == ("trained", 2)
+
+
 WHOLE = """
     import torch
     from torch import nn
