@@ -51,6 +51,11 @@ _MOST_STEPS_MORE = 10
 capture of a CUDA graph, before which steps run on a stream of their own."""
 _ENOUGH_EVALUATIONS = 4
 """Calls of models after which a script that does not train is known well enough."""
+_SHOW_MODELS = (
+    *("torch.utils.tensorboard", "tensorboardX", "torchviz", "torchview", "hiddenlayer"),
+    *("thop", "ptflops", "fvcore", "torchinfo", "torchsummary", "torchstat", "calflops", "deepspeed.profiling"),
+)
+"""Packages that call a model once to draw its graph or to count its operations."""
 _COLLECTED_EVERY = 16
 """Number of steps, or evaluation calls, between two collections of reference cycles.
 
@@ -220,7 +225,8 @@ class ScriptRecorder(Recorder):
 
     def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
         """Handle a module call while no other runs: a part of a step, or an evaluation."""
-        if graph_task() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
+        is_of_optimizer = self.attribution.optimizing and not torch.is_grad_enabled()
+        if graph_task() != -1 or is_of_optimizer or _is_shown(sys._getframe(2)):
             return super().outermost_call(call, module, args, kwargs)
         self._handle_signals()
         if torch.is_grad_enabled():
@@ -465,6 +471,15 @@ def _of_autocast() -> str:
     """Return the precision under autocast to 16 bits; empty without that."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     return {torch.bfloat16: "bf16-amp", torch.float16: "fp16-amp"}.get(dtype, "")  # type: ignore[arg-type]
+
+
+def _is_shown(frame: FrameType | None) -> bool:
+    """Return True if a package that draws or counts a model calls it, with an input that stands for others."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if str(frame.f_globals.get("__name__")).startswith(_SHOW_MODELS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _calling_forward(frame: FrameType, module: torch.nn.Module) -> torch.nn.Module | None:

@@ -126,6 +126,20 @@ def test_a_name_that_a_package_has_dropped_stands_between_the_model_and_its_call
     assert "input x [batch, 7, 64] float32, as the script gives it" in texts(checked(project))
 
 
+def test_a_call_that_counts_or_draws_a_model_says_no_batch(project):
+    packages = project / "lib/python3/site-packages"
+    packages.mkdir(parents=True)
+    (packages / "thop.py").write_text("def profile(model, inputs):\n    model(*inputs)\n    return 1, 2\n")
+    counts = f"""
+    import sys
+    sys.path.append({str(packages)!r})
+    import thop
+    thop.profile(model, inputs=(torch.zeros(1, 7, args.width, device="cuda"),))
+"""
+    (project / "train.py").write_text(OPTIONS + counts + STEPS + MAIN)
+    assert checked(project)["batch"] == 16
+
+
 def test_what_the_command_line_says_wins(project):
     workload = checked(project, "model.py", "--batch", "4", "--dtype", "bfloat16", "--optimizer", "adam")
     assert (workload["batch"], workload["dtype"], workload["optimizer"]) == (4, "bfloat16", "adam")
