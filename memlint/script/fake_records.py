@@ -46,7 +46,7 @@ _STEPS = (
     (frozenset(("action", "actions")), "(act|action|ac)"),
 )
 _NUM_VALUES = tuple((names, re.compile(f"{of}_?(dim|size|dims)", re.IGNORECASE)) for names, of in _STEPS)
-"""What a program of control sees and does in each step, and the names of variables for the number of values of it."""
+"""Words for what a program of control sees and does in a step, and names of variables for its number of values."""
 _LENGTHS = frozenset(("lengths", "lens"))
 _MOST_POINTS = 2048
 """Points of a cloud in the files of ModelNet40, of which programs take as many as they want."""

@@ -152,7 +152,7 @@ class Forms:
 
     @property
     def times_enlarged(self) -> int:
-        """How many times as long as usual the sides of images are."""
+        """The factor by which the sides of images are longer than usual."""
         return self.asked.get(_IMAGES, Form()).width or 1
 
     def enlarge(self) -> bool:

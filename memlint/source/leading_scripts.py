@@ -48,7 +48,7 @@ _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
 _HYDRA, _TARGET = ("hydra", "omegaconf"), re.compile(r"\b_target_\s*:\s*[\"']?([\w.]+)\.\w+")
-"""What makes the objects that configs name, and such a name: `_target_: agents.train.Trainer`, with its module."""
+"""Packages that make the objects which configs name, and such a name with its module: `_target_: agents.Trainer`."""
 _READS_CONFIGS = frozenset(
     (
         *_HYDRA,

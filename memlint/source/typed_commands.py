@@ -36,7 +36,7 @@ _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|
 """Pattern of what follows a command on its line: pipes, redirections, comments."""
 _QUOTING, _PLAIN_WORDS = re.compile(r"['\"\\]"), re.compile(r"[^ \t\r\n]+")
 _ALTERNATIVES = re.compile(r"\{(\w+)(?:[/,|]\w+)+\}|(?<=\w)()(?:/[a-z]){2,}(?=\.\w+(?:\s|$))")
-"""What a document writes for one of several: `{s,m,l}`, and `yolon/s/m.yaml` for `yolon.yaml`."""
+"""One of several, as documents write it: `{s,m,l}`, and `yolon/s/m.yaml` for `yolon.yaml`."""
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
