@@ -49,8 +49,8 @@ _OF_BRANCHES = re.compile(r"\s*(?:if|elif|then|else|fi)\b")
 _LOOPED = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^;]+)")
 _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
-_RUNNERS = ("uv", "poetry", "pdm", "run")
-"""Words before a command, which they run in an environment."""
+RUNNERS = ("uv", "pdm", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "rye", "hatch")
+"""Programs that run another one in an environment, as `uv run` does."""
 _VARIABLE_SET = re.compile(r"\w+=")
 """Beginning of a word that sets an environment variable, before a command."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
@@ -232,7 +232,7 @@ def _declared_in(
     words: Sequence[str], folder: Path, document: Path, line: int, files: ProjectFiles
 ) -> TypedCommand | None:
     """Return the run of a command that the project declares, if the words are one with arguments."""
-    words = list(dropwhile(lambda word: word in _RUNNERS or _VARIABLE_SET.match(word), words))
+    words = list(dropwhile(lambda word: word in (*RUNNERS, "run") or _VARIABLE_SET.match(word), words))
     name, arguments = "".join(words[:1]), tuple(words[1:])
     called = files.commands.get(name, "")
     place = called.partition(":")[0].replace(".", "/")
@@ -379,7 +379,7 @@ def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> li
 def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
     """Return the module, the place of the script and its arguments, if the words run one."""
     start = next((i for i, word in enumerate(words) if _PYTHON.search(word)), None)
-    if start is None and words[1:2] == ["run"] and words[0] in _RUNNERS:
+    if start is None and words[1:2] == ["run"] and words[0] in RUNNERS:
         start = 1
     if start is None:
         # A list of files has their purposes behind their names.

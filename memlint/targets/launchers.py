@@ -16,11 +16,10 @@ from typing import Any
 
 from memlint.base.errors import UsageError
 from memlint.source.console_scripts import function_of
+from memlint.source.typed_commands import RUNNERS
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[\d.]*w?$")
-_RUNNERS = ("uv", "pdm", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "rye", "hatch")
-"""Programs that run another one in an environment, as `uv run` does."""
 _PREFIXES = ("env", "exec", "nohup", "time", "sudo", "nice", "srun", "mpirun", "mpiexec", "numactl", "stdbuf", "eval")
 """Programs that run another one, with options of their own before it."""
 _MOST_FILES = 100
@@ -64,7 +63,7 @@ def is_launch(words: Sequence[str]) -> bool:
     if Path(first).is_file():
         return bool(_PYTHON.search(Path(first).name)) or Path(first).name in _LAUNCHERS
     name = first.rpartition("/")[2]
-    is_known = name in _LAUNCHERS or name in _RUNNERS or name in _PREFIXES or _PYTHON.match(name) is not None
+    is_known = name in _LAUNCHERS or name in RUNNERS or name in _PREFIXES or _PYTHON.match(name) is not None
     return is_known or _ASSIGNMENT.fullmatch(first) is not None or bool(function_of(first))
 
 
@@ -77,7 +76,7 @@ def launch_of(words: Sequence[str]) -> Launch:
         if not rest:
             break
         name = rest[0].rpartition("/")[2]
-        if name not in _RUNNERS and name not in _PREFIXES:
+        if name not in RUNNERS and name not in _PREFIXES:
             break
         rest = _behind_prefix(rest[1:])
     launch = _launched(rest) if rest else None

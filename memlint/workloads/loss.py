@@ -135,8 +135,7 @@ def mean_of(output: object, model: nn.Module | None = None) -> torch.Tensor:
 
 def without_gradients(kind: object) -> str:
     """Return the decorator with which a class's `forward` runs without gradients, as `torch.no_grad()`; else empty."""
-    is_model = isinstance(kind, type) and issubclass(kind, nn.Module)
-    functions = forward_code(kind).body if is_model else []  # type: ignore[arg-type]
+    functions = forward_code(kind).body if isinstance(kind, type) and issubclass(kind, nn.Module) else []
     decorators = (each for node in functions if isinstance(node, ast.FunctionDef) for each in node.decorator_list)
     return next(filter(_WITHOUT_GRADIENTS.fullmatch, map(ast.unparse, decorators)), "")
 

@@ -17,7 +17,7 @@ from memlint.tracing.recorder import trace_program
 from memlint.workloads.construction.construct import build_program, complete
 from memlint.workloads.constructor_values import plain_value
 from memlint.workloads.discover import find_workloads
-from memlint.workloads.guess.inputs import infer_inputs
+from memlint.workloads.guess.inputs import Inferred, in_dtype, infer_inputs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 
@@ -193,6 +193,15 @@ def test_the_channels_of_a_video_that_is_cut_into_patches_are_those_of_its_pictu
         patches = frames.reshape(B * T, C, H // 4, 4, W // 4, 4).permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
         return self.proj(patches)"""
     assert inputs(write(module(body, "self, frames"))) == ["frames [batch, 16, 3, 64, 64] float32"]
+
+
+def test_times_of_a_model_of_16_bits_without_weights_stay_as_they_are():
+    class Net(torch.nn.Module):
+        def forward(self, x, t):
+            return x * t.view(-1, 1)
+
+    inferred = Inferred((InputSpec("x", ("batch", 4)), InputSpec("t", ("batch",), "int64", high=9)), ())
+    assert in_dtype(Net(), "cpu", inferred, torch.bfloat16) == inferred
 
 
 FLOW = """

@@ -50,7 +50,9 @@ def _condition(path: str, line: int) -> str:
     """Return the condition of the assertion in a line, or of the innermost `if` whose body is the `raise` there."""
     with suppress(SyntaxError):
         for node in ast.walk(ast.parse("".join(getlines(path)))):
-            ends = node if isinstance(node, ast.Assert) else node.body[0] if isinstance(node, ast.If) else None
+            if not isinstance(node, ast.Assert | ast.If):
+                continue
+            ends = node.body[0] if isinstance(node, ast.If) else node
             if isinstance(ends, ast.Assert | ast.Raise) and ends.lineno <= line <= (ends.end_lineno or line):
-                return ast.unparse(node.test)  # type: ignore[attr-defined]
+                return ast.unparse(node.test)
     return ""

@@ -172,7 +172,8 @@ def in_dtype(model: nn.Module, device: str, inferred: Inferred, kind: torch.dtyp
     if whole is None:
         return inferred
     real = replace(whole, dtype="float32", low=0.0, high=1.0)
-    others, before = tuple(real if spec is whole else spec for spec in specs), next(model.parameters()).dtype
+    others = tuple(real if spec is whole else spec for spec in specs)
+    before = next((weight.dtype for weight in model.parameters()), kind)
     stage, name = TrialModel(model.to(kind), device), str(kind).removeprefix("torch.")
     runs = [
         stage.attempt([replace(s, dtype=name) if s.dtype == "float32" else s for s in each], dimensions).error is None
