@@ -176,6 +176,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
         name=name or command.name or command.script.stem,
         path="" if command.module else str(command.script),
         module=command.module,
+        code=command.code,
         arguments=concrete(command.arguments),
         folder=str(command.folder),
         typed=(command.name, *concrete(command.arguments)) if command.name else (),

@@ -47,7 +47,7 @@ def with_commands(
 
 def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
     """Return what to type of the commands that were tried, and what it lacks; empty if none of them can work."""
-    usable = [each for each in attempts if not each.is_refused]
+    usable = [each for each in attempts if not each.is_refused and not each.script.command.code]
     if not usable:
         return ""
     furthest = max(usable, key=lambda each: _reached(each, request))

@@ -448,8 +448,9 @@ class Construction:
         roots, loop = (self.finished_roots() or self.roots())[:_MOST_MODELS], LoopText(self._script)
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         kinds = [type(unwrapped(root)) for root in roots]
+        on_host = happened == "nothing" or (self._script.code != "" and not self._inputs)
         models = tuple(
-            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1, on_host=happened == "nothing")
+            self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1, on_host=on_host)
             for root, kind in zip(roots, kinds, strict=True)
         )
         dtype = self.dtype(roots[0] if roots else None)

@@ -87,7 +87,8 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
             url = _address(next(iter((*args, *kwargs.values())), ""))
             is_weights = is_of_weights(_path(url))
             caller = sys._getframe(1)
-            if not (is_users(caller.f_code.co_filename) or (is_weights and _is_of_package(caller))):
+            is_known = is_weights or (fake and kind_by_name(_path(url)) is not None)
+            if not (is_users(caller.f_code.co_filename) or (is_known and _is_of_package(caller))):
                 raise
             if is_weights and gives is _opened and not fake:
                 note(error, f"downloads the weights {url}", "download them once before")

@@ -7,6 +7,7 @@ does, so that nothing of the trials is recorded, and nothing of a step that fail
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import signal
@@ -16,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import Pipe
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -139,9 +139,18 @@ def take_own_step(
         return OwnStep(plan.described, plan.workload.mode, plan.workload.batch, own, tuple(dict.fromkeys(known)))
 
 
+def only_evaluates(recorder: ScriptRecorder, ending: Ending) -> bool:
+    """Return True if a script without an optimizer has called its model and is over: with autograd on or off."""
+    is_over = not (ending.is_failure or ending.goes_on)
+    is_without = not recorder.construction.optimizers and _SURELY_TRAINS.search(_text_of(recorder)) is None
+    return is_over and recorder.has_called and is_without
+
+
 def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
     """Return True if the script took no step, and can be left where it is."""
     if recorder.num_steps or recorder.open_calls or graph_task() != -1 or recorder.attribution.modules:
+        return False
+    if only_evaluates(recorder, ending):
         return False
     trains_next = ending.is_failure and bool(recorder.construction.optimizers)
     has_generated = recorder.rounds is not None or recorder.has_generated
@@ -384,11 +393,8 @@ def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:
 def _text_of(recorder: ScriptRecorder) -> str:
     """Return the script as it was called, and the texts of its file and of those in which it ended."""
     paths = [recorder.script.path, *(each.f_code.co_filename for each in recorder.construction.frames)]
-    text = recorder.script.command
-    for path in dict.fromkeys(each for each in paths if is_users(each)):
-        with suppress(OSError):
-            text += f"\n{Path(path).read_text(encoding='utf-8', errors='replace')}"
-    return text
+    texts = ("".join(linecache.getlines(path)) for path in dict.fromkeys(each for each in paths if is_users(each)))
+    return "\n".join((recorder.script.command, *texts))
 
 
 def _known_dtype(setting: Setting | None) -> str:

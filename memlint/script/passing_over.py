@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import inspect
+import linecache
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -308,8 +309,8 @@ def _place(frame: FrameType, line: int) -> _Place | None:
     """Return where a frame stands in its text; None if that is not to be had."""
     code = frame.f_code
     try:
-        tree = Source.read(code.co_filename).tree
-    except (Unreadable, OSError):
+        tree = Source.from_text("".join(linecache.getlines(code.co_filename)), code.co_filename).tree
+    except Unreadable:
         return None
     body = tree.body
     if code.co_name != _MODULE:

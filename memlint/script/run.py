@@ -1,5 +1,6 @@
 """Runs a script on a simulated device until enough was seen, and says what that was."""
 
+import linecache
 import math
 import os
 import pkgutil
@@ -12,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
 from memlint.accelerator.accumulation import has_run_backward
@@ -33,7 +35,7 @@ from memlint.script.forms import forms
 from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
-from memlint.script.own_step import OwnStep, take_own_step
+from memlint.script.own_step import OwnStep, only_evaluates, take_own_step
 from memlint.script.pace import Pace
 from memlint.script.passing_over import PassingOver
 from memlint.script.processes import become_rank
@@ -156,7 +158,7 @@ def run_script(
             recorder.roles.note_gradients()
             recorder.note_uncalled()
             trace = _with_all_tokens(recorder, recorder.finish(device).trace)
-            happened = _happened(recorder, trace, own_step)
+            happened = _happened(recorder, trace, own_step, ending)
             return ScriptRun(
                 script=script,
                 trace=trace,
@@ -297,14 +299,14 @@ def _amendment(recorder: ScriptRecorder, ending: Ending) -> Amendment | None:
     return ending.amendment if is_new and not is_forbidden and not recorder.num_steps else None
 
 
-def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None) -> Happened:
+def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None, ending: Ending) -> Happened:
     """Return the point that the script reached by itself."""
     if own_step is not None and not own_step.failure:
         return "built"
     is_on_gpu = recorder.has_called or computes_on_gpu(trace)
     if recorder.num_steps:
         return "trained" if is_on_gpu else "nothing"
-    if recorder.has_generated or recorder.has_evaluated:
+    if recorder.has_generated or recorder.has_evaluated or only_evaluates(recorder, ending):
         return "generated" if recorder.has_generated else "evaluated"
     if recorder.construction.roots():
         return "built"
@@ -421,6 +423,12 @@ def _executed(
 
 def _variables_of(script: Script) -> dict[str, Any]:
     """Run the script, and return the variables of its module."""
+    if script.code:
+        linecache.cache[script.path] = len(script.code), None, script.code.splitlines(keepends=True), script.path
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        main.__file__ = script.path
+        exec(compile(script.code, script.path, "exec"), vars(main))
+        return vars(main)
     if not script.module:
         return runpy.run_path(script.path, run_name="__main__")
     module, _, function = script.module.partition(":")

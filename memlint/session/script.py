@@ -175,6 +175,8 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
 def _mode(run: ScriptRun) -> Mode:
     if run.own_step is not None and _is_own(run):
         return run.own_step.mode
+    if run.happened == "evaluated":  # which may differentiate, for forces
+        return "inference"
     if run.num_steps or any(node.phase is Phase.BACKWARD for node in run.trace.nodes):
         return "train"
     return "generate" if run.happened == "generated" else "inference"

@@ -4,7 +4,7 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice, takewhile
@@ -18,6 +18,7 @@ from memlint.source.options import Option, options_in, typed
 from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import training_at_import
+from memlint.source.shown_programs import shown_programs
 from memlint.source.text import Source, dotted_name
 from memlint.source.typed_commands import CONFIG_OPTION, TypedCommand, concrete, is_placeholder, typed_commands
 
@@ -27,6 +28,8 @@ _MOST_EXAMINED = 16
 _MOST, _MOST_OF_ONE = 6, 2
 """Number of commands that are given, and of those with one script."""
 _MOST_UNCERTAIN = 2
+_MOST_BEFORE_SHOWN, _MOST_SHOWN = 2, 2
+"""Scripts that train which come before programs that documents show, and the number of these."""
 _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
@@ -110,6 +113,7 @@ class LeadingScripts:
         self._project = Project(root, cache=keep)
         self._defaults: dict[Path, dict[str, Option]] = {}
         self._folders: dict[Path, Path] = {}
+        self._leading: dict[str | Path, bool] = {}
 
     @cached_property
     def commands(self) -> tuple[LeadingScript, ...]:
@@ -143,7 +147,21 @@ class LeadingScripts:
         typed = list(map(self._completed, self._all()))
         for command in sorted([*typed, *self._choosing(typed)], key=self._order):
             scripts.setdefault(command.script, []).append(command)
-        later = []
+        later: list[LeadingScript] = []
+        trainers = self._trainers(scripts, later)
+        yield from islice(trainers, _MOST_BEFORE_SHOWN)
+        shown = shown_programs(self._files, self._names - _GENERIC, self._is_imported_by)
+        for each in islice(shown, _MOST_SHOWN):
+            yield LeadingScript(each, is_certain=True, trains=_TRAINS_ITSELF.search(each.code) is not None)
+        yield from trainers
+        later.sort(key=lambda each: (not each.trains, not each.is_certain))
+        # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.
+        yield from sorted(later, key=lambda each: not each.is_certain and each not in later[:_MOST_UNCERTAIN])
+
+    def _trainers(
+        self, scripts: Mapping[Path, Sequence[TypedCommand]], others: list[LeadingScript]
+    ) -> Iterator[LeadingScript]:
+        """Yield the commands that train and surely lead to the file; `others` gets those that may lead there."""
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script, is_typed=any(each.document for each in scripts[script]))
             for command in scripts[script][:_MOST_OF_ONE] if leads is not False else ():
@@ -151,10 +169,7 @@ class LeadingScripts:
                 if found.is_certain and found.trains:
                     yield found
                 else:
-                    later.append(found)
-        later.sort(key=lambda each: (not each.trains, not each.is_certain))
-        # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.
-        yield from sorted(later, key=lambda each: not each.is_certain and each not in later[:_MOST_UNCERTAIN])
+                    others.append(found)
 
     def _all(self) -> Iterator[TypedCommand]:
         """Yield all commands that documents type, and scripts without any that do something when they are run."""
@@ -364,6 +379,21 @@ class LeadingScripts:
             return training_at_import(source) is not None or any(dotted_name(each) in own for each in begun)
         return False
 
+    def _is_imported_by(self, program: Source) -> bool:
+        """Return True if the imports of a program in a document lead to the file."""
+        modules = {each for name in program.imports.values() for each in (name, name.rpartition(".")[0])} - {""}
+        starts: list[str | Path] = [*sorted(modules)]
+        if "hub" in program.words:
+            starts.append(self.root / "hubconf.py")  # in which `torch.hub.load` finds the models of a project
+        return any(map(self._leads_by, starts))
+
+    def _leads_by(self, start: str | Path) -> bool:
+        """Return True if a module, or a file of the project, leads to the file by its imports."""
+        if start not in self._leading:
+            files, modules = ((), (start,)) if isinstance(start, str) else ((start,), ())
+            self._leading[start] = self.file in self._project.parts(files, modules, to_the_end=True).files
+        return self._leading[start]
+
     @cached_property
     def _is_in_targets(self) -> bool:
         """True if a module of which a config makes something, such as the agent of a run, leads to the file."""
@@ -515,7 +545,7 @@ def _evaluates(command: TypedCommand) -> bool:
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    launch = [command.line, command.joins_group, command.precision, command.name]
+    launch = [command.line, command.joins_group, command.precision, command.name, command.code]
     return [*places, command.module, command.arguments, launch, found.is_certain, found.trains]
 
 
@@ -531,6 +561,8 @@ def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
 
 def shown_as(command: TypedCommand) -> str:
     """Return the script, by its path from the current directory, and its arguments."""
+    if command.code:
+        return f"{os.path.relpath(command.script)}:{command.line}"
     start = command.start if command.module else (os.path.relpath(command.script),)
     return shlex.join((*start, *concrete(command.arguments)))
 
@@ -547,7 +579,8 @@ def typed_as(command: TypedCommand) -> str:
 
 def likeliest_command(file: Path, root: Path, *, keep: bool = True) -> str:
     """Return the line that most likely runs what `file` defines, as `memlint run` of a script; empty without one."""
-    return next((typed_as(each.command) for each in LeadingScripts(file, root, keep=keep).commands), "")
+    commands = (each.command for each in LeadingScripts(file, root, keep=keep).commands)
+    return next((typed_as(each) for each in commands if not each.code), "")
 
 
 def training_command(root: Path) -> str:

@@ -25,7 +25,7 @@ _SECTIONED = (".cfg", ".ini")
 _SHOWS_COMMANDS = (".md", ".mdx", ".rst", ".sh")
 _ENDINGS = (".py", ".ipynb", *_CONFIGS, *_SHOWS_COMMANDS)
 _SKIPPED = SKIPPED_DIRECTORIES | {"data", "datasets"}
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)")
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)(?!.*```)")
 EVALUATES = re.compile(
     r"(^|[_-])(eval|evaluat\w*|val|valid\w*|test|infer\w*|sampl\w*|predict\w*|generat\w*|demo|export|bench\w*|distill\w*)"
     r"($|[_-])"

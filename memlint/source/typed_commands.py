@@ -106,6 +106,8 @@ class TypedCommand(NamedTuple):
     """The precision of the step that accelerate is told when it starts the script; empty without one."""
     name: str = ""
     """The name of a command that the project declares, such as `yolo`; empty for a script."""
+    code: str = ""
+    """The program, where a document shows it: each line at its own number; empty for a script."""
 
     @property
     def start(self) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class Script(BaseModel):
     """Absolute path of the file; empty for a module."""
     module: str = ""
     """Name of a module to run as `python -m` does, or the function that a command calls: `package.module:function`."""
+    code: str = ""
+    """The program, of which `path` only has the lines: code in a document; empty for a file that is one."""
     arguments: tuple[str, ...] = ()
     steps: Count = 2
     """Number of optimizer steps, or of steps by hand, after which the run ends."""

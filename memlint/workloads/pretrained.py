@@ -11,11 +11,14 @@ import copy
 import functools
 import importlib
 import json
+import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -322,7 +325,7 @@ def _replace_download(module: Any, put: Put) -> None:
 
 
 def _replace_hub(put: Put) -> None:
-    """Let `torch.hub.load` build torchvision's models without the hub, and say of others how to fetch them."""
+    """Let `torch.hub.load` build models of torchvision and the project without the hub, and say how to fetch others."""
     load: Callable[..., Any] = torch.hub.load
 
     @functools.wraps(load)
@@ -335,12 +338,24 @@ def _replace_hub(put: Put) -> None:
                 if model in models.list_models():
                     note_assumption(f"the weights of {model} are not on this machine: they are random")
                     return models.get_model(model, weights=None)
+            if (folder := _hub_of_project(model)) is not None:
+                return load(folder, model, *args, **{**kwargs, "source": "local"})
             call = f'import torch; torch.hub.load("{repo_or_dir}", "{model}")'
             hint = f"fetch it once where memlint runs: {sys.executable} -c {shlex.quote(call)}"
             note(error, f"loads {model} of {repo_or_dir}, which is not on this machine", hint)
             raise
 
     put(torch.hub, "load", load_from_hub)
+
+
+def _hub_of_project(model: str) -> str | None:
+    """Return the nearest folder around the running line whose `hubconf.py` has a model of this name."""
+    for frame in islice(user_frames(), 1):
+        for folder in Path(frame.f_code.co_filename).parents:
+            with suppress(OSError):
+                if re.search(rf"\b{re.escape(model)}\b", (folder / "hubconf.py").read_text(encoding="utf-8")):
+                    return str(folder)
+    return None
 
 
 def _replace_timm(module: ModuleType, put: Put) -> None:
