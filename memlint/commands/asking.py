@@ -114,7 +114,7 @@ def with_scripts_asked(
                 del pending[number]
                 others = (each.command for each in scripts[number] if each.trains and each.is_certain)
                 shown = [shown_as(each) for each in others if each.script != command.script]
-                answer = Asked(built=built, command=shown_as(command), others=tuple(shown))
+                answer = Asked(built, shown_as(command), tuple(shown), trains, is_example=bool(command.code))
                 if number in trainers and not trains and not built.optimizers:
                     trainer, its = trainers[number]
                     answer = answer.trained_by(shown_as(trainer), its)

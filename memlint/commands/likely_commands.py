@@ -5,7 +5,7 @@ from pathlib import Path
 
 from memlint.commands.asking import Attempt
 from memlint.report.model import Workload
-from memlint.source.leading_scripts import likeliest_command, typed_as
+from memlint.source.leading_scripts import likeliest_command, shown_as, typed_as
 from memlint.worker.protocol import Request
 
 _LAST_RESORTS = ("--init", "memlint_workload", "::build", "with -v", "This is a script", "with the sizes that you have")
@@ -47,9 +47,11 @@ def with_commands(
 
 def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
     """Return what to type of the commands that were tried, and what it lacks; empty if none of them can work."""
-    usable = [each for each in attempts if not each.is_refused and not each.script.command.code]
+    examples = [each for each in attempts if each.script.command.code]
+    usable = [each for each in attempts if not each.is_refused and each not in examples]
     if not usable:
-        return ""
+        endings = ((shown_as(each.script.command), each.built.ending) for each in examples if each.built is not None)
+        return next((f"{shown} fails, too: {ending.reason}." for shown, ending in endings if ending.is_failure), "")
     furthest = max(usable, key=lambda each: _reached(each, request))
     command = typed_as(furthest.script.command)
     if furthest.error is not None:

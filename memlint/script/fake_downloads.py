@@ -48,6 +48,8 @@ _PROGRAMS = frozenset(("wget", "curl", "gdown", "gsutil", "aws", "kaggle", "hugg
 """Programs that download; all that they would change is a file."""
 _OF_TERMINAL = {"stty size": "echo 24 80", "tput cols": "echo 80", "tput lines": "echo 24"}
 """Commands that ask for the size of a terminal, which a script has none of here, and commands that answer."""
+_SHOWN = ("image", "video", "audio")
+"""Kinds of files that a package opens by their address for whoever asks it to."""
 _CHECKSUMS = ("md5", "sha1", "sha256")
 _LEAST_WEIGHTS = 2**20
 """Bytes of what stands for weights: a program may take a small file for an error."""
@@ -87,7 +89,7 @@ def _done(function: Callable[..., Any], *, fake: bool, gives: Callable[..., Any]
             url = _address(next(iter((*args, *kwargs.values())), ""))
             is_weights = is_of_weights(_path(url))
             caller = sys._getframe(1)
-            is_known = is_weights or (fake and kind_by_name(_path(url)) is not None)
+            is_known = is_weights or (fake and kind_by_name(_path(url)) in _SHOWN)
             if not (is_users(caller.f_code.co_filename) or (is_known and _is_of_package(caller))):
                 raise
             if is_weights and gives is _opened and not fake:

@@ -32,6 +32,7 @@ from memlint.script.saving import mapping
 from memlint.script.writes import Writes
 from memlint.workloads.missing_checkpoints import OF_TENSORS, suffix_of
 from memlint.workloads.notes import note, note_fake_data
+from memlint.workloads.pretrained import config_of_caller
 
 _COMPILED = (
     ("cv2", "imread"),
@@ -105,12 +106,15 @@ def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None
         try:
             return download(repo_id, *args, **kwargs)
         except OSError as error:
-            if is_users(sys._getframe(1).f_code.co_filename):
+            caller = sys._getframe(1)
+            if is_users(caller.f_code.co_filename):
                 wanted = kwargs.get("filename") or next(iter(args), "")
                 is_data = kwargs.get("repo_type") == "dataset"
                 if name == "hf_hub_download" and not is_data and suffix_of(PurePath(wanted)) in OF_TENSORS:
                     note_fake_data(f"the weights {wanted} of {repo_id} are not on this machine: they are random")
                     return f"{repo_id}/{wanted}"  # where nothing is: whoever loads it gets absent weights
+                if PurePath(wanted).suffix == ".json" and (config := config_of_caller(caller, repo_id)):
+                    return config
                 what = f"the file {wanted} of {repo_id!r}" if name == "hf_hub_download" else f"the files of {repo_id!r}"
                 hint = f"download them once before, or give their path: {name} finds what is in the cache"
                 note(error, f"wants {what}, which are not on this machine", hint)

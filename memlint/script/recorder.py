@@ -49,8 +49,10 @@ _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj")
 _MOST_STEPS_MORE = 10
 """Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet, and for the
 capture of a CUDA graph, before which steps run on a stream of their own."""
-_ENOUGH_EVALUATIONS = 4
-"""Calls of models after which a script that does not train is known well enough."""
+_ENOUGH_EVALUATIONS, _ENOUGH_OF_EXAMPLE = 4, 32
+"""Calls of models after which a script that does not train is known well enough, and an example, which shows methods
+of the model that call its parts before it calls the whole.
+"""
 _SHOW_MODELS = (
     *("torch.utils.tensorboard", "tensorboardX", "torchviz", "torchview", "hiddenlayer"),
     *("thop", "ptflops", "fvcore", "torchinfo", "torchsummary", "torchstat", "calflops", "deepspeed.profiling"),
@@ -309,7 +311,8 @@ class ScriptRecorder(Recorder):
 
     def _shows_all(self, *, is_training: bool) -> bool:
         """Return True if everything that a step needs is built when a model is called."""
-        return len(self.made) > 0 if is_training else self.evaluations.num_calls >= _ENOUGH_EVALUATIONS
+        enough = _ENOUGH_OF_EXAMPLE if self.script.code else _ENOUGH_EVALUATIONS
+        return len(self.made) > 0 if is_training else self.evaluations.num_calls >= enough
 
     def _is_functional(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Return True if a backward left every `grad` empty, as torch.func.grad does: new parameters replace these."""

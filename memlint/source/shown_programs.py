@@ -10,10 +10,18 @@ from pathlib import Path
 from memlint.source.files import Unreadable
 from memlint.source.notebooks import SUFFIX
 from memlint.source.project_files import ProjectFiles
-from memlint.source.text import Source
+from memlint.source.text import Source, dotted_name
 from memlint.source.typed_commands import TypedCommand
 
 _DOCUMENTS = (".md", ".mdx", ".rst", SUFFIX)
+_LEFT_OUT = {
+    "torch": "import torch",
+    "nn": "from torch import nn",
+    "F": "import torch.nn.functional as F",
+    "np": "import numpy as np",
+    "os": "import os",
+}
+"""Names that an example may take as known, and the imports that give them."""
 
 
 def shown_programs(
@@ -26,7 +34,7 @@ def shown_programs(
     A block of code in a document is one, with earlier blocks that give its names and later ones that use what it makes;
     so is a whole notebook.
     """
-    found = []
+    found: dict[str, tuple[bool, bool, TypedCommand]] = {}
     documents = [path for path in files.paths if path.suffix in _DOCUMENTS and "import" in files.text(path)]
     for path in sorted(documents, key=lambda path: (path.stem.lower() != "readme", len(path.parts))):
         blocks = files.code(path)
@@ -35,12 +43,13 @@ def shown_programs(
                 continue  # it has types, or an import alone
             later = [each for each in blocks[number + 1 :] if each.words.isdisjoint(names)]
             needed, lacked = _needed(blocks[: number + 1])
-            program = _program(path, [*needed, *_using(block, later)])
+            program = _program(path, [*needed, *_using(block, later)], lacked)
             if program is not None and leads(program):
                 command = TypedCommand(path, "", (), path.parent, path, block.tree.body[0].lineno, code=program.text)
                 is_used = not _made_by(program).isdisjoint(_used(program))
-                found.append((block.words.isdisjoint(names), bool(lacked) or not is_used, command))
-    yield from (command for *_order, command in sorted(found, key=itemgetter(0, 1)))
+                order = block.words.isdisjoint(names), not (is_used and lacked <= set(_LEFT_OUT))
+                found.setdefault(program.text, (*order, command))
+    yield from (command for *_order, command in sorted(found.values(), key=itemgetter(0, 1)))
 
 
 def _needed(blocks: Sequence[Source]) -> tuple[list[Source], set[str]]:
@@ -54,21 +63,30 @@ def _needed(blocks: Sequence[Source]) -> tuple[list[Source], set[str]]:
 
 
 def _using(first: Source, blocks: Sequence[Source]) -> Iterator[Source]:
-    """Yield the blocks that use nothing but what the first one gives, or such a block after it."""
+    """Yield the blocks that call what the first one makes, and use nothing but what that or such a block gives.
+
+    If the first one itself uses nothing of what it makes, whatever use is made of it counts.
+    """
     given, made = _given(first), _made_by(first)
+    is_used = not made.isdisjoint(_used(first))
     for block in blocks:
         wanted = _used(block) - _given(block)
-        if not made.isdisjoint(wanted) and wanted <= given:
+        called = {dotted_name(each.func) for each in ast.walk(block.tree) if isinstance(each, ast.Call)}
+        if not made.isdisjoint(called if is_used else wanted) and wanted <= given:
             given, made = given | _given(block), made | _made_by(block)
             yield block
 
 
-def _program(path: Path, blocks: Sequence[Source]) -> Source | None:
-    """Return blocks of a document as one program, each line at its own number; None if they make none together."""
+def _program(path: Path, blocks: Sequence[Source], lacked: Collection[str]) -> Source | None:
+    """Return blocks of a document as one program, each line at its own number; None if they make none together.
+
+    Of the names that are `lacked`, those that everybody knows are imported in its first line, which is no code.
+    """
     lines = [""] * max(len(each.lines) for each in blocks)
     for block in blocks:
         for number, line in enumerate(block.lines):
             lines[number] = line or lines[number]
+    lines[0] = lines[0] or "; ".join(_LEFT_OUT[name] for name in sorted(_LEFT_OUT.keys() & set(lacked)))
     with suppress(Unreadable):
         return Source.from_text("\n".join(lines), str(path))
     return None

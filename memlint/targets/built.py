@@ -142,6 +142,10 @@ class Asked:
     """The script, by its path from the current directory, and its arguments."""
     others: tuple[str, ...] = ()
     """Other scripts that may build it, with their arguments."""
+    trains: bool = True
+    """False if its name, or its text, says that it does something else than train."""
+    is_example: bool = False
+    """True for code in a document: it says only by what it does with the model if that is trained."""
     trainer: str = ""
     """The script that trains it, if that ended before it built it: all that was built but the models is that one's."""
 
@@ -156,4 +160,5 @@ class Asked:
         )
         settings = Built(command, self.built.ending) if built is None else built
         others = tuple(each for each in self.others if each != command)
-        return replace(self, built=replace(settings, models=models), others=others, trainer=command)
+        built = replace(settings, models=models)
+        return replace(self, built=built, others=others, trainer=command, trains=True)

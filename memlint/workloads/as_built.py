@@ -55,9 +55,10 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
     assumptions = []
     called = next((each for each in built.models if each.is_called), None)
     model = called or max(built.models, key=lambda each: each.num_parameters, default=None)
-    trains = bool(built.optimizers or built.stated_optimizer) or model is None or model.is_training
-    if not trains and workload.mode == "train":
+    if not _trains(asked, model) and workload.mode == "train":
         changed["mode"] = "inference"
+        if built.batch is None and BATCH in workload.assumed:
+            workload = replace(workload, batch=1)  # what is shown is one picture or text, as in a demonstration
         assumptions.append(Assumption(f"mode inference: {asked.command} does not train it", None, found=True))
     assumptions += _circumstances(asked, called)
     if built.batch is not None and "batch" in workload.assumed:
@@ -99,6 +100,14 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
         found=(*workload.found, *assumptions),
         assumed=workload.assumed - changed.keys(),
     )
+
+
+def _trains(asked: Asked, model: BuiltModel | None) -> bool:
+    """Return True if the script trains the model, or nothing says that it does not."""
+    if model is None or (asked.is_example and model.is_called):
+        return model is None or model.is_training
+    has_optimizer = bool(asked.built.optimizers or (asked.trains and asked.built.stated_optimizer))
+    return has_optimizer or (model.is_training and (asked.trains or asked.is_example))
 
 
 def _circumstances(asked: Asked, called: BuiltModel | None) -> Iterator[Assumption]:

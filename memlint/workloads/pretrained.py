@@ -10,6 +10,7 @@ import ast
 import copy
 import functools
 import importlib
+import inspect
 import json
 import re
 import shlex
@@ -20,7 +21,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -28,10 +29,11 @@ import torch
 from memlint.base.after_import import after_import
 from memlint.base.frames import user_frames
 from memlint.base.guarded_imports import statements_at
+from memlint.base.variables import variables_of
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import Put, replace_loads
-from memlint.workloads.notes import note, note_assumption, note_replaced
+from memlint.workloads.notes import note, note_assumption, note_fake_data, note_replaced
 from memlint.workloads.pipelines import replace_pipelines
 from memlint.workloads.stated_configs import stated_config
 
@@ -288,17 +290,36 @@ def _replace_mixins(module: ModuleType, put: Put) -> None:
             return download(repo_id, filename, **options)
         except OSError as error:
             if filename == module.constants.CONFIG_NAME:
-                if (stated := stated_config(repo_id)) is None:
+                if not (config := config_of_caller(sys._getframe(1), repo_id)):
                     what = f"wants the config of {repo_id!r}, which is not on this machine"
                     note(error, what, _OPTION.format(repo_id))
                     raise
-                return _written(stated)
+                return config
             if filename != module.constants.PYTORCH_WEIGHTS_NAME:
                 raise  # it asks for another form of the weights
         note_assumption(f"the weights of {repo_id} are not on this machine: they are random")
         return f"{repo_id}/{filename}"  # where nothing is: it gets absent weights
 
     put(module, "hf_hub_download", downloaded)
+
+
+def config_of_caller(frame: FrameType, name: str) -> str:
+    """Return a file with the config that is stated, or with the defaults of the class whose method asks for it.
+
+    `frame` is that of the class method. Empty where nothing is stated, and the class cannot do without arguments.
+    """
+    if (stated := stated_config(name)) is not None:
+        return _written(stated)
+    kind = variables_of(frame).get("cls")
+    if not isinstance(kind, type):
+        return ""
+    parameters = inspect.signature(kind).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.kind is not each.VAR_KEYWORD}
+    with suppress(TypeError):  # of a default that no file can hold, such as "none"
+        config = _written(defaults)
+        note_fake_data(f"the config of {name} is not on this machine: {kind.__name__} has its own defaults")
+        return config
+    return ""
 
 
 def _written(config: dict[str, Any]) -> str:

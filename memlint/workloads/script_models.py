@@ -46,7 +46,9 @@ def of_script(
             if kind is not model and candidates:
                 break  # one part is enough
             builder = "" if kind.frame is None else kind.frame.path
-            workload = recipes.with_loop_of(kind.qualname, defaults, builder) if is_open else defaults
+            is_called = bool(kind.inputs) and defaults.mode != "train"  # so the batch is not that of a training loop
+            is_in_loop = is_open and not is_called
+            workload = recipes.with_loop_of(kind.qualname, defaults, builder) if is_in_loop else defaults
             workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:
                 function = attrgetter(kind.qualname)(module)

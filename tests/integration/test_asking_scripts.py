@@ -349,3 +349,111 @@ def test_what_a_script_has_built_and_nobody_can_repeat_is_said(project):
         checked(project)["built_by"]
         == "not as train.py --width 64 --batch_size 16 --data data builds it, which cannot be repeated"
     )
+
+
+EXAMPLE = """
+# Net
+
+```python
+from argparse import Namespace
+import torch
+from model import Net
+
+net = Net(Namespace(width=48, depth=2))
+```
+
+Then
+
+```python
+spectrogram = torch.randn(5, 11, 48)
+out = net(spectrogram)
+```
+"""
+
+
+def test_an_example_of_the_readme_is_asked_where_no_script_trains(project):
+    (project / "train.py").unlink()
+    (project / "README.md").write_text(EXAMPLE)
+    workload = checked(project)
+    assert workload["built_by"] == "as README.md:5 builds it"
+    assert (workload["batch"], workload["mode"], parameters(workload)) == (5, "train", 2 * 4 * (48 * 48 + 48))
+    assert "input x [batch, 11, 48] float32, as the script gives it" in texts(workload)
+    assert any(each.startswith("built as README.md:9 does: Net(configs=Namespace(") for each in texts(workload))
+
+
+def test_a_script_that_trains_the_model_counts_for_more_than_an_example(project):
+    (project / "train.py").write_text(OPTIONS + STEPS + MAIN)
+    (project / "README.md").write_text(EXAMPLE + README)
+    assert checked(project)["built_by"] == "as train.py --width 64 --batch_size 16 --data data builds it"
+
+
+def test_an_example_that_only_evaluates_is_inference_of_its_batch(project):
+    (project / "train.py").unlink()
+    (project / "README.md").write_text(
+        EXAMPLE.replace("out = net", "with torch.inference_mode():\n    out = net.eval()")
+    )
+    workload = checked(project)
+    assert (workload["batch"], workload["mode"]) == (5, "inference")
+
+
+def test_a_config_that_only_the_hub_has_leaves_the_defaults_of_the_class(project):
+    (project / "train.py").unlink()
+    (project / "model.py").write_text(
+        dedent("""
+        import json
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self, width=40, scale=[1, 2]):
+                super().__init__()
+                self.layer = nn.Linear(width, width)
+
+            def forward(self, x):
+                return self.layer(x)
+
+            @classmethod
+            def from_pretrained(cls, name):
+                from huggingface_hub import hf_hub_download
+                with open(hf_hub_download(name, "config.json")) as file:
+                    net = cls(**json.load(file))
+                net.load_state_dict(torch.load(hf_hub_download(name, "pytorch_model.bin")))
+                return net.eval()
+    """)
+    )
+    (project / "README.md").write_text(
+        "```\nfrom model import Net\nnet = Net.from_pretrained('me/net').cuda()\n"
+        "with torch.no_grad():\n    net(torch.zeros(3, 40, device='cuda'))\n```\n"
+    )
+    workload = checked(project)
+    assert (workload["built_by"], workload["mode"], workload["batch"]) == ("as README.md:2 builds it", "inference", 3)
+    assert any(
+        "the config of me/net is not on this machine: Net has its own defaults" in each for each in texts(workload)
+    )
+
+
+def test_the_hub_of_the_project_itself_is_its_own_folder(project):
+    (project / "train.py").unlink()
+    (project / "hubconf.py").write_text(
+        "from argparse import Namespace\nfrom model import Net\n"
+        "def net_small(pretrained=True, width=24):\n    return Net(Namespace(width=width, depth=1))\n"
+    )
+    (project / "README.md").write_text(
+        "```\nimport torch\nnet = torch.hub.load('me/net', 'net_small', width=36).cuda()\nnet(torch.zeros(2, 36).cuda())\n```\n"
+    )
+    workload = checked(project)
+    assert workload["built_by"] == "as README.md:2 builds it"
+    assert (workload["batch"], parameters(workload)) == (2, 4 * (36 * 36 + 36))
+
+
+def test_an_example_that_calls_a_model_with_what_nobody_guesses_is_run(project):
+    (project / "train.py").unlink()
+    (project / "model.py").write_text(MODEL.replace("return self.blocks(x)", "return self.blocks(x.values)"))
+    (project / "README.md").write_text(
+        "```\nfrom argparse import Namespace\nfrom model import Net\nnet = Net(Namespace(width=16, depth=1)).cuda()\n"
+        "graph = Namespace(values=torch.zeros(9, 16, requires_grad=True, device='cuda'))\nenergy = net(graph).sum()\n"
+        "forces, = torch.autograd.grad(energy, graph.values)\n```\n"
+    )
+    workload = checked(project)
+    assert (workload["built_by"], workload["mode"]) == ("as README.md:2 builds it", "inference")
+    assert workload["script"]["happened"] == "evaluated"

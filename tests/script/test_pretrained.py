@@ -558,13 +558,17 @@ def test_a_model_that_huggingface_hub_loads_has_the_stated_config(tmp_path):
             def __init__(self, width=2):
                 super().__init__()
                 self.layer = nn.Linear(width, 3)
-        print(Net.from_pretrained("me/net").layer.weight.shape)
-        Net.from_pretrained("me/other")
+        class Open(Net):
+            def __init__(self, width):
+                super().__init__(width)
+        for kind, name in ((Net, "me/net"), (Net, "me/other"), (Open, "me/open")):
+            print(kind.from_pretrained(name).layer.weight.shape)
     """
     ran = run(tmp_path / "p", text, config_of=[["me/net", json.dumps({"width": 5})]])
-    assert ran.stdout == "torch.Size([3, 5])\n"
+    assert ran.stdout == "torch.Size([3, 5])\ntorch.Size([3, 2])\n"
     assert "the weights of me/net are not on this machine: they are random" in ran.assumptions
-    assert "wants the config of 'me/other', which is not on this machine: add --config-of me/other=" in ran.error
+    assert "the config of me/other is not on this machine: Net has its own defaults" in ran.assumptions
+    assert "wants the config of 'me/open', which is not on this machine: add --config-of me/open=" in ran.error
 
 
 @needs("transformers", "PIL")

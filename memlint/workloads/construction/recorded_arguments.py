@@ -115,7 +115,10 @@ class _Unpickler(pickle.Unpickler):
     ) -> torch.Tensor:
         """Make a tensor, the same for each that was the same."""
         if key not in self._tensors:
-            made = torch.empty(shape, dtype=dtype)
+            is_index = not (
+                dtype.is_floating_point or dtype.is_complex
+            )  # 0 is one of any tensor, unlike what was there
+            made = torch.zeros(shape, dtype=dtype) if is_index else torch.empty(shape, dtype=dtype)
             self._tensors[key] = (
                 nn.Parameter(made, requires_grad) if is_parameter else made.requires_grad_(requires_grad)
             )
