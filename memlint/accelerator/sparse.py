@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import DEVICE, NAME, entry_of, real_device_of
+from memlint.accelerator.device import DEVICE, NAME, entry_of, like, real_device_of
 from memlint.accelerator.dispatch import refuse_mixed_devices, run
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.private import (
@@ -191,10 +191,9 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
     first: bool | None = None
     mixed = False
     for t in tensors_in(args):
-        host = is_host(t) if real_device_of(t).type == NAME else not t.dim() or None
-        if host is None:
-            mixed = mixed or state.current.cuda
-        elif real_device_of(t).type == NAME:
+        is_virtual = real_device_of(t).type == NAME
+        if is_virtual or (t.dim() and state.current.cuda):
+            host = not is_virtual or is_host(t)
             mixed = mixed or (first is not None and host != first and t.dim() > 0)
             first = host if first is None else first
     packet = schema_of(op).name.split("::")[-1]
@@ -246,6 +245,17 @@ _BAG = kernel_of(aten._embedding_bag_backward.default)
 
 
 def _embedding_bag_backward(*args: Any) -> Any:
-    """The sparse gradient, composed as in the kernel for devices: PyTorch's meta kernel does not support it."""
+    """The sparse gradient, composed as in the kernel for devices: PyTorch's meta kernel does not support it.
+
+    Its indices are those of the call, which on the host may be real ones: they have to be beside its values.
+    """
     sparse = args[9]
-    return _composed(_BAG.op, DispatchKey.CPU, *args) if sparse else run(_BAG, args, {})
+    if not sparse:
+        return run(_BAG, args, {})
+    _enter(_BAG.op, args)
+    return kernel_under(_BAG.op)(DispatchKey.CPU, *map(_beside_virtual, args))
+
+
+def _beside_virtual(value: Any) -> Any:
+    is_real = isinstance(value, Tensor) and value.dim() > 0 and real_device_of(value).type != NAME
+    return like(value) if is_real else value

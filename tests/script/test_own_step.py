@@ -717,3 +717,20 @@ def test_a_batch_that_the_model_did_not_take_is_not_beside_the_own_step(tmp_path
     assert workload.script.happened == "built"
     assert workload.estimate is not None
     assert workload.estimate.peak.requested.estimate < 32 << 20  # the batch has 64 MiB
+
+
+@pytest.mark.parametrize("forces", [False, True], ids=["values", "forces"])
+def test_a_call_with_autograd_on_that_no_optimizer_follows_is_an_evaluation(tmp_path: Path, *, forces: bool) -> None:
+    text = f"""
+        import torch
+
+        model = torch.nn.Linear(64, 1).cuda()
+        places = torch.zeros(32, 64, device="cuda", requires_grad=True)
+        energy = model(places).sum()
+        if {forces}:
+            torch.autograd.grad(energy, places)
+    """
+    checked = run_text(tmp_path, text)
+    workload = workload_of(checked)
+    assert (happened(workload), workload.error, workload.mode) == ("evaluated", None, "inference")
+    assert workload.batch == 32

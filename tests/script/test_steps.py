@@ -547,6 +547,22 @@ def test_steps_on_the_host_of_which_a_norm_alone_is_on_the_gpu_are_no_steps_on_i
     assert "on the CPU: no model was called on the GPU" in workload.error.message
 
 
+def test_sparse_gradients_of_bags_are_made_on_the_host_too(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        bags = torch.nn.EmbeddingBag(10, 4, mode="sum", sparse=True)
+        optimizer = torch.optim.SGD(bags.parameters(), lr=0.1)
+        for _ in range(2):
+            bags(torch.tensor([1, 2, 3, 4]), torch.tensor([0, 2])).sum().backward()
+            assert bags.weight.grad.is_sparse and bags.weight.grad.shape == (10, 4)
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is not None
+    assert workload.error.message == "2 steps were taken, on the CPU: no model was called on the GPU"
+
+
 def test_modules_that_another_thread_calls_meanwhile_are_no_part_of_a_step(tmp_path: Path) -> None:
     text = """
         import threading, torch
