@@ -268,11 +268,19 @@ class FileSystem:
 
     def writing(self, path: Path) -> str:
         """Return where a writer outside Python must write the file `path` anew."""
-        return str(self._within(lambda: self._opened(path, _FLAGS["w"])))
+        return str(self._within(lambda: self._prepared(path, _FLAGS["w"])))
 
     def updating(self, path: Path) -> str:
         """Return where a writer outside Python must change or create the file `path`."""
-        return str(self._within(lambda: self._opened(path, os.O_RDWR | os.O_CREAT)))
+        return str(self._within(lambda: self._prepared(path, os.O_RDWR | os.O_CREAT)))
+
+    def _prepared(self, path: Path, flags: int) -> str:
+        try:
+            return self._opened(path, flags)
+        except FileNotFoundError as error:
+            if not self._prepares(path, error):
+                raise
+            return self._opened(path, flags)
 
     def reading(self, path: Path) -> str:
         """Return where a reader outside Python finds the file `path`."""

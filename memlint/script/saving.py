@@ -54,6 +54,25 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
     replacing.put(np.memmap, "__new__", _updating_memory(np.memmap.__new__, files))
     after_import("pyarrow", lambda module: replacing.put(module, "memory_map", mapping(module.memory_map, 0, reading)))
     after_import("tokenizers", lambda module: _save_tokenizers(module, replacing, files))
+    after_import("h5py", lambda module: replacing.put(module.File, "__init__", _hdf5(module.File.__init__, files)))
+    after_import("cv2", lambda module: _write_pictures(module, replacing, files))
+
+
+def _write_pictures(module: ModuleType, replacing: Replacing, files: FileSystem) -> None:
+    for name in ("imwrite", "VideoWriter"):
+        replacing.put(module, name, mapping(getattr(module, name), 0, files.writing))
+
+
+def _hdf5(init: Callable[..., None], files: FileSystem) -> Callable[..., None]:
+    """Let a file of h5py, whose library opens it itself, be where the script's other files are."""
+
+    def initialize(self: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+        if isinstance(name, str | bytes | os.PathLike) and not kwargs.get("driver"):
+            mapped = {"r": files.reading, "r+": files.updating, "a": files.updating}.get(mode, files.writing)
+            name = mapped(name)
+        init(self, name, mode, *args, **kwargs)
+
+    return initialize
 
 
 def _import_safetensors_torch(_package: ModuleType) -> None:
