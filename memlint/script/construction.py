@@ -455,8 +455,10 @@ class Construction:
         )
         dtype = self.dtype(roots[0] if roots else None)
         is_called = any(each.is_called for each in models)
-        if models and not is_called and (dtype is None or dtype.source == PARAMETERS):
-            dtype = loop.setting("dtype") or dtype
+        if models and not is_called and (dtype is None or dtype.source == PARAMETERS or not dtype.is_sure):
+            stated = loop.setting("dtype")
+            is_switched_on = stated is not None and str(stated.value).endswith("-amp")  # which is how the text says it
+            dtype = stated if is_switched_on or dtype is None or dtype.source == PARAMETERS else dtype
         return Built(
             command=self._script.command,
             ending=ending,

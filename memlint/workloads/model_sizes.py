@@ -52,6 +52,11 @@ _CHANNELS = (
 )
 _CLASSES = ("num_classes", "n_classes", "num_labels", "n_class", "num_class", "class_num", "out_dim")
 
+_OF_VIDEOS = (
+    *("num_frames", "n_frames", "frames_per_clip", "clip_len", "clip_length", "video_length"),
+    *("context_length", "sequence_length", "seq_len"),
+)
+"""Names of the number of pictures in a video; the last ones are those of texts, too."""
 _LOWEST_RATE = 8000
 """Samples of a second of sound at the lowest usual rate."""
 DEFAULT_LENGTH = 512
@@ -118,7 +123,7 @@ class ModelSizes:
     @property
     def pictures(self) -> int | None:
         """Number of pictures of a video."""
-        return self._first_int(("num_frames", "n_frames", "frames_per_clip", "clip_len", "video_length"), 2)
+        return self._first_int(_OF_VIDEOS, 2)
 
     @property
     def low_image_size(self) -> int | None:

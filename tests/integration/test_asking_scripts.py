@@ -126,6 +126,14 @@ def test_a_name_that_a_package_has_dropped_stands_between_the_model_and_its_call
     assert "input x [batch, 7, 64] float32, as the script gives it" in texts(checked(project))
 
 
+def test_a_switch_of_autocast_has_the_dtype_of_the_line_that_reads_it(project):
+    flag = 'parser.add_argument("--amp", type=bool, default=True)\nparser.add_argument("--data"'
+    stops = "    raise KeyboardInterrupt\n"
+    casts = STEPS.replace('torch.autocast("cuda", torch.bfloat16)', 'torch.autocast("cuda", torch.bfloat16, args.amp)')
+    (project / "train.py").write_text(OPTIONS.replace('parser.add_argument("--data"', flag) + stops + casts + MAIN)
+    assert checked(project)["dtype"] == "bf16-amp"
+
+
 def test_a_call_that_counts_or_draws_a_model_says_no_batch(project):
     packages = project / "lib/python3/site-packages"
     packages.mkdir(parents=True)

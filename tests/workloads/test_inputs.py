@@ -187,12 +187,13 @@ def test_a_model_that_takes_one_item_alone_gets_one_and_says_so(write):
     assert assumptions[0].text.startswith("Net only accepts a batch of 1; with more it raises RuntimeError: shape ")
 
 
-def test_the_channels_of_a_video_that_is_cut_into_patches_are_those_of_its_pictures(write):
-    body = """self.size = 64; self.proj = nn.Conv2d(3 * 4 * 4, 8, 1)|
+@pytest.mark.parametrize(("stated", "pictures"), [("", 16), ("self.context_length = 4; ", 4)])
+def test_the_channels_of_a_video_that_is_cut_into_patches_are_those_of_its_pictures(write, stated, pictures):
+    body = f"""{stated}self.size = 64; self.proj = nn.Conv2d(3 * 4 * 4, 8, 1)|
         B, T, C, H, W = frames.shape
         patches = frames.reshape(B * T, C, H // 4, 4, W // 4, 4).permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
         return self.proj(patches)"""
-    assert inputs(write(module(body, "self, frames"))) == ["frames [batch, 16, 3, 64, 64] float32"]
+    assert inputs(write(module(body, "self, frames"))) == [f"frames [batch, {pictures}, 3, 64, 64] float32"]
 
 
 def test_times_of_a_model_of_16_bits_without_weights_stay_as_they_are():

@@ -11,7 +11,8 @@ AUDIO_LENGTH = 16_000
 """One second at the usual sampling rate."""
 SERIES_LENGTH = 1024
 """Steps of a series that nothing states."""
-_PICTURES, _VIDEO_SIZE = 16, (112, 112)
+PICTURES, VIDEO_SIZE = 16, (112, 112)
+"""Pictures of a video that nothing states, and their height and width."""
 _AUXILIARY = ("type", "segment", "time", "class", "label")
 
 
@@ -84,6 +85,6 @@ def spatial_input(name: str, channels: int, dimensions: int, sizes: ModelSizes) 
         length = sizes.length or of_layer
         return InputSpec(name, (BATCH, channels, length))
     if dimensions == 3:
-        return InputSpec(name, (BATCH, channels, sizes.pictures or _PICTURES, *(sizes.image_size or _VIDEO_SIZE)))
+        return InputSpec(name, (BATCH, channels, sizes.pictures or PICTURES, *(sizes.image_size or VIDEO_SIZE)))
     size = sizes.image_size or ((28, 28) if channels == 1 else (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))
     return InputSpec(name, (BATCH, channels, *size))

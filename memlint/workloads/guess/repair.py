@@ -16,7 +16,7 @@ from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.assertions import asserted_equal, asserted_ranks
 from memlint.workloads.guess.containers import learnt, of_batch_items
 from memlint.workloads.guess.forward_names import guess_input
-from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
+from memlint.workloads.guess.layers import AUDIO_LENGTH, PICTURES, VIDEO_SIZE, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import LABELS, NUM_BOXES
@@ -25,7 +25,6 @@ from memlint.workloads.receiving_layers import forward_code
 Specs = tuple[InputSpec, ...]
 
 _NUM_POINTS = 1024
-_FRAMES = 16
 _COLOURS = 3
 _FIRST = 3
 """Number of a module's first layers that may get its input."""
@@ -349,9 +348,9 @@ def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec
         yield replace(spec, shape=(BATCH, 3, height, width))
         yield replace(spec, shape=(BATCH, height, width, last if last != BATCH else 3))
     if rank == 5 and len(spec.shape) == 4:
-        yield replace(spec, shape=(BATCH, _FRAMES, *spec.shape[1:]))
+        yield replace(spec, shape=(BATCH, sizes.pictures or PICTURES, *spec.shape[1:]))
     if rank == 5:
-        yield replace(spec, shape=(BATCH, 3, 16, 112, 112))
+        yield replace(spec, shape=(BATCH, 3, sizes.pictures or PICTURES, *(sizes.image_size or VIDEO_SIZE)))
 
 
 def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
