@@ -111,7 +111,11 @@ def with_scripts_asked(
             built = told.get(number)
             attempts[number].append(Attempt(script, built))
             if built is not None and attempts[number][-1].has_built(requests[number]):
-                del pending[number]
+                is_called = any(kind.inputs for _model, kind in classes_of(requests[number], built))
+                if is_called or not (command.code and built.ending.is_failure):
+                    del pending[number]
+                elif requests[number] is not answered[number]:  # another example has built it before
+                    continue
                 others = (each.command for each in scripts[number] if each.trains and each.is_certain)
                 shown = [shown_as(each) for each in others if each.script != command.script]
                 answer = Asked(built, shown_as(command), tuple(shown), trains, is_example=bool(command.code))
