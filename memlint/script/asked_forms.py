@@ -22,6 +22,7 @@ import numpy as np
 
 from memlint.script.failures import Failure, UnknownError
 from memlint.script.fake_records import Record
+from memlint.script.file_kinds import kind_by_name
 from memlint.script.forms import DATA_SET, ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
 from memlint.workloads.missing_checkpoints import is_of_weights
 
@@ -575,7 +576,7 @@ def _of_json(at: Failure) -> bool:
 def _of_file(at: Failure) -> bool:
     """A file is not there whose name says nothing: what opens it says what it holds."""
     path = getattr(at.error, "filename", None)
-    if not isinstance(path, str) or PurePath(path).suffix in SETTINGS or is_of_weights(path):
+    if not isinstance(path, str) or PurePath(path).suffix in SETTINGS or kind_by_name(path) or is_of_weights(path):
         return False
     place = os.path.realpath(path)
     suffix = PurePath(place).suffix

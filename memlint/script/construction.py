@@ -53,6 +53,7 @@ from memlint.script.settings_by_name import (
 )
 from memlint.source.training_loop import OPTIMIZERS
 from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
+from memlint.targets.workload import CONSTANT
 from memlint.workloads.construction.recorded_arguments import dump_arguments
 from memlint.workloads.model_sizes import IMAGE_SIZES
 from memlint.workloads.notes import fake_data
@@ -79,6 +80,10 @@ _TORCH = "torch."
 
 _Inputs = tuple[weakref.ref[nn.Module], bool, tuple[BuiltInput, ...], Frame | None]
 """A module, its mode, and the tensors of its first call with the user's line of it."""
+
+
+_LONGEST_PLAIN = 40
+"""Characters of a text that is a setting of a call, and no data."""
 
 
 class _Call(NamedTuple):
@@ -456,9 +461,10 @@ class Construction:
         dtype = self.dtype(roots[0] if roots else None)
         is_called = any(each.is_called for each in models)
         if models and not is_called and (dtype is None or dtype.source == PARAMETERS or not dtype.is_sure):
-            stated = loop.setting("dtype")
-            is_switched_on = stated is not None and str(stated.value).endswith("-amp")  # which is how the text says it
-            dtype = stated if is_switched_on or dtype is None or dtype.source == PARAMETERS else dtype
+            stated = loop.setting("dtype") or dtype
+            is_switch = dtype is not None and not dtype.is_sure  # which may leave open of which dtype autocast is
+            is_autocast = stated is not None and str(stated.value).endswith("-amp")
+            dtype = dtype if is_switch and not is_autocast else stated
         return Built(
             command=self._script.command,
             ending=ending,
@@ -649,15 +655,23 @@ def _is_random(sampler: object) -> bool:
 
 
 def _inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[BuiltInput]:
-    """Yield the tensors of a call by name; a compiled function that calls the module is given the module itself."""
-    names: list[str] = []
+    """Yield the tensors of a call by name, and plain values that are no defaults.
+
+    A compiled function that calls the module is given the module itself.
+    """
+    names, defaults = list[str](), dict[str, Any]()
     with suppress(Exception):  # of a signature that cannot be read
         known = signature_of(unwrapped(module).forward).parameters.values()
         names = [each.name for each in known if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        defaults = {each.name: each.default for each in known}
     given = (each for each in args if each is not module)
     positional = {names[place] if place < len(names) else str(place): each for place, each in enumerate(given)}
     for name, value in {**positional, **kwargs}.items():
-        yield from _tensors(value, name)
+        if type(value) in (bool, int, float) or (type(value) is str and len(value) <= _LONGEST_PLAIN):
+            if name in defaults and value != defaults[name]:
+                yield BuiltInput(name, (), CONSTANT, value)
+        else:
+            yield from _tensors(value, name)
 
 
 def _tensors(value: object, name: str) -> Iterator[BuiltInput]:

@@ -458,6 +458,8 @@ def _reader() -> tuple[str, FrameType | None]:
             frame = frame.f_back
             continue
         name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith("importlib.metadata"):  # whose search path has entries that only finders know
+            return "import", frame
         top = name.partition(".")[0]
         if not is_memlint(path) and (not is_standard_library(path) or top in _READERS):
             found = ("memmap" if name.endswith(".memmap") else top), frame

@@ -26,12 +26,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class BuiltInput:
-    """A tensor that a model was called with."""
+    """A tensor that a model was called with, or a plain value, which has no shape and the dtype `constant`."""
 
     name: str
     """The parameter of `forward`, and the keys within it: `batch.images`; digits for further positional ones."""
     shape: tuple[int, ...]
     dtype: str
+    value: bool | int | float | str | None = None
+    """The plain value; None for a tensor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,10 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     if not is_part and model.inputs and model.fed is not None and _is_before_loop(model, model.fed):
         workload = replace(workload, shown=_as_shown(model.inputs, model.fed))
     elif kind.inputs:
-        is_trial = bool(asked.trainer)
+        is_before = asked.built.happened == "evaluated" and not asked.is_example
+        is_evaluation = is_before and workload.mode == "train"
+        is_trial = bool(asked.trainer) or is_evaluation
+        built_by += "; with inputs of its evaluation" if is_evaluation else ""
         workload = with_inputs(workload, kind.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(
         workload,
@@ -167,7 +170,8 @@ def _is_before_loop(model: BuiltModel, fed: FedCall) -> bool:
 
 def _as_shown(inputs: Sequence[BuiltInput], fed: FedCall) -> ShownCall:
     """Return the inputs of a call that feeds less than the loop does as an example."""
-    return ShownCall({each.name: ShownTensor(each.shape, each.dtype) for each in inputs}, fed.path, fed.line)
+    tensors = (ShownTensor(each.shape, each.dtype) if each.value is None else each.value for each in inputs)
+    return ShownCall(dict(zip((each.name for each in inputs), tensors, strict=True)), fed.path, fed.line)
 
 
 def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
@@ -210,7 +214,7 @@ def with_inputs(
         batch = first[place] or 1
     dimensions: dict[str, int] = {}
     specs = [
-        InputSpec(each.name, _named_sizes(each, batch, place, dimensions), each.dtype)
+        InputSpec(each.name, _named_sizes(each, batch, place, dimensions), each.dtype, each.value)
         for each in (grouped if batch == said else _by_item(inputs, batch))
     ]
     sizes = {**dimensions, **workload.dimensions}

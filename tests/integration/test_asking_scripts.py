@@ -465,3 +465,30 @@ def test_an_example_that_calls_a_model_with_what_nobody_guesses_is_run(project):
     workload = checked(project)
     assert (workload["built_by"], workload["mode"]) == ("as README.md:2 builds it", "inference")
     assert workload["script"]["happened"] == "evaluated"
+
+
+def test_a_plain_value_of_a_call_is_one_of_its_inputs(project):
+    takes = MODEL.replace("def forward(self, x):\n        return self.blocks(x)", "def forward(self, pair, split, scale=1.0):\n        x, y = pair\n        return self.blocks(x)[:, :split] * scale + y[:, :split]")  # fmt: skip
+    assert takes != MODEL
+    (project / "model.py").write_text(takes)
+    calls = "x = torch.zeros(args.batch_size, 7, args.width, device='cuda'), torch.ones(args.batch_size, 7, 1, device='cuda')"
+    steps = STEPS.replace('x = torch.zeros(args.batch_size, 7, args.width, device="cuda")', calls)
+    (project / "train.py").write_text(OPTIONS + steps.replace("model(x)", "model(x, 3, scale=1.0)") + MAIN)
+    found = texts(checked(project))
+    assert "input pair.0 [batch, 7, 64] float32, as the script gives it" in found
+    assert "input split = 3, as the script gives it" in found
+    assert not any("scale" in each for each in found)  # it is the default
+
+
+def test_a_script_that_ends_after_an_evaluation_has_said_the_sizes_of_one_item_alone(project):
+    evaluates = """
+    with torch.no_grad():
+        for _ in range(9):
+            model.eval()(torch.zeros(5, 9, args.width, device="cuda"))
+    raise KeyboardInterrupt
+"""
+    (project / "train.py").write_text(OPTIONS + evaluates + MAIN)
+    workload = checked(project)
+    assert workload["built_by"].endswith("builds it; with inputs of its evaluation")
+    assert (workload["batch"], workload["mode"]) == (16, "train")
+    assert "input x [batch, 9, 64] float32, as the script gives it" in texts(workload)

@@ -681,3 +681,16 @@ def test_as_many_rows_are_made_as_are_selected(tmp_path):
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.script is not None
     assert (workload.script.happened, workload.error) == ("trained", None)
+
+
+def test_a_number_in_a_record_that_is_not_there_makes_the_record_no_text(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import numpy as np
+        data = np.load("data/runs.npz", allow_pickle=True)
+        print(data["states"].shape, int(data["vocab"]))
+        """,
+        fake=True,
+    )
+    assert "The number 'vocab' is read from it: put the file there, as a size may depend on it" in ran.error
