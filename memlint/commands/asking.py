@@ -10,6 +10,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,6 +117,8 @@ def with_scripts_asked(
                     del pending[number]
                 elif requests[number] is not answered[number]:  # another example has built it before
                     continue
+                if command.code and is_called:
+                    built = replace(built, batch=None)  # what it calls the model with counts
                 others = (each.command for each in scripts[number] if each.trains and each.is_certain)
                 shown = [shown_as(each) for each in others if each.script != command.script]
                 answer = Asked(built, shown_as(command), tuple(shown), trains, is_example=bool(command.code))

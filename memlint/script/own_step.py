@@ -158,7 +158,7 @@ def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
         return False
     if recorder.progress()[1]:  # PyTorch allows no backward in a copy of a process that has done one
         return False
-    if recorder.has_called_on_host and not (recorder.has_called or ending.is_failure):
+    if recorder.num_called_on_host and not (recorder.has_called or ending.is_failure):
         return False
     return (trains_next and (has_generated or not ending.goes_on)) or not recorder.has_evaluated
 

@@ -114,7 +114,7 @@ class ScriptRecorder(Recorder):
         self.construction = Construction(script)
         self.has_called = False
         """True once a model was called on the GPU."""
-        self.has_called_on_host = False
+        self.num_called_on_host = 0
         """True once a model was called elsewhere."""
         self.has_evaluated = self.has_generated = False
         """True once a call of a model without gradients, or a generation, was over."""
@@ -290,8 +290,10 @@ class ScriptRecorder(Recorder):
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
-            self.has_called_on_host = self.has_called_on_host or bool(parameters)
+            self.num_called_on_host += bool(parameters)
             self.construction.note_call_on_host(module, args, kwargs)
+            if self.script.code and self.script.builds_only and self.num_called_on_host >= _ENOUGH_OF_EXAMPLE:
+                self.end(Ending("it called its model", goes_on=True))
             return False
         self.has_called = True
         self.construction.note_call(module, args, kwargs)

@@ -379,7 +379,7 @@ def _is_early(recorder: ScriptRecorder, writes: Writes) -> bool:
     """Return True if no model was called, on whatever device, and made-up data would bring the script no further."""
     if _lacks_data(recorder, Ending("it failed", is_failure=True), writes) or graph_task() != -1:
         return False
-    is_called = recorder.has_called or recorder.has_called_on_host or recorder.rounds is not None
+    is_called = recorder.has_called or recorder.num_called_on_host > 0 or recorder.rounds is not None
     return not (is_called or recorder.num_steps or recorder.progress()[1] or recorder.open_calls)
 
 

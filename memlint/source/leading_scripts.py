@@ -48,6 +48,7 @@ _EVALUATES = re.compile(
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
+_EXAMPLE_TRAINS = re.compile(r"\.backward\(|\.fit\(|[Tt]rainer\b")
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
 _HYDRA, _TARGET = ("hydra", "omegaconf"), re.compile(r"\b_target_\s*:\s*[\"']?([\w.]+)\.\w+")
@@ -152,7 +153,7 @@ class LeadingScripts:
         yield from islice(trainers, _MOST_BEFORE_SHOWN)
         shown = shown_programs(self._files, self._names - _GENERIC, self._is_imported_by)
         for each in islice(shown, _MOST_SHOWN):
-            yield LeadingScript(each, is_certain=True, trains=_TRAINS_ITSELF.search(each.code) is not None)
+            yield LeadingScript(each, is_certain=True, trains=_EXAMPLE_TRAINS.search(each.code) is not None)
         yield from trainers
         later.sort(key=lambda each: (not each.trains, not each.is_certain))
         # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.

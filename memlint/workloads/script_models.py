@@ -46,8 +46,9 @@ def of_script(
             if kind is not model and candidates:
                 break  # one part is enough
             builder = "" if kind.frame is None else kind.frame.path
-            is_called = bool(kind.inputs) and defaults.mode != "train"  # so the batch is not that of a training loop
-            is_in_loop = is_open and not is_called
+            # What an example or an evaluation feeds is no batch of a training loop in the project's text.
+            is_apart = bool(kind.inputs) and (defaults.mode != "train" or asked.is_example)
+            is_in_loop = is_open and not is_apart
             workload = recipes.with_loop_of(kind.qualname, defaults, builder) if is_in_loop else defaults
             workload = as_built(replace(workload, name=kind.name), asked, model, kind)
             try:

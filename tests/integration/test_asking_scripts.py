@@ -374,7 +374,9 @@ Then
 
 ```python
 spectrogram = torch.randn(5, 11, 48)
-out = net(spectrogram)
+loss = net(spectrogram).mean()
+loss.backward()
+net.sample(batch_size=4)
 ```
 """
 
@@ -398,7 +400,9 @@ def test_a_script_that_trains_the_model_counts_for_more_than_an_example(project)
 def test_an_example_that_only_evaluates_is_inference_of_its_batch(project):
     (project / "train.py").unlink()
     (project / "README.md").write_text(
-        EXAMPLE.replace("out = net", "with torch.inference_mode():\n    out = net.eval()")
+        EXAMPLE.replace("loss.backward()\n", "").replace(
+            "loss = net", "with torch.inference_mode():\n    out = net.eval()"
+        )
     )
     workload = checked(project)
     assert (workload["batch"], workload["mode"]) == (5, "inference")
