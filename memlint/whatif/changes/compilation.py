@@ -7,18 +7,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, run_within
+from memlint.whatif.change import Change, Effect, NotApplicableError, Situation, declared, run_within
 
 
 @dataclass(frozen=True, slots=True)
 class CompileModel(Change):
     """Compile the whole model, as `--compile on` does."""
 
+    text: ClassVar[str] = "compile the model: `model.compile()`"
     effect: ClassVar[Effect] = Effect.NUMERICS
     is_made_after_setup: ClassVar[bool] = False
-
-    def describe(self, _names: Names) -> str:
-        return "compile the model: `model.compile()`"
 
     def before_setup(self, program: Any) -> None:
         _set(program, "on")
@@ -28,11 +26,9 @@ class CompileModel(Change):
 class WithoutCompilation(Change):
     """Run what the program compiles eagerly."""
 
+    text: ClassVar[str] = "leave out `torch.compile`"
     effect: ClassVar[Effect] = Effect.NUMERICS
     is_made_after_setup: ClassVar[bool] = False
-
-    def describe(self, _names: Names) -> str:
-        return "leave out `torch.compile`"
 
     @classmethod
     def candidates(cls, situation: Situation) -> Iterator[Self]:
@@ -49,14 +45,12 @@ class WithoutBreaks(Change):
     and lines that print.
     """  # noqa: D205
 
+    text: ClassVar[str] = (
+        "set `capture_scalar_outputs` and `capture_dynamic_output_shape_ops` of `torch._dynamo.config`, and add "
+        "`print` to its `reorderable_logging_functions`"
+    )
     effect: ClassVar[Effect] = Effect.NUMERICS
     is_made_after_setup: ClassVar[bool] = False
-
-    def describe(self, _names: Names) -> str:
-        return (
-            "set `capture_scalar_outputs` and `capture_dynamic_output_shape_ops` of `torch._dynamo.config`, and add "
-            "`print` to its `reorderable_logging_functions`"
-        )
 
     def after_setup(self, program: Any) -> None:
         def with_settings() -> AbstractContextManager[object]:

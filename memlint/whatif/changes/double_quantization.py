@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
+from memlint.whatif.change import Change, Effect, NotApplicableError, Situation, model_of
 
 _BLOCK = 256
 """Number of scales that share one of their own (`quantize_4bit` of bitsandbytes, functional.py)."""
@@ -20,10 +20,8 @@ class DoubleQuantization(Change):
     Not applicable if no weight has 4 bits, or if all scales are quantized already.
     """
 
+    text: ClassVar[str] = "quantize the scales of 4-bit weights too, with bnb_4bit_use_double_quant=True"
     effect: ClassVar[Effect] = Effect.DYNAMICS
-
-    def describe(self, _names: Names) -> str:
-        return "quantize the scales of 4-bit weights too, with bnb_4bit_use_double_quant=True"
 
     @classmethod
     def candidates(cls, situation: Situation) -> Iterator[Self]:

@@ -126,10 +126,8 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> nn.Module:
 class NoGradInEvaluation(Change):
     """Call the models of a script under `torch.no_grad` while they are in evaluation mode."""
 
+    text: ClassVar[str] = "run evaluations under `torch.no_grad()`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "run evaluations under `torch.no_grad()`"
 
     def after_setup(self, program: Any) -> None:
         roots = roots_of_script(program)

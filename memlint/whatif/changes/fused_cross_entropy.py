@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation
+from memlint.whatif.change import Change, Effect, NotApplicableError, Situation
 from memlint.whatif.changes.chunked_cross_entropy import put_off
 
 if TYPE_CHECKING:
@@ -23,10 +23,8 @@ class FusedCrossEntropy(Change):
     Not applicable if liger_kernel is not installed.
     """
 
+    text: ClassVar[str] = "compute head and cross-entropy by liger_kernel's LigerFusedLinearCrossEntropyLoss"
     effect: ClassVar[Effect] = Effect.NUMERICS
-
-    def describe(self, _names: Names) -> str:
-        return "compute head and cross-entropy by liger_kernel's LigerFusedLinearCrossEntropyLoss"
 
     @classmethod
     def candidates(cls, situation: Situation) -> Iterator[Self]:

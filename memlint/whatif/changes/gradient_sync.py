@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from memlint.base.patching import patched
-from memlint.whatif.change import Change, Effect, Names
+from memlint.whatif.change import Change, Effect
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceInEveryBackward(Change):
     """Reduce sharded gradients in every backward, if the program lets FSDP wait for the last of several."""
 
+    text: ClassVar[str] = "reduce gradients in every backward, without `set_requires_gradient_sync(False)` or `no_sync`"
     effect: ClassVar[Effect] = Effect.NUMERICS
-
-    def describe(self, _names: Names) -> str:
-        return "reduce gradients in every backward, without `set_requires_gradient_sync(False)` or `no_sync`"
 
     def before_setup(self, _program: Any) -> None:
         self._reduce_from_now_on()

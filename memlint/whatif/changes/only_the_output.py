@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, model_of
+from memlint.whatif.change import Change, Effect, NotApplicableError, model_of
 
 _SWITCHES = ("output_hidden_states", "output_attentions", "output_scores", "output_logits")
 
@@ -17,10 +17,8 @@ class OnlyTheOutput(Change):
     Not applicable if none is on.
     """
 
+    text: ClassVar[str] = f"return the output alone: no {', '.join(f'`{name}`' for name in _SWITCHES)}"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return f"return the output alone: no {', '.join(f'`{name}`' for name in _SWITCHES)}"
 
     def after_setup(self, program: Any) -> None:
         is_switched = False

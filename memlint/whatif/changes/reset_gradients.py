@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 from memlint.base.patching import patched
-from memlint.whatif.change import Change, Effect, Names
+from memlint.whatif.change import Change, Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,8 @@ class ResetGradientsWithGraph(Change):
     A program that reads them later fails with this Change.
     """
 
+    text: ClassVar[str] = "set gradients that have a graph to None before the next forward"
     effect: ClassVar[Effect] = Effect.DYNAMICS
-
-    def describe(self, _names: Names) -> str:
-        return "set gradients that have a graph to None before the next forward"
 
     def after_setup(self, _program: Any) -> None:
         import torch

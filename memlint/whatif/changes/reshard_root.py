@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError
+from memlint.whatif.change import Change, Effect, NotApplicableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +14,8 @@ class ReshardRoot(Change):
 
     only_frozen: bool = False
     """True to skip models with any trained parameter."""
+    text: ClassVar[str] = "call `fully_shard` of the whole model with reshard_after_forward=True"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` of the whole model with reshard_after_forward=True"
 
     def after_setup(self, program: Any) -> None:
         from torch.distributed.fsdp import FSDPModule

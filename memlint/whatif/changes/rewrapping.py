@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from memlint.base.patching import patched
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, roots_of_script
+from memlint.whatif.change import Change, Effect, NotApplicableError, roots_of_script
 
 Options = dict[str, Any]
 
@@ -49,10 +49,8 @@ class Rewrapping(Change):
 class ShardBlocks(Rewrapping):
     """Make each repeated block a unit of its own, if the whole model is one unit."""
 
+    text: ClassVar[str] = "call `fully_shard` on each repeated block before the whole model"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` on each repeated block before the whole model"
 
     def options(self, module: Any, options: Options) -> Options | None:
         from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -71,10 +69,8 @@ class ShardBlocks(Rewrapping):
 class ReshardAfterForward(Rewrapping):
     """Free gathered parameters after the forward of their unit."""
 
+    text: ClassVar[str] = "call `fully_shard` without `reshard_after_forward=False`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` without `reshard_after_forward=False`"
 
     def options(self, _module: Any, options: Options) -> Options | None:
         return {**options, "reshard_after_forward": True} if options.get("reshard_after_forward") is False else None
@@ -84,10 +80,8 @@ class ReshardAfterForward(Rewrapping):
 class ReduceInParameterDtype(Rewrapping):
     """Reduce gradients in the dtype in which parameters are gathered."""
 
+    text: ClassVar[str] = "leave `reduce_dtype` out of the MixedPrecisionPolicy"
     effect: ClassVar[Effect] = Effect.NUMERICS
-
-    def describe(self, _names: Names) -> str:
-        return "leave `reduce_dtype` out of the MixedPrecisionPolicy"
 
     def options(self, _module: Any, options: Options) -> Options | None:
         policy = options.get("mp_policy")
@@ -101,10 +95,8 @@ class ReduceInParameterDtype(Rewrapping):
 class WithoutOffload(Rewrapping):
     """Keep shards of parameters, gradients and optimizer state on the GPU."""
 
+    text: ClassVar[str] = "call `fully_shard` without an offload policy"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` without an offload policy"
 
     def options(self, _module: Any, options: Options) -> Options | None:
         from torch.distributed.fsdp import CPUOffloadPolicy
@@ -166,32 +158,26 @@ class WrappedOtherwise(Change):
 class GradientsAsBucketViews(WrappedOtherwise):
     """Let gradients be views of the buckets of DistributedDataParallel."""
 
+    text: ClassVar[str] = "construct DistributedDataParallel with gradient_as_bucket_view=True"
     effect: ClassVar[Effect] = Effect.EXACT
     options: ClassVar[Options] = {"gradient_as_bucket_view": True}
-
-    def describe(self, _names: Names) -> str:
-        return "construct DistributedDataParallel with gradient_as_bucket_view=True"
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutUnusedSearch(WrappedOtherwise):
     """Assume that every step uses all parameters, so that DistributedDataParallel returns outputs without a copy."""
 
+    text: ClassVar[str] = "construct DistributedDataParallel without find_unused_parameters and static_graph"
     effect: ClassVar[Effect] = Effect.EXACT
     options: ClassVar[Options] = {"find_unused_parameters": False, "static_graph": False}
-
-    def describe(self, _names: Names) -> str:
-        return "construct DistributedDataParallel without find_unused_parameters and static_graph"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAroundHooks(Change):
     """Recompute hooks of checkpointed modules, such as those of tensor parallel, together with the modules."""
 
+    text: ClassVar[str] = "wrap modules for checkpointing after `parallelize_module`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "wrap modules for checkpointing after `parallelize_module`"
 
     def after_setup(self, program: Any) -> None:
         from torch.distributed.fsdp import FSDPModule

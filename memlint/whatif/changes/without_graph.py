@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from memlint.whatif.change import Change, Effect, Names, run_within
+from memlint.whatif.change import Change, Effect, run_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +15,8 @@ class WithoutGraph(Change):
     A program that runs a backward fails with this Change.
     """
 
+    text: ClassVar[str] = "run under `torch.no_grad()`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "run under `torch.no_grad()`"
 
     def after_setup(self, program: Any) -> None:
         import torch
