@@ -1,7 +1,5 @@
 """The answer of `memlint serve` as text, Markdown and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memlint.base.units import format_count, format_nbytes

@@ -1,7 +1,5 @@
 """The share of activations that compiled code saves for backward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`torch.compile` that a program leaves out, that it has, or that leaves fewer lines to Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace

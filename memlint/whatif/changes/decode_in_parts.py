@@ -1,7 +1,5 @@
 """Autoencoders that work on their images one by one, or tile by tile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self

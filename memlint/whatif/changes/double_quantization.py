@@ -1,7 +1,5 @@
 """Quantized scales of 4-bit weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Adam's moments in 8 bits, by an optimizer of an installed package."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module

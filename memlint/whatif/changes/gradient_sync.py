@@ -1,7 +1,5 @@
 """The backward in which ranks reduce their gradients."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Models of transformers that return their output alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

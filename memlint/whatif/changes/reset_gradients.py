@@ -1,7 +1,5 @@
 """Reference cycles of gradients: they refer to their graph, it to the parameters, and these to the gradients."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The outermost unit of FSDP2, which keeps its parameters gathered by default."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

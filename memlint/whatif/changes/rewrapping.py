@@ -1,7 +1,5 @@
 """Other options of the wrappers that spread a model over ranks: FSDP2 and DistributedDataParallel."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Autograd disabled throughout."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
