@@ -16,6 +16,7 @@ from memlint.whatif.change import (
     model_of,
     modules_at,
     roots_of_script,
+    run_within,
 )
 
 if TYPE_CHECKING:
@@ -142,3 +143,19 @@ def _without_grad_in_evaluation(module: Any, forward: Callable[..., Any], *args:
 
     with torch.set_grad_enabled(torch.is_grad_enabled() and module.training):
         return forward(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutGraph(Change):
+    """Run each step, and the rest of a script, under `torch.no_grad`: nothing is saved for a backward.
+
+    A program that runs a backward fails with this Change.
+    """
+
+    text: ClassVar[str] = "run under `torch.no_grad()`"
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def after_setup(self, program: Any) -> None:
+        import torch
+
+        run_within(program, torch.no_grad)

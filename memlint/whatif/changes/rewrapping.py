@@ -1,6 +1,7 @@
-"""Other options of the wrappers that spread a model over ranks: FSDP2 and DistributedDataParallel."""
+"""Other options and settings of what spreads a model over ranks: FSDP and DistributedDataParallel."""
 
 import functools
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -191,3 +192,69 @@ class CheckpointAroundHooks(Change):
                 hooks.clear()
         if not hooked:
             raise NotApplicableError
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceInEveryBackward(Change):
+    """Reduce sharded gradients in every backward, if the program lets FSDP wait for the last of several."""
+
+    text: ClassVar[str] = "reduce gradients in every backward, without `set_requires_gradient_sync(False)` or `no_sync`"
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def before_setup(self, _program: Any) -> None:
+        self._reduce_from_now_on()
+
+    def after_setup(self, program: Any) -> None:
+        """Undo the program's earlier setting, which in a script is known when its first forward begins."""
+        from torch.distributed.fsdp import FSDPModule
+
+        self._reduce_from_now_on()
+        for module in program.model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_requires_gradient_sync(True, recurse=False)
+
+    def _reduce_from_now_on(self) -> None:
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+        from memlint.cuda.simulated import simulated
+
+        set_sync = FSDPModule.set_requires_gradient_sync
+
+        @functools.wraps(set_sync)
+        def set_requires_gradient_sync(module: Any, _requires: bool, *, recurse: bool = True) -> None:
+            set_sync(module, True, recurse=recurse)
+
+        switches = [
+            (FSDPModule, "set_requires_gradient_sync", set_requires_gradient_sync),
+            (FullyShardedDataParallel, "no_sync", lambda _module: nullcontext()),
+        ]
+        simulated().exits.enter_context(patched(switches))
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardRoot(Change):
+    """Free the gathered parameters of outermost units after their forward too."""
+
+    only_frozen: bool = False
+    """True to skip models with any trained parameter."""
+    text: ClassVar[str] = "call `fully_shard` of the whole model with reshard_after_forward=True"
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def after_setup(self, program: Any) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        roots: dict[str, FSDPModule] = {}
+        for path, module in program.model.named_modules():  # from the outside in
+            if isinstance(module, FSDPModule) and not any(f"{path}.".startswith(root) for root in roots):
+                roots[f"{path}." if path else ""] = module
+        units = [root for root in roots.values() if self._is_meant(root)]
+        if not units:
+            raise NotApplicableError
+        for root in units:
+            root.set_reshard_after_forward(True, recurse=False)
+
+    def _is_meant(self, root: Any) -> bool:
+        from memlint.accelerator.private.sharding import chooses_itself
+
+        is_trained = any(parameter.requires_grad for parameter in root.parameters())
+        return chooses_itself(root) and not (self.only_frozen and is_trained)
