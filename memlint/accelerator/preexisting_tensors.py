@@ -3,22 +3,18 @@
 Every simulation begins with them in their original state: changes by one simulation are invisible to the others.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Entry
+from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 _VALUES = ("uniform", "uniform_dtype", "nonzeros", "likely", "num_choices", "largest", "total", "sample", "num_true")

@@ -5,8 +5,6 @@ from a multiple of eight bytes on. The header holds everything that comes once, 
 column its place, its count and the width of its numbers.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import sys
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from memlint.base.errors import TargetError
 from memlint.base.garbage import long_lived, uncollected
@@ -313,7 +311,7 @@ class _Decoder:
             for *own, caller in header["frames"]
         ]
 
-    def __enter__(self) -> _Decoder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

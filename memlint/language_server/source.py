@@ -1,22 +1,17 @@
 """Findings of source rules in a text that is edited, with the rules of the project that its file belongs to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.garbage import long_lived
 from memlint.commands.check.source_findings import ChosenRules, choose_rules
 from memlint.commands.targets import Targets, is_excluded
 from memlint.config import find_settings
 from memlint.lint.diagnostics import UnreadableFile
+from memlint.lint.rule import Finding
 from memlint.lint.runner import concerns
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.lint.rule import Finding
 
 
 @dataclass(frozen=True, slots=True)
