@@ -385,7 +385,7 @@ class MemlintServer(LanguageServer):
 
     def _fixed(self, own: _Document, text: str) -> tuple[str, tuple[str, ...]]:
         try:
-            return fix_text(_normal(text), str(own.path), self.state.linter.corrected_by(own.path).findings_in)
+            return fix_text(_normal(text), str(own.path), self.state.linter.rules(own.path).findings_in)
         except (Unreadable, MemlintError):
             return text, ()
 

@@ -42,7 +42,7 @@ class Linter:
 
         A project's own rules are code of the project: they run when the file is saved.
         """
-        rules = self._rules(path)
+        rules = self.rules(path)
         try:
             source = Source.from_text(text, str(path), before.source if before is not None else None)
         except Unreadable as error:
@@ -52,11 +52,8 @@ class Linter:
         is_concerned = concerns(text.encode(errors="replace"), rules.rules)
         return Checked(text, source, tuple(rules.findings_in(source)) if is_concerned else ())
 
-    def corrected_by(self, path: Path) -> ChosenRules:
-        """Give the rules, whose `findings_in` says what there is to correct."""
-        return self._rules(path)
-
-    def _rules(self, path: Path) -> ChosenRules:
+    def rules(self, path: Path) -> ChosenRules:
+        """Give the rules for the file at `path`."""
         folder = path.parent
         if folder not in self._chosen:
             settings, root = find_settings(folder)
