@@ -17,6 +17,8 @@ from memlint.base.config_files import read_configs
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Cache, Compile, Dtype, Mode, dtype_named, parse_context, parse_nbytes
 
+CONFIGURATIONS = ("memlint.toml", "pyproject.toml")
+"""Files that a project is configured in."""
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
 _USUAL_FILES = (
     *("README.md", "README.rst", "README.txt", "README", "readme.md", "Readme.md"),
@@ -169,7 +171,7 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
     """
     start = start.resolve()
     for directory in (start, *start.parents):
-        for name in ("memlint.toml", "pyproject.toml"):
+        for name in CONFIGURATIONS:
             file = directory / name
             table = _table_of(file) if file.exists() or file.is_symlink() else None
             if table is not None:

@@ -4,8 +4,6 @@ codegen/training/forward/embedding_forward_split_template.cu:534, backward/embed
 src/split_embeddings_utils/transpose_embedding_input.cu:237. A step of a table's optimizer is part of its backward.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Groups of rows, as torch_scatter and pyg_lib reduce them: their shapes, and their values on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ csrc/selective_scan/selective_scan.cpp:230 and 330, and csrc/causal_conv1d.cpp:1
 of kernels of Triton.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ asks for no workspace for these kernels (sm90_gemm_tma_warpspecialized.hpp:242, 
 no gradient. torchao alone gets these functions, where it found none: code that probes for mslk sees that it is absent.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

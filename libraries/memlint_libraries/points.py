@@ -3,8 +3,6 @@
 What is on the host has its values. `ends` say where the points of each example begin, and where the last one ends.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ torch_cluster/*.py; csrc/cuda/knn_cuda.cu:90, radius_cuda.cu:60, fps_cuda.cu:68,
 nearest_cuda.cu:68 and rw_cuda.cu:119. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

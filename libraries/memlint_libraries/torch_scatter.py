@@ -4,8 +4,6 @@ csrc/scatter.cpp, segment_csr.cpp, segment_coo.cpp and what they call in csrc/cu
 composite/softmax.py. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,23 +3,18 @@
 Every simulation begins with them in their original state: changes by one simulation are invisible to the others.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual
-
-if TYPE_CHECKING:
-    from memlint.accelerator.kernel import Kernel
-    from memlint.accelerator.ledger import Entry
+from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 _VALUES = ("uniform", "uniform_dtype", "nonzeros", "likely", "num_choices", "largest", "total", "sample", "num_true")
@@ -139,24 +134,15 @@ def _virtual() -> Iterator[Tensor]:
             yield value
 
 
-class _Places:
+class _Places(state.Observer):
     """Observer that notes where storages are made."""
 
     def __init__(self, place: Callable[[], Any]) -> None:
         self.place = place
         self.of_number: dict[int, Any] = {}
 
-    def started(self, kernel: Kernel) -> None:
-        """Do nothing."""
-
     def finished(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:  # noqa: ARG002 -- of observers
         """Note the place of the outputs."""
         for output in outputs:
             if is_virtual(output) and output.layout is torch.strided:
                 self.of_number.setdefault(entry_of(output).number, self.place())
-
-    def failed(self) -> None:
-        """Do nothing."""
-
-    def viewed(self) -> None:
-        """Do nothing."""

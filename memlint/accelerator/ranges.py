@@ -5,14 +5,14 @@ equal shares of it. The sum of a mask is the number of elements that it is assum
 such values with numbers, the values are assumed to be spread evenly.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.values import (
     MAX_SHADOW,
     bound_of,
@@ -22,11 +22,6 @@ from memlint.accelerator.values import (
     real_arange,
     uniform_value,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from memlint.accelerator.kernel import Kernel
 
 
-class Observer(Protocol):
-    """Receives the kernels that run."""
+class Observer:
+    """Receives the kernels that run; does nothing with them here."""
 
     def started(self, kernel: Kernel) -> None:
         """Called when `kernel` begins: storages born from now on are its own."""

@@ -1,18 +1,14 @@
 """`memlint.check`: a target as on the command line, with its findings, or a model that is at hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.api.result import Result
 from memlint.base.errors import UsageError
 from memlint.commands.check.check import check as check_command
 from memlint.commands.check.targets import CheckOptions
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 _OPTIONS = CheckOptions(timeline=True)
 

@@ -1,13 +1,11 @@
 """`memlint.estimate`: the memory of a step of a model that is at hand, in this process."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -23,12 +21,10 @@ from memlint.report.from_trace import timeline_of
 from memlint.report.model import Report
 from memlint.session.handed_over import importable, workload_of
 from memlint.session.target import Target
+from memlint.targets.declare import Declaration
 from memlint.worker.protocol import Request
 from memlint.worker.session import FileSession
 from memlint.workloads.candidates import Discovery
-
-if TYPE_CHECKING:
-    from memlint.targets.declare import Declaration
 
 _CELL = re.compile(r"[^\s\"]*ipykernel_\d+[/\\\\]+\d+\.py")
 """The file that stands for a cell in the frames of ipykernel."""

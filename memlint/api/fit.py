@@ -1,7 +1,5 @@
 """`memlint.fit`: the largest batch that fits into a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path

@@ -1,12 +1,8 @@
 """The page of a Report in a cell of a notebook."""
 
-from __future__ import annotations
-
 import html
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 _HEIGHT = 1040
 """Pixels: the head and the timeline; the rest is scrolled to."""

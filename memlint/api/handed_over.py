@@ -1,7 +1,5 @@
 """A model, its inputs and its optimizer as they are handed over, as what builds a Workload at any batch."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping

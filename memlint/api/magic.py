@@ -1,10 +1,8 @@
 """`%%memlint`: a cell of a notebook that trains, run for a few steps without a GPU instead of being run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core import magic_arguments
 
@@ -15,13 +13,11 @@ from memlint.commands.check.notebooks import script_of, write_program
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
+from memlint.report.model import Report
 from memlint.source.files import Unreadable
 from memlint.source.notebooks import program_of
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
 
 _MAGIC = "%%memlint"
 

@@ -1,16 +1,10 @@
 """The answer of `memlint.check`, `memlint.estimate` and `memlint.run`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.memory.devices import device_named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from memlint.report.model import Report, Workload
+from memlint.report.model import Report, Workload
 
 
 class Result:

@@ -1,21 +1,17 @@
 """`memlint.run`: a training script, run for a few steps in a child process."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.api.result import Result
 from memlint.base.errors import TargetError
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.run.run import run as run_command
 from memlint.commands.run.run import started_by
+from memlint.report.model import Report
 from memlint.targets.script import Script
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
 
 
 def run(

@@ -4,8 +4,6 @@ Python writes, compiles and runs the text of six functions for each frozen datac
 others are closures over the names of the fields, and do the same.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping

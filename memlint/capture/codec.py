@@ -5,8 +5,6 @@ from a multiple of eight bytes on. The header holds everything that comes once, 
 column its place, its count and the width of its numbers.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import sys
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from memlint.base.errors import TargetError
 from memlint.base.garbage import long_lived, uncollected
@@ -55,6 +53,18 @@ _OF_WORKLOAD: Final = (
     *("name", "target", "path", "qualname", "mode", "batch", "dtype", "optimizer", "gpu", "torch", "context"),
     *("allocator", "compile", "strategy", "world_size", "rank", "origin", "cache"),
 )
+_Kind: TypeAlias = Literal["number", "number or none", "flag", "text", "shape", "frame", "phase", "category", "tuple"]
+"""The values of a field, each of which is one number in a column; of a tuple only the length is."""
+_OF_NODE: Final[Mapping[str, _Kind]] = {
+    "op": "text", "phase": "phase", "step": "number", "frame": "frame", "module": "text", "inputs": "tuple",
+    "outputs": "tuple", "event": "number", "is_by_hand": "flag",
+}  # fmt: skip
+_OF_BUFFER: Final[Mapping[str, _Kind]] = {
+    "nbytes": "number", "shape": "shape", "dtype": "text", "category": "category", "op": "text", "phase": "phase",
+    "step": "number", "frame": "frame", "module": "text", "name": "text", "node": "number", "last_used": "number",
+    "born": "number", "died": "number or none", "nonzeros": "number or none", "is_in_cycle": "flag",
+}  # fmt: skip
+"""Fields of Nodes and Buffers, in their order, less the position in the Trace."""
 _OF_TRACE: Final = ("num_steps", "torch", "device", "reads_allocator")
 _OF_CAPTURE: Final = ("optimizer", "guessed", "loads_everything", "memlint")
 _DAMAGED: Final = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
@@ -127,6 +137,10 @@ class _Shared:
         return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
+def _column_name(kind: str, field: str) -> str:
+    return f"{kind}_{field.removeprefix('is_')}"
+
+
 class _Encoder:
     def __init__(self) -> None:
         self.columns: dict[str, Sequence[int]] = {}
@@ -137,8 +151,11 @@ class _Encoder:
 
     def encoded(self, capture: Capture) -> bytes:
         trace = capture.trace
-        self._nodes(trace.nodes)
-        self._buffers(trace.buffers)
+        self._records("node", trace.nodes, _OF_NODE)
+        geometries = [geometry for node in trace.nodes for geometry in (*node.inputs, *node.outputs)]
+        self.columns["geometry_buffer"] = [geometry.buffer for geometry in geometries]
+        self.columns["geometry_layout"] = self.layouts.column(geometry[1:] for geometry in geometries)
+        self._records("buffer", trace.buffers, _OF_BUFFER)
         self.columns |= {
             "events": trace.events,
             "event_nodes": trace.event_nodes,
@@ -173,41 +190,29 @@ class _Encoder:
     def _frame(self, frame: Frame | None) -> int:
         return _NONE if frame is None else self.frames.number(frame)
 
-    def _nodes(self, nodes: Sequence[Node]) -> None:
-        geometries = [geometry for node in nodes for geometry in (*node.inputs, *node.outputs)]
-        self.columns |= {
-            "node_op": self.texts.column(node.op for node in nodes),
-            "node_phase": [_PHASES.index(node.phase) for node in nodes],
-            "node_step": [node.step for node in nodes],
-            "node_frame": [self._frame(node.frame) for node in nodes],
-            "node_module": self.texts.column(node.module for node in nodes),
-            "node_inputs": [len(node.inputs) for node in nodes],
-            "node_outputs": [len(node.outputs) for node in nodes],
-            "node_event": [node.event for node in nodes],
-            "node_by_hand": [int(node.is_by_hand) for node in nodes],
-            "geometry_buffer": [geometry.buffer for geometry in geometries],
-            "geometry_layout": self.layouts.column(geometry[1:] for geometry in geometries),
-        }
+    def _records(self, kind: str, records: Sequence[Any], fields_of: Mapping[str, _Kind]) -> None:
+        for field, held in fields_of.items():
+            self.columns[_column_name(kind, field)] = self._written(held, [getattr(each, field) for each in records])
 
-    def _buffers(self, buffers: Sequence[Buffer]) -> None:
-        self.columns |= {
-            "buffer_nbytes": [b.nbytes for b in buffers],
-            "buffer_shape": self.shapes.column(b.shape for b in buffers),
-            "buffer_dtype": self.texts.column(b.dtype for b in buffers),
-            "buffer_category": [_CATEGORIES.index(b.category) for b in buffers],
-            "buffer_op": self.texts.column(b.op for b in buffers),
-            "buffer_phase": [_PHASES.index(b.phase) for b in buffers],
-            "buffer_step": [b.step for b in buffers],
-            "buffer_frame": [self._frame(b.frame) for b in buffers],
-            "buffer_module": self.texts.column(b.module for b in buffers),
-            "buffer_name": self.texts.column(b.name for b in buffers),
-            "buffer_node": [b.node for b in buffers],
-            "buffer_last_used": [b.last_used for b in buffers],
-            "buffer_born": [b.born for b in buffers],
-            "buffer_died": [_NONE if b.died is None else b.died for b in buffers],
-            "buffer_nonzeros": [_NONE if b.nonzeros is None else b.nonzeros for b in buffers],
-            "buffer_in_cycle": [int(b.is_in_cycle) for b in buffers],
-        }
+    def _written(self, held: _Kind, values: list[Any]) -> Sequence[int]:
+        match held:
+            case "text":
+                return self.texts.column(values)
+            case "shape":
+                return self.shapes.column(values)
+            case "frame":
+                return list(map(self._frame, values))
+            case "phase":
+                return list(map(_PHASES.index, values))
+            case "category":
+                return list(map(_CATEGORIES.index, values))
+            case "tuple":
+                return list(map(len, values))
+            case "flag":
+                return list(map(int, values))
+            case "number or none":
+                return [_NONE if value is None else value for value in values]
+        return values
 
     def _assumption(self, assumption: Assumption) -> list[Any]:
         return [assumption.text, self._frame(assumption.frame), assumption.found]
@@ -306,7 +311,7 @@ class _Decoder:
             for *own, caller in header["frames"]
         ]
 
-    def __enter__(self) -> _Decoder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -339,66 +344,45 @@ class _Decoder:
                     raise ValueError(f"column {name} is not whole")
                 return list(column)
 
-    def _of_texts(self, name: str) -> list[str]:
-        return _picked(self._texts, self._column(name))
+    def _fields(self, kind: str, fields_of: Mapping[str, _Kind]) -> dict[str, Iterable[Any]]:
+        return {field: self._read(held, self._column(_column_name(kind, field))) for field, held in fields_of.items()}
 
-    def _of_frames(self, name: str) -> list[Frame | None]:
-        return _picked([*self._frames, None], self._column(name))
+    def _read(self, held: _Kind, numbers: list[int]) -> Iterable[Any]:
+        match held:
+            case "text":
+                return _picked(self._texts, numbers)
+            case "shape":
+                return _picked([tuple(shape) for shape in self._header["shapes"]], numbers)
+            case "frame":
+                return _picked([*self._frames, None], numbers)
+            case "phase":
+                return _picked(_PHASES, numbers)
+            case "category":
+                return _picked(_CATEGORIES, numbers)
+            case "flag":
+                return map(bool, numbers)
+            case "number or none":
+                return [None if number == _NONE else number for number in numbers]
+        return numbers
 
     def _nodes(self) -> tuple[Node, ...]:
         layouts = [
             (tuple(shape), tuple(stride), self._texts[dtype]) for shape, stride, dtype in self._header["layouts"]
         ]
+        of_geometries = _picked(layouts, self._column("geometry_layout"))
         geometries = [
             Geometry(buffer, *layout)
-            for buffer, layout in zip(
-                self._column("geometry_buffer"), _picked(layouts, self._column("geometry_layout")), strict=True
-            )
+            for buffer, layout in zip(self._column("geometry_buffer"), of_geometries, strict=True)
         ]
-        counts = [
-            n for pair in zip(self._column("node_inputs"), self._column("node_outputs"), strict=True) for n in pair
-        ]
+        values = self._fields("node", _OF_NODE)
+        counts = [n for pair in zip(values["inputs"], values["outputs"], strict=True) for n in pair]
         parts = [tuple(geometries[start:end]) for start, end in pairwise((0, *accumulate(counts)))]
-        return tuple(
-            map(
-                Node,
-                range(self._places["node_op"].length),
-                self._of_texts("node_op"),
-                _picked(_PHASES, self._column("node_phase")),
-                self._column("node_step"),
-                self._of_frames("node_frame"),
-                self._of_texts("node_module"),
-                parts[0::2],
-                parts[1::2],
-                self._column("node_event"),
-                map(bool, self._column("node_by_hand")),
-            )
-        )
+        values |= {"inputs": parts[0::2], "outputs": parts[1::2]}
+        return tuple(map(Node, range(self._places["node_op"].length), *values.values()))
 
     def _buffers(self) -> tuple[Buffer, ...]:
-        shapes = [tuple(shape) for shape in self._header["shapes"]]
-        return tuple(
-            map(
-                Buffer,
-                range(self._places["buffer_nbytes"].length),
-                self._column("buffer_nbytes"),
-                _picked(shapes, self._column("buffer_shape")),
-                self._of_texts("buffer_dtype"),
-                _picked(_CATEGORIES, self._column("buffer_category")),
-                self._of_texts("buffer_op"),
-                _picked(_PHASES, self._column("buffer_phase")),
-                self._column("buffer_step"),
-                self._of_frames("buffer_frame"),
-                self._of_texts("buffer_module"),
-                self._of_texts("buffer_name"),
-                self._column("buffer_node"),
-                self._column("buffer_last_used"),
-                self._column("buffer_born"),
-                [None if died == _NONE else died for died in self._column("buffer_died")],
-                [None if number == _NONE else number for number in self._column("buffer_nonzeros")],
-                map(bool, self._column("buffer_in_cycle")),
-            )
-        )
+        values = self._fields("buffer", _OF_BUFFER)
+        return tuple(map(Buffer, range(self._places["buffer_nbytes"].length), *values.values()))
 
     def _trace(self, header: dict[str, Any]) -> Trace:
         own, held = dict(map(tuple, header["own_streams"])), dict(map(tuple, header["held"]))

@@ -1,15 +1,10 @@
 """Files that are looked at as Captures: memlint's own, and recordings of real GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from memlint.capture.capture import Capture
 from memlint.capture.codec import SUFFIX, open_capture
 from memlint.targets.workload import DEFAULT_GPU
-
-if TYPE_CHECKING:
-    from memlint.capture.capture import Capture
 
 _OF_RECORDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json.gz")
 

@@ -1,16 +1,11 @@
 """Completion in the shell: targets, GPUs, dtypes and rules."""
 
-from __future__ import annotations
-
 import ast
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import click
 from click.shell_completion import CompletionItem
-
-if TYPE_CHECKING:
-    import click
 
 _SEPARATOR = "::"
 

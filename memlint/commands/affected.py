@@ -12,15 +12,13 @@ from pathlib import Path
 
 from memlint.base.errors import UsageError
 from memlint.commands.targets import Targets, is_excluded, of_directory, require_possible
-from memlint.config import Settings, find_settings, override
+from memlint.config import CONFIGURATIONS, Settings, find_settings, override
 from memlint.source.program_files import Project
 from memlint.targets.script import Script
 from memlint.targets.target import SEPARATOR
 from memlint.targets.workload_tables import workloads_from_tables
 from memlint.worker.capture_store import Store
 from memlint.worker.protocol import Request
-
-_CONFIGURATION = ("memlint.toml", "pyproject.toml")
 
 
 def resolve_affected(
@@ -84,7 +82,7 @@ def _affected_by(changed: Iterable[Path], root: Path, settings: Settings, *, cac
     """Give what says whether one of the files that were changed is a part of the Workloads of a Request."""
     files = {_real(file) for file in changed}
     rules = [_real(root / path) for path in settings.rule_paths]
-    if any(file.name in _CONFIGURATION or any(file.is_relative_to(place) for place in rules) for file in files):
+    if any(file.name in CONFIGURATIONS or any(file.is_relative_to(place) for place in rules) for file in files):
         return lambda _request: True
     lost = [file for file in files if file.suffix == ".py" and not file.exists()]
     gone = {file.parent.name if file.name == "__init__.py" else file.stem for file in lost}  # as imports called them

@@ -4,8 +4,6 @@ Each runs as `memlint run` runs it, only to where it calls its model. The first 
 answers. If that one only evaluates, and one that trains ended before it built the class, the settings are the latter's.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import defaultdict

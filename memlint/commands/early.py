@@ -80,7 +80,7 @@ def early_session(
     is_known = store is not None and store.is_valid
     with new_session(task, store=store) as session:
         if not is_known and not has_known_scripts(request, cache=cache):
-            session.start_early(child)
+            session.start(child)
             for name in _OF_THE_ANSWER:
                 importlib.import_module(name)
         elif child is not None:

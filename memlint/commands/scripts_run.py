@@ -1,7 +1,5 @@
 """Runs of the scripts that build a file's models, where nothing else gives an Estimate: their steps are the answer."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

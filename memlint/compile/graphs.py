@@ -7,20 +7,9 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from memlint.accelerator.device import NAME
 
-
-def name_virtual_device(graph: fx.GraphModule, shown: str) -> None:
-    """Let a graph of the program's name the virtual device where it names the program's, whose type is `shown`."""
-    _rename(graph, shown, NAME)
-
-
-def name_shown_device(graph: fx.GraphModule, shown: str) -> None:
-    """Let a graph name the program's device, whose type is `shown`, where it names the virtual one."""
-    _rename(graph, NAME, shown)
-
-
-def _rename(graph: fx.GraphModule, old: str, new: str) -> None:
+def rename(graph: fx.GraphModule, old: str, new: str) -> None:
+    """Let a graph name the device whose type is `new` where it names the one whose type is `old`."""
     renamed = _renamed(old, new)
     for module in graph.modules():
         if isinstance(module, fx.GraphModule):

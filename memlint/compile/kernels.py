@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -175,13 +176,8 @@ def _module_with_origins(lowering: Any) -> Any:
     return module
 
 
-def _empty_on_gpu(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-    with state.current.placed(on_host=False):
-        return backend.empty_strided(size, stride, dtype)
-
-
-def _empty_on_host(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-    with state.current.placed(on_host=True):
+def _empty(size: Any, stride: Any, dtype: torch.dtype, *, on_host: bool = False) -> torch.Tensor:
+    with state.current.placed(on_host=on_host):
         return backend.empty_strided(size, stride, dtype)
 
 
@@ -217,7 +213,7 @@ def patches(running: Simulated) -> list[Patch]:
         (Compiler, "wait", lambda *_: None),
         (CodeCache, LOAD, classmethod(_load)),
         (Lowering, MAKE_MODULE, _module_with_origins),
-        (guards, EMPTY_ON_HOST, _empty_on_host),
+        (guards, EMPTY_ON_HOST, partial(_empty, on_host=True)),
         (reproductions, WRITE_PROGRAM, lambda *_, **__: None),
     ]
     if not running.cuda:
@@ -226,7 +222,7 @@ def patches(running: Simulated) -> list[Patch]:
         *everywhere,
         (benchmarker, "benchmark_gpu", lambda *_, **__: 1.0),  # no choice of ATen's is faster than another
         (Choices, "benchmark_choice", staticmethod(lambda *_: 1.0)),  # nor is one of Triton's
-        (guards, EMPTY_ON_GPU, _empty_on_gpu),
+        (guards, EMPTY_ON_GPU, _empty),
         (Kernel, "codegen_kernel", _without_source),
         (SplitScanKernel, "scan", _scan),
         *((module, "AttrsDescriptorWrapper", _alignments) for module in attribute_users),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import lazy_imports
+from memlint.accelerator.device import NAME
 from memlint.accelerator.lazy_imports import compile_really
 from memlint.accelerator.private.compilation import (
     COMPILE_FRAME,
@@ -134,7 +135,7 @@ class Compilation:
             with away():  # a backward is compiled when it first runs, outside of Dynamo
                 begin()
                 gives_values = known_values.followed(module)
-                graphs.name_shown_device(module, shown)
+                graphs.rename(module, NAME, shown)
                 if shown == "cuda":
                     autotuning.take_examples(module)
                 code = inner(module, inputs, **kwargs)
@@ -143,7 +144,7 @@ class Compilation:
                 return code
 
         def compile_graph(module: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            graphs.name_virtual_device(module, shown)
+            graphs.rename(module, shown, NAME)
             kwargs.setdefault("inner_compile", compile_inner)
             with patched(fakes.MAKERS):
                 return graph(module, inputs, *args, **kwargs)

@@ -5,21 +5,17 @@ another rank, the copy forks again: its fork continues as the other rank, and st
 waits itself. Objects travel between them; tensors do not, so their values are not known.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress
 from multiprocessing import Pipe
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, NoReturn
 
 from memlint.base.errors import MemlintError, RankNeededError
 from memlint.cuda.simulated import simulated
 from memlint.distributed.mailbox import Key, Letters, Mailbox
 from memlint.distributed.rank import Rank
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 _exit, _fork = os._exit, getattr(os, "fork", lambda: 0)
 """The original functions; scripts may replace them."""

@@ -5,9 +5,7 @@ PyTorch's own code makes such a rank mirror the others' collectives. How often, 
 because they get the remainder of a division.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
@@ -25,10 +23,8 @@ from memlint.accelerator.private.distributed import (
     is_enabled,
 )
 from memlint.base.errors import MemlintError, RankNeededError
-
-if TYPE_CHECKING:
-    from memlint.base.patching import Patch
-    from memlint.distributed.mailbox import Mailbox
+from memlint.base.patching import Patch
+from memlint.distributed.mailbox import Mailbox
 
 _notify: Any = Join.notify_join_context
 _leave: Any = Join.__exit__

@@ -1,11 +1,10 @@
 """The simulated process and the number of processes it believes in, as torchrun would set them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
 _GPUS_PER_NODE = 8
 """GPUs of most machines with several (DGX, HGX and cloud instances)."""
@@ -19,7 +18,7 @@ class Rank:
     number: int = 0
 
     @classmethod
-    def current(cls) -> Rank:
+    def current(cls) -> Self:
         """Return the rank in the environment, alone in the world if there is none."""
         return cls(int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0")))
 

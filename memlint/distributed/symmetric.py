@@ -5,11 +5,11 @@ for and a signal pad of 9,216 bytes, in whole pages of 2 MiB, as torch/csrc/dist
 CUDASymmetricMemory.cu has them (`alloc`). Mapped memory of other ranks takes nothing of its own GPU.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, Self
 
 import torch
 
@@ -18,15 +18,10 @@ from memlint.accelerator.private.distributed import default_group, group_named
 from memlint.accelerator.private.sharding import STORES, SYMMETRIC_MEMORY, USES_POOL, WORKSPACES, symmetric_memory
 from memlint.accelerator.registration import KEY, implemented
 from memlint.base.errors import TraceError
+from memlint.base.patching import Patch
 from memlint.cuda.simulated import Simulated, simulated
 from memlint.memory.communicators import SYMMETRIC
 from memlint.memory.records import Collective
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-
-    from memlint.base.patching import Patch
 
 _PAGE = 2 << 20
 """Page size in bytes that `cuMemGetAllocationGranularity` recommends."""
@@ -87,7 +82,7 @@ class SymmetricMemory:
         return tensor
 
     @classmethod
-    def rendezvous(cls, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory | None:
+    def rendezvous(cls, tensor: torch.Tensor, group_name: str | None = None) -> Self | None:
         """Return the ranks' view of such a tensor; None for any other tensor."""
         name = group_name or default_group().group_name
         return cls(tensor, name) if cls.is_symm_mem_tensor(tensor) else None

@@ -1,11 +1,9 @@
 """Tensor parallelism: cuts the layers of a model by its own plan, or by the names of its layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -16,9 +14,6 @@ from torch.distributed.tensor.parallel import (
 )
 
 from memlint.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 _STYLES: Mapping[str, Callable[[], ParallelStyle]] = {
     "colwise": ColwiseParallel,

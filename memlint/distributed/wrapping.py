@@ -1,8 +1,6 @@
 """Wrapping of a single-GPU model for the ranks of a world, with PyTorch's own wrappers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,13 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 from memlint.accelerator import state
 from memlint.cuda.simulated import Simulated
 from memlint.distributed.group import become
-from memlint.distributed.mailbox import Mailbox  # noqa: TC001 -- programs make one
+from memlint.distributed.mailbox import Mailbox
 from memlint.distributed.rank import Rank
 from memlint.distributed.tensor_plans import cut_layers
 from memlint.memory.repeated_modules import is_inside, repeated
-
-if TYPE_CHECKING:
-    from memlint.targets.strategy import Strategy
+from memlint.targets.strategy import Strategy
 
 
 def join(world_size: int, rank: int, box: Mailbox | None = None) -> None:

@@ -6,15 +6,13 @@ one. Three rounds of the first are a program at three sizes (`memlint.scaling`),
 kernels align rows to some tokens, every second, fourth or eighth round is alike.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +21,7 @@ from memlint.cuda.session import virtual_device
 from memlint.generation.pieces import BEGIN, Pieces
 from memlint.generation.rounds import Birth, Rounds
 from memlint.generation.shown import shown
+from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.decoding import last_generation
 from memlint.memory.records import Doubt, Trace, Whole
 from memlint.scaling.polynomials import NUM_SIZES
@@ -31,9 +30,6 @@ from memlint.scaling.scaled import Lives, NotScalableError
 from memlint.targets.workload import BATCH, InputSpec, Workload
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.workload_errors import workload_errors
-
-if TYPE_CHECKING:
-    from memlint.memory.allocator.settings import AllocatorSettings
 
 MOST_ROUNDS = 32
 """New tokens up to which every round is traced."""

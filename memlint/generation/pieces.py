@@ -1,15 +1,11 @@
 """Rounds of a generation by their number, from the first few."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from memlint.generation.rounds import Birth, Rounds
 from memlint.scaling.polynomials import NUM_SIZES, Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
-
-if TYPE_CHECKING:
-    from memlint.generation.rounds import Birth, Rounds
 
 BEGIN = 2
 """The first round that is learned from: in those before it what the prefill has left is freed."""

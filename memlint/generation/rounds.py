@@ -1,18 +1,14 @@
 """The rounds of a traced generation as programs of their own, comparable from round to round."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Self
 
 from memlint.memory.records import Doubt, Storages, Trace
+from memlint.scaling.recorded_calls import RecordedCall
 from memlint.scaling.scaled import Sample
-
-if TYPE_CHECKING:
-    from memlint.scaling.recorded_calls import RecordedCall
 
 _WORKSPACES = frozenset(("cublas", "cublaslt"))
 SETUP = -2
@@ -41,7 +37,7 @@ class Rounds:
     """Storages of those that stay open, although some round frees them."""
 
     @classmethod
-    def of(cls, trace: Trace, calls: Sequence[RecordedCall]) -> Rounds:
+    def of(cls, trace: Trace, calls: Sequence[RecordedCall]) -> Self:
         """Cut the only generation of a trace."""
         start = trace.nodes[trace.step_nodes[0]].event if trace.step_nodes else trace.rounds[0].start
         bounds = (*(each.start for each in trace.rounds), len(trace.events))
@@ -58,7 +54,7 @@ class Rounds:
         """Return the number of rounds, the prefill included."""
         return len(self.bounds) - 1
 
-    def without_late_frees(self, begin: int) -> Rounds:
+    def without_late_frees(self, begin: int) -> Self:
         """Return them with such storages open to the end as a single round frees and one before `begin` has opened.
 
         Those lie in cycles of references, until Python's garbage collector comes by.

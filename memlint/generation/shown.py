@@ -1,17 +1,12 @@
 """A trace whose last rounds stand for the last ones of a longer generation: the same kernels, with other sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from memlint.generation.pieces import BEGIN, Pieces
+from memlint.memory.records import Buffer, Geometry, Node, Trace
 from memlint.scaling.polynomials import NUM_SIZES
-
-if TYPE_CHECKING:
-    from memlint.memory.records import Buffer, Geometry, Node, Trace
 
 
 def shown(pieces: Pieces, num_rounds: int) -> Trace:

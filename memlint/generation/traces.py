@@ -1,22 +1,18 @@
 """The trace of any Workload: whole, or for a long generation of its first and last rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from memlint.generation.extension import MOST_ROUNDS, Begun, Extension, Later, NotExtendableError
+from memlint.generation.rounds import Rounds
+from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.records import ONE_STREAM, Assumption, Trace
 from memlint.scaling.scaled import Lives, lives_of_trace
+from memlint.targets.workload import Workload
 from memlint.tracing.workload_errors import trace_of_workload
-
-if TYPE_CHECKING:
-    from memlint.generation.rounds import Rounds
-    from memlint.memory.allocator.settings import AllocatorSettings
-    from memlint.targets.workload import Workload
 
 _EXTENDED = (
     "of {new_tokens:,} tokens the first and the last are traced; all others follow from the first, as the last do"

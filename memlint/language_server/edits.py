@@ -1,20 +1,14 @@
 """Changes of texts as edits of the protocol, and places in a Source as its ranges."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
 
 from lsprotocol.types import Position, Range, TextEdit
+from pygls.workspace import PositionCodec
 
 from memlint.lint.edits import offset
-
-if TYPE_CHECKING:
-    from pygls.workspace import PositionCodec
-
-    from memlint.lint.rule import Edit, Finding
-    from memlint.source.text import Source
+from memlint.lint.rule import Edit, Finding
+from memlint.source.text import Source
 
 
 def line_edits(before: str, after: str) -> list[TextEdit]:

@@ -1,19 +1,16 @@
 """From a Report to what an editor shows in each file: the bytes of lines, the verdicts of Workloads, and problems."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import NO_MODULE_FOUND
 from memlint.base.units import format_count, format_nbytes
 from memlint.lint.severity import Severity
 from memlint.report.formats.problems import NOT_ANALYSED, Problem, problems, target_file
-from memlint.report.model import NOT_BY_LINE
+from memlint.report.model import NOT_BY_LINE, AliveBuffer, Finding, LineBytes, Report, Timeline, Workload
 from memlint.report.phrases import (
     bounds,
     is_own_step,
@@ -27,9 +24,6 @@ from memlint.report.phrases import (
     tensor_text,
     tokens_text,
 )
-
-if TYPE_CHECKING:
-    from memlint.report.model import AliveBuffer, Finding, LineBytes, Report, Timeline, Workload
 
 _NUM_ROWS = 12
 """Rows of tensors of a line that a hover lists; the rest is counted."""

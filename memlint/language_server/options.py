@@ -1,8 +1,6 @@
 """The settings of an editor: `initializationOptions`, and the section `memlint` of its settings."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -28,7 +26,7 @@ class Options(BaseModel):
     """True to show the bytes of lines as inlay hints."""
 
     @classmethod
-    def of(cls, content: Any) -> Options:
+    def of(cls, content: Any) -> Self:
         """Read them from what a client sends, which may have them under `memlint`. Raises UsageError."""
         inner = content.get("memlint", content) if isinstance(content, dict) else {}
         try:
@@ -36,7 +34,7 @@ class Options(BaseModel):
         except ValidationError as error:
             raise _refused(error) from error
 
-    def changed(self, content: dict[str, Any]) -> Options:
+    def changed(self, content: dict[str, Any]) -> Self:
         """The same with those in `content` in place of its own. Raises UsageError."""
         try:
             return type(self).model_validate(self.model_dump(by_alias=True) | content)

@@ -1,11 +1,6 @@
 """Lines of a text that is edited: from where each line stands now to where it stood when the text was saved."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lsprotocol.types import TextDocumentContentChangeEvent
+from lsprotocol.types import TextDocumentContentChangeEvent
 
 
 class Origins:

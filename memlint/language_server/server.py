@@ -1,7 +1,5 @@
 """The server: what a client sends, and what it is answered."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import os
@@ -10,11 +8,12 @@ import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
+from pygls.workspace import PositionCodec, TextDocument
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import format_count
@@ -36,9 +35,6 @@ from memlint.report.formats.problems import Problem, problem_of
 from memlint.report.from_rules import finding_of
 from memlint.source.files import Unreadable
 from memlint.source.scripts import is_script, training_at_import
-
-if TYPE_CHECKING:
-    from pygls.workspace import PositionCodec, TextDocument
 
 TRACE, RUN, CHANGE, DECLARE = "memlint.trace", "memlint.run", "memlint.change", "memlint.declare"
 """Commands: trace the workloads of a file; run a few steps of a script; change the options; declare a workload."""
@@ -389,7 +385,7 @@ class MemlintServer(LanguageServer):
 
     def _fixed(self, own: _Document, text: str) -> tuple[str, tuple[str, ...]]:
         try:
-            return fix_text(_normal(text), str(own.path), self.state.linter.corrected_by(own.path).findings_in)
+            return fix_text(_normal(text), str(own.path), self.state.linter.rules(own.path).findings_in)
         except (Unreadable, MemlintError):
             return text, ()
 

@@ -1,22 +1,17 @@
 """Findings of source rules in a text that is edited, with the rules of the project that its file belongs to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.garbage import long_lived
 from memlint.commands.check.source_findings import ChosenRules, choose_rules
 from memlint.commands.targets import Targets, is_excluded
 from memlint.config import find_settings
 from memlint.lint.diagnostics import UnreadableFile
+from memlint.lint.rule import Finding
 from memlint.lint.runner import concerns
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.lint.rule import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class Linter:
 
         A project's own rules are code of the project: they run when the file is saved.
         """
-        rules = self._rules(path)
+        rules = self.rules(path)
         try:
             source = Source.from_text(text, str(path), before.source if before is not None else None)
         except Unreadable as error:
@@ -57,11 +52,8 @@ class Linter:
         is_concerned = concerns(text.encode(errors="replace"), rules.rules)
         return Checked(text, source, tuple(rules.findings_in(source)) if is_concerned else ())
 
-    def corrected_by(self, path: Path) -> ChosenRules:
-        """Give the rules, whose `findings_in` says what there is to correct."""
-        return self._rules(path)
-
-    def _rules(self, path: Path) -> ChosenRules:
+    def rules(self, path: Path) -> ChosenRules:
+        """Give the rules for the file at `path`."""
         folder = path.parent
         if folder not in self._chosen:
             settings, root = find_settings(folder)

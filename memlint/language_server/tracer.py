@@ -1,7 +1,5 @@
 """The workloads of saved files, checked in the background: the newest order wins."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

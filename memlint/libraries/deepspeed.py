@@ -4,8 +4,6 @@ Held against 0.19.8, whose wheel has the sources, under deepspeed/ops/csrc: adam
 lion/multi_tensor_lion.cu, adam/cpu_adam_impl.cpp, lion/cpu_lion_impl.cpp, adagrad/cpu_adagrad.cpp, utils.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

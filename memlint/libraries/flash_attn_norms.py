@@ -4,8 +4,6 @@ The residual that goes on is made by the norm where anything is added to the inp
 saved; without, the input is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ wrappers take the others. Source of the sizes: the pages of the environments of 
 Learning Environment.
 """
 
-from __future__ import annotations
-
 import dis
 import functools
 import inspect
@@ -15,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -175,7 +173,7 @@ class Environment:
         self._num_steps = 0
 
     @property
-    def unwrapped(self) -> Environment:
+    def unwrapped(self) -> Self:
         """The environment itself."""
         return self
 

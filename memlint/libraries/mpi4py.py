@@ -4,8 +4,6 @@ Programs ask it for their rank, and hand on addresses and counts. Source of the 
 `MPI.Comm`.
 """
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

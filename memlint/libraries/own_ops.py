@@ -1,13 +1,11 @@
 """Ops of the program's own compiled extensions, which do not load here: they take what `memlint.op` says."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 
@@ -17,11 +15,9 @@ from memlint.base.errors import TraceError, UsageError
 from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.config import Op as ConfiguredOp
+from memlint.libraries.finders import Finder
 from memlint.libraries.library import UnknownFunctionError, assume_once, launch, temporary
 from memlint.libraries.op_template import OP_TEMPLATE
-
-if TYPE_CHECKING:
-    from memlint.libraries.finders import Finder
 
 Tensor = torch.Tensor
 _load_library: Callable[[Any], None] = torch.ops.load_library
@@ -66,7 +62,7 @@ class _Unmodelled:
         self._name = name
 
     @property
-    def default(self) -> _Unmodelled:
+    def default(self) -> Self:
         """The op for any operands."""
         return self
 

@@ -1,7 +1,5 @@
 """Tensors that a package allocates once and keeps until the program ends, such as a workspace that all layers share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 
 import torch

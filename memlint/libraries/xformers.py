@@ -4,8 +4,6 @@ Held against 0.0.35. Of ops/fmha, dispatch.py prefers FlashAttention (flash.py, 
 memory-efficient attention (cutlass.py, by `aten._efficient_attention_forward`); ops/swiglu_op.py has no kernel.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from memlint.base.after_import import after_import

@@ -1,7 +1,5 @@
 """The memory that a generation keeps for its tokens: bytes of its caches after each round, and of each token."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A step goes from the end of the backward or optimizer before it to the end of it
 are in it. It closes the Buffers that the step before has left, such as its loss, where the program rebinds the name.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Sizes of named dimensions at which a program was traced, and polynomials through the traced numbers."""
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple, TypeAlias
 

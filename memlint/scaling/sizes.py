@@ -70,11 +70,6 @@ class Sizes:
     _ceilings: dict[Point, int] = field(default_factory=dict)
     """Largest batch of a program that rejects larger ones, by the sizes of the dimensions."""
 
-    @property
-    def num_computed(self) -> int:
-        """Number of requested points that were computed and not traced."""
-        return len({*self._peaks, *self._most} - self.lives.keys())
-
     def learn(self, batches: Sequence[int], sizes: Sequence[Sequence[int]] = ()) -> str | None:
         """Trace a few points and compare their prediction with one more trace.
 

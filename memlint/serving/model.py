@@ -1,7 +1,5 @@
 """A model that is to be served, as a child describes it: plain records."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from memlint.report.model import Record

@@ -1,14 +1,10 @@
 """How an engine is started: the options that change what it does with memory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from memlint.base.errors import UsageError
+from memlint.memory.devices import Device
 from memlint.report.model import Record
-
-if TYPE_CHECKING:
-    from memlint.memory.devices import Device
 
 GIB: Final = 2**30
 FLOATS: Final = {"bfloat16": 2, "float16": 2, "float32": 4}

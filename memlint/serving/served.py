@@ -1,7 +1,5 @@
 """The figures that an engine will log, whether it starts, and what to change: the result of a plan, in bytes."""
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 from pydantic import NonNegativeInt

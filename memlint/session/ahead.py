@@ -1,7 +1,5 @@
 """Work that is done ahead: in a copy of the child, on another core, while the child itself answers other jobs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

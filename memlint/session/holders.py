@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.kernel import Kernel
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
 from memlint.memory.allocator.settings import AllocatorSettings
@@ -78,7 +77,7 @@ class _PathToBuffer(NamedTuple):
     frame: FrameType
 
 
-class _Search:
+class _Search(state.Observer):
     """An observer that searches the variables once the ledger has passed an event."""
 
     def __init__(self, event: int, buffer_ids: Collection[int]) -> None:
@@ -86,15 +85,6 @@ class _Search:
         self.buffer_ids = frozenset(buffer_ids)
         self.holders: dict[int, Holder] = {}
         self.is_over = False
-
-    def started(self, kernel: Kernel) -> None:
-        """Do nothing: the peak is checked after each kernel."""
-
-    def failed(self) -> None:
-        """Do nothing: a kernel that raises changes nothing."""
-
-    def viewed(self) -> None:
-        """Do nothing: a view takes no memory."""
 
     def finished(self, _inputs: list[torch.Tensor], _outputs: list[torch.Tensor]) -> None:
         """Search once the peak has passed."""

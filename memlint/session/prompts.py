@@ -1,26 +1,22 @@
 """The longest prompt with which a generation fits into its GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.errors import WorkloadError
 from memlint.base.units import LARGEST_SIZE
 from memlint.generation.traces import lives_of_generation, trace_of
 from memlint.memory.allocator.settings import AllocatorSettings
+from memlint.memory.devices import Device
 from memlint.memory.estimate import Peaks, peaks
 from memlint.report.model import Interval
 from memlint.report.tables import LongestPrompt
+from memlint.scaling.scaled import Lives
 from memlint.scaling.search import largest_within
 from memlint.session.target import meanwhile
+from memlint.targets.workload import Workload
 from memlint.workloads.huggingface.texts import positions_of
-
-if TYPE_CHECKING:
-    from memlint.memory.devices import Device
-    from memlint.scaling.scaled import Lives
-    from memlint.targets.workload import Workload
 
 _PROMPT, _NEW = "prompt", "new_tokens"
 

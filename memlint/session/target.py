@@ -1,13 +1,11 @@
 """A target and its Workloads: found once, traced once, and again with Changes."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 
@@ -19,13 +17,15 @@ from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_fields
 from memlint.compile.fallback import not_compiled
 from memlint.cuda.versions import torch_version
-from memlint.generation.extension import Later
+from memlint.generation.extension import Begun, Later
+from memlint.generation.rounds import Rounds
 from memlint.generation.traces import trace_of
 from memlint.lint.rule import MANY_NODES
 from memlint.memory.allocator.settings import AllocatorSettings
 from memlint.memory.context import VARIABLE, loads_everything
+from memlint.memory.devices import Device
 from memlint.memory.records import Assumption, Frame, Phase, Trace
-from memlint.report.model import Place
+from memlint.report.model import Place, Sweep
 from memlint.scaling.recorded_calls import Calls, recorded
 from memlint.session.ahead import Ahead, may_work_ahead
 from memlint.session.holders import find_holders
@@ -38,23 +38,17 @@ from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.worker.child import write_smaller
 from memlint.worker.jobs import Found, Held, Holders, Keepers, Kept, LeftOut, Text
+from memlint.worker.protocol import Request
 from memlint.workloads import availability, main_names, notes
+from memlint.workloads.candidates import Discovery
 from memlint.workloads.construction.construct import complete, completed_program, settings_of
+from memlint.workloads.construction.program import Program
 from memlint.workloads.construction.worst_rank import of_worst_rank
 from memlint.workloads.declaration_draft import declaration, draft
 from memlint.workloads.discover import find_workloads
 from memlint.workloads.older_versions import applying
 from memlint.workloads.placeholders import absent_packages
 from memlint.workloads.user_errors import command_with
-
-if TYPE_CHECKING:
-    from memlint.generation.extension import Begun
-    from memlint.generation.rounds import Rounds
-    from memlint.memory.devices import Device
-    from memlint.report.model import Sweep
-    from memlint.worker.protocol import Request
-    from memlint.workloads.candidates import Discovery
-    from memlint.workloads.construction.program import Program
 
 _UNCOMPILED = (
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory; "
@@ -91,7 +85,7 @@ class Traced:
     """Processor time of the compilations of a trace; 0 where nothing is compiled."""
 
     @classmethod
-    def of(cls, workload: Workload, root: Path, begins: Callable[[Workload], None] = lambda _completed: None) -> Traced:
+    def of(cls, workload: Workload, root: Path, begins: Callable[[Workload], None] = lambda _completed: None) -> Self:
         """Trace `workload`; `begins` is called with all its sizes before.
 
         Raises WorkloadError for what its code raises, TraceError for what cannot be traced.

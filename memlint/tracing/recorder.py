@@ -102,7 +102,7 @@ class EnoughRounds(BaseException):
     """A generation has taken as many rounds as were asked for."""
 
 
-class Recorder:
+class Recorder(state.Observer):
     """An observer of kernels. It does as little as it can while the program runs; `finish` makes the records."""
 
     def __init__(self, ledger: Ledger, workspaces: Workspaces) -> None:

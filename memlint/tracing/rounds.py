@@ -5,8 +5,6 @@ encoder that runs once and the decoder's first call are one round, the prefill; 
 loop calls one after the other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

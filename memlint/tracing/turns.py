@@ -1,7 +1,5 @@
 """Programs of several ranks that wait for each other's objects: other ranks run first, as far as they are needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,13 +1,22 @@
 """The jobs of a child of the validator, and its answers: plain records."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from memlint.report.model import Record
 from memlint.validate.comparison import Prediction
 from memlint.validate.measurement import Measurement, MeasureRequest, Subject
 from memlint.worker.jobs import Job
+
+
+class PredictOrder(Record):
+    """Subjects to be estimated for a GPU."""
+
+    subjects: list[Subject]
+    gpu: str
+    torch: str = ""
+    """Version of PyTorch there, as 2.11; empty for the installed one."""
+    allocations: bool = False
+    """True if every allocation is to be listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +46,6 @@ class MeasureSubject(Job):
     """Run a Subject for real. Answered by Measured."""
 
     order: MeasureRequest
-
-
-class PredictOrder(Record):
-    """Subjects to be estimated for a GPU."""
-
-    subjects: list[Subject]
-    gpu: str
-    torch: str = ""
-    """Version of PyTorch there, as 2.11; empty for the installed one."""
-    allocations: bool = False
-    """True if every allocation is to be listed."""
 
 
 class NotFound(Record):

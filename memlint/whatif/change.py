@@ -7,7 +7,6 @@ functions that make a Change import it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -55,10 +54,12 @@ class Effect(StrEnum):
         return list(Effect).index(self)
 
 
-class Change(ABC):
+class Change:
     """Base of all Changes. Its methods raise NotApplicableError if it means nothing for the program."""
 
     __slots__ = ()
+    text: ClassVar[str]
+    """The Change in the imperative, unless `describe` names parts of the program."""
     effect: ClassVar[Effect]
     sets_batch: ClassVar[bool] = False
     """True if the program gets inputs of another batch."""
@@ -69,9 +70,9 @@ class Change(ABC):
     is_made_after_setup: ClassVar[bool] = True
     """True if it can be made once the model is built, as in a script that has built it."""
 
-    @abstractmethod
-    def describe(self, names: Names) -> str:
+    def describe(self, _names: Names) -> str:
         """Describe the Change in the imperative."""
+        return self.text
 
     def before_setup(self, _program: Any) -> None:
         """Change the Workload of a fresh program."""

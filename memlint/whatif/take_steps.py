@@ -1,7 +1,5 @@
 """More steps in a row than a Trace has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

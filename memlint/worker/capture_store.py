@@ -3,8 +3,6 @@
 The key is what a program depends on, not how it is looked at: other rules, budgets and formats find the same answer.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import zlib

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -99,37 +99,42 @@ class EndedError(BaseException):
         """Why, as the end of a sentence about a script."""
 
 
-class AnySession(Protocol):
-    """The further requests that a look at a Capture may make."""
+class AnySession:
+    """The further requests that a look at a Capture may make. Here nothing is known beyond the Capture."""
 
-    request: Request
-    estimates: dict[str, dict[str, Any]]
-    """Estimates that follow from its answers, by number of the Workload: those known before, and new ones."""
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.estimates: dict[str, dict[str, Any]] = {}
+        """Estimates that follow from its answers, by number of the Workload: those known before, and new ones."""
 
     @property
     def is_script(self) -> bool:
         """True if it runs a script."""
+        return self.request.script is not None
 
     @property
     def knows_variables(self) -> bool:
         """True if it can say which variables hold something, and run a program once more."""
+        return False
 
-    @property
-    def has_tables(self) -> bool:
-        """True if it can estimate other sizes."""
+    has_tables = knows_variables
+    """True if it can estimate other sizes."""
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the time limit."""
+        """Seconds until the time limit; all of them where nothing of a program runs."""
+        return self.request.settings.timeout
 
-    def ask(self, job: Job) -> Answered:
+    def ask(self, _job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where nothing can be asked any more."""
+        return Answered(None, None)
 
-    def begin(self, job: EstimateAround) -> None:
+    def begin(self, _job: EstimateAround) -> None:
         """Begin with a job that is asked later, where that helps."""
 
-    def can_answer(self, job: Job) -> bool:
+    def can_answer(self, _job: Job) -> bool:
         """Return True if no program has to start for this job."""
+        return False
 
     def rules_begin(self) -> None:
         """Give what follows, rules, as much time as the program had."""
@@ -137,64 +142,26 @@ class AnySession(Protocol):
     def renew_time(self) -> None:
         """Let the time limit begin anew."""
 
-    def keep(self, result: AnyResult) -> None:
+    def keep(self, _result: AnyResult) -> None:
         """Keep what there is so far."""
 
-    def tell_compiling(self, tell: Callable[[str], None]) -> None:
+    def tell_compiling(self, _tell: Callable[[str], None]) -> None:
         """Call `tell` with what is compiled whenever that changes, and with an empty text at the end."""
 
-    def last_record(self, model: type[_Model]) -> _Model | None:
+    def last_record(self, _model: type[_Model]) -> _Model | None:
         """Give the last partial answer."""
+        return None
 
     def last_capture(self) -> Capture | None:
         """Give what was seen of a script when it was looked at last."""
+        return None
 
 
-class FileSession:
+class FileSession(AnySession):
     """A Session about a file: it knows what the file holds, and no Change means anything."""
 
-    is_script = knows_variables = has_tables = False
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.estimates: dict[str, dict[str, Any]] = {}
-
-    @property
-    def seconds_left(self) -> float:
-        """All of them: nothing of a program runs."""
-        return self.request.settings.timeout
-
-    def ask(self, _job: Job) -> Answered:
-        """Know nothing more."""
-        return Answered(None, None)
-
-    def begin(self, _job: EstimateAround) -> None:
-        """Do nothing: nothing can be asked later."""
-
-    def can_answer(self, _job: Job) -> bool:
-        """Return False: the program is not there."""
-        return False
-
-    def rules_begin(self) -> None:
-        """Do nothing: nothing ran before."""
-
-    def renew_time(self) -> None:
-        """Do nothing: nothing takes time."""
-
-    def keep(self, result: AnyResult) -> None:
-        """Do nothing: nothing can be stopped."""
-
-    def tell_compiling(self, tell: Callable[[str], None]) -> None:
-        """Do nothing: nothing is compiled."""
-
-    def last_record(self, _model: type[_Model]) -> None:
-        """There is none."""
-
-    def last_capture(self) -> None:
-        """There is none."""
-
-
-class Session(AbstractContextManager["Session"]):
+class Session(AnySession, AbstractContextManager["Session"]):
     """Asks the child of one Request, which starts when something is asked that is not known."""
 
     def __init__(
@@ -211,7 +178,7 @@ class Session(AbstractContextManager["Session"]):
 
         `on_wait` is called about ten times a second with the seconds that the child has run.
         """
-        self.request = request
+        super().__init__(request)
         self.limits = limits
         self.partial: AnyResult | None = None
         """The result so far."""
@@ -221,10 +188,11 @@ class Session(AbstractContextManager["Session"]):
         self._place = place
         self._store = store
         self.estimates = {} if store is None else store.estimates()
+        self.is_begun = False
+        """True if a child was asked something."""
         self._on_wait = on_wait
         self._stack = ExitStack()
         self._child: Child | None = None
-        self._is_begun = False
         self._number = 0
         self._read = 0
         self._begin = self._deadline = 0.0
@@ -243,22 +211,11 @@ class Session(AbstractContextManager["Session"]):
         self._stack.close()
 
     @property
-    def is_script(self) -> bool:
-        """True if it runs a script."""
-        return self.request.script is not None
-
-    @property
     def knows_variables(self) -> bool:
-        """True if it can say which variables hold something, and run a program once more."""
+        """True unless it runs a script."""
         return not self.is_script
 
     has_tables = knows_variables
-    """True if it can estimate other sizes."""
-
-    @property
-    def has_child(self) -> bool:
-        """True if a child was asked something."""
-        return self._is_begun
 
     def ask(self, job: Job) -> Answered:
         """Do a job. Raises JobError for one that failed, EndedError where the child is gone or has to go."""
@@ -266,7 +223,7 @@ class Session(AbstractContextManager["Session"]):
         known = self._known(key)
         if known is not None:
             return Answered(known.record, None if known.capture is None else self._decoded(known))
-        if not self._is_begun:
+        if not self.is_begun:
             self._begin_to_ask()
         self._number += 1
         self._exchange.say(JOBS, base64.b64encode(pickle.dumps(job)))
@@ -289,7 +246,7 @@ class Session(AbstractContextManager["Session"]):
 
     def begin(self, job: EstimateAround) -> None:
         """Let the child begin with a job that is asked later, if it was asked something and a core is free."""
-        if self._has_spare_core and self._is_begun and self._known(repr(job)) is None:
+        if self._has_spare_core and self.is_begun and self._known(repr(job)) is None:
             begin = Begin(job)
             self.ask(begin)
             del self._new[repr(begin)]
@@ -298,14 +255,14 @@ class Session(AbstractContextManager["Session"]):
         """Ask a new child from now on, with another request; nothing of what the last one has answered counts."""
         self._stack.close()
         self.request, self.partial = request, None
-        self._stack, self._child, self._store, self._is_begun = ExitStack(), None, None, False
+        self._stack, self._child, self._store, self.is_begun = ExitStack(), None, None, False
         self._number = self._read = 0
         self._has_rules = self._has_failed = False
         self._new, self.estimates = {}, {}
 
     def can_answer(self, job: Job) -> bool:
         """Return True if the answer is known, or a child is there to give it."""
-        return self._is_begun or self._known(repr(job)) is not None
+        return self.is_begun or self._known(repr(job)) is not None
 
     def _known(self, key: str) -> Known | None:
         return self._new.get(key) or (self._store.known(key) if self._store else None)
@@ -324,7 +281,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def seconds_left(self) -> float:
         """Seconds until the time limit; of a Session without a child all of them."""
-        return self.limits.seconds if not self._is_begun else max(0.0, self._deadline - time.monotonic())
+        return self.limits.seconds if not self.is_begun else max(0.0, self._deadline - time.monotonic())
 
     def keep(self, result: AnyResult) -> None:
         """Keep what there is so far: it counts if the child is stopped or fails."""
@@ -337,14 +294,14 @@ class Session(AbstractContextManager["Session"]):
     def last_record(self, model: type[_Model]) -> _Model | None:
         """Give the last partial answer of the child."""
         with suppress(ValueError):
-            if self._is_begun and (message := self._exchange.last(PARTIAL)):
+            if self.is_begun and (message := self._exchange.last(PARTIAL)):
                 return model.model_validate_json(message)
         return None
 
     def last_capture(self) -> Capture | None:
         """Give what was seen of a script when it was looked at last."""
         with suppress(ValueError, MemlintError, zlib.error):
-            if self._is_begun and (message := self._exchange.last(PARTIAL)):
+            if self.is_begun and (message := self._exchange.last(PARTIAL)):
                 return decode(zlib.decompressobj().decompress(base64.b64decode(message), MOST_NBYTES))
         return None
 
@@ -352,7 +309,7 @@ class Session(AbstractContextManager["Session"]):
         """Keep what was answered for the next time, if nothing failed."""
         if self._store is None or self._has_failed:
             return
-        if self._is_begun:
+        if self.is_begun:
             self._number += 1
             self._exchange.say(JOBS, base64.b64encode(pickle.dumps(Finish())))
             self._deadline = time.monotonic() + _FINISH_PATIENCE
@@ -366,7 +323,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def output(self) -> tuple[str, str]:
         """The beginning of what the code wrote to stdout and stderr."""
-        if not self._is_begun:
+        if not self.is_begun:
             return self._store.output if self._store else ("", "")
         return endings.text_of(self._exchange, STDOUT), endings.text_of(self._exchange, STDERR)
 
@@ -377,14 +334,11 @@ class Session(AbstractContextManager["Session"]):
         except MemlintError as error:
             raise EndedError(endings.unreadable(error)) from error
 
-    def start_early(self, running: Started | None = None) -> None:
-        """Start the child before it is known what it is asked about: it imports what it needs for a target.
+    def start(self, running: Started | None = None) -> None:
+        """Start the child, which may be before it is known what it is asked: it imports what it needs for a target.
 
         If one is `running`, it is that one.
         """
-        self._start(running)
-
-    def _start(self, running: Started | None = None) -> None:
         from memlint.worker.processes import ProcessTree  # noqa: PLC0415 -- a look at what is known does without
 
         if running is None:
@@ -401,7 +355,7 @@ class Session(AbstractContextManager["Session"]):
         `store` gives what is known of it, where it is another request than that of the beginning.
         """
         self._has_spare_core = True
-        assert not self._is_begun, "nothing was asked"
+        assert not self.is_begun, "nothing was asked"
         if request != self.request:
             self._store = store()
             self.estimates = {} if self._store is None else self._store.estimates()
@@ -409,12 +363,12 @@ class Session(AbstractContextManager["Session"]):
 
     def _begin_to_ask(self) -> None:
         if self._child is None:
-            self._start()
+            self.start()
         folder = self._exchange.folder
         written = folder / f"{REQUEST}.new"
         written.write_text(self.request.model_dump_json(), encoding="utf-8")
         written.replace(folder / REQUEST)  # the child waits for it
-        self._is_begun = True
+        self.is_begun = True
         self._begin = time.monotonic()
         self.renew_time()
 
@@ -543,7 +497,7 @@ class Session(AbstractContextManager["Session"]):
 
     def interruption(self) -> WorkerError:
         """Give the error of a child that was stopped because nobody waits for it any more."""
-        if not self._is_begun:
+        if not self.is_begun:
             return endings.not_begun()
         return endings.interrupted(time.monotonic() - self._begin, self._exchange)
 

@@ -73,7 +73,7 @@ def answered(task: Task, session: Session) -> Answer:
     except JobError as failed:
         return _failed(session, failed.error, failed.traceback)
     except Exception as error:  # of this task: the others have their answers
-        if not session.has_child:  # nothing can be asked at all
+        if not session.is_begun:  # nothing can be asked at all
             raise
         if isinstance(error, MemlintError):
             return _failed(session, error)

@@ -53,13 +53,13 @@ def starts(tmp_path, monkeypatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.py").write_text(MODEL)
     started = []
-    start = Session._start
+    start = Session.start
 
     def counted(session, *arguments, **named):
         started.append(session.request.target)
         start(session, *arguments, **named)
 
-    monkeypatch.setattr(Session, "_start", counted)
+    monkeypatch.setattr(Session, "start", counted)
     return started
 
 

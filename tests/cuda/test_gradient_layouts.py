@@ -63,18 +63,12 @@ class _OnMeta(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-class _OnVirtual:
+class _OnVirtual(state.Observer):
     def __init__(self) -> None:
         self.called: list[str] = []
 
     def started(self, kernel: Kernel) -> None:
         self.called.append(kernel.packet)
-
-    def finished(self, inputs: Any, outputs: Any) -> None: ...
-
-    def failed(self) -> None: ...
-
-    def viewed(self) -> None: ...
 
 
 def norm_step(x: torch.Tensor, weight: torch.Tensor) -> None:

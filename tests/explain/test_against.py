@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from memlint.capture.recording import read_recordings
-from memlint.commands.explain.comparing import comparison_of
-from memlint.commands.explain.recordings import RecordingOptions, explain_recordings
+from memlint.commands.explain.recordings import RecordingOptions, comparison_of, explain_recordings
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.text import render_markdown, render_text
 from memlint.memory.devices import device_named

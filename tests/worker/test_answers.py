@@ -68,8 +68,8 @@ class Project:
         request = request or self.request()
         started: list[Path] = []
         with pytest.MonkeyPatch.context() as counting:
-            start = Session._start
-            counting.setattr(Session, "_start", lambda session: [started.append(self.directory), start(session)])
+            start = Session.start
+            counting.setattr(Session, "start", lambda session: [started.append(self.directory), start(session)])
             is_known = Store(request).is_valid
             answer = self.ask(request)
         assert answer.error is None, answer.error
@@ -391,7 +391,7 @@ class Model(nn.Module):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Jobs that reached a child, and `start` for each child."""
     reached: list[str] = []
-    start, say = Session._start, Exchange.say
+    start, say = Session.start, Exchange.say
 
     def started(session: Session, running: Started | None = None) -> None:
         reached.append("start")
@@ -402,7 +402,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             reached.append(type(pickle.loads(base64.b64decode(message))).__name__)
         say(exchange, name, message)
 
-    monkeypatch.setattr(Session, "_start", started)
+    monkeypatch.setattr(Session, "start", started)
     monkeypatch.setattr(Exchange, "say", said)
     return reached
 
@@ -556,5 +556,5 @@ def test_ten_checks_at_the_same_time_say_the_same_and_leave_a_cache_that_answers
     assert {file.parent.name for file in entries} >= {"captures"}
     assert {file.suffix for file in entries} == {".bin", ".json"}
     assert all(json.loads(file.read_bytes()) for file in entries if file.suffix == ".json")
-    only_the_cache_can_answer = "from memlint.worker.session import Session; Session._start = None; "
+    only_the_cache_can_answer = "from memlint.worker.session import Session; Session.start = None; "
     assert check(only_the_cache_can_answer).stdout == done[0].stdout

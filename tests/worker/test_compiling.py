@@ -21,7 +21,7 @@ def session(tmp_path: Path) -> Session:
     request = Request(target="model.py", path=None, root=str(tmp_path), settings=Settings())
     made = Session(request, Limits(seconds=10.0), start)  # type: ignore[arg-type]
     made._exchange = Exchange(tmp_path, FILES, new=True)
-    made._is_begun = True
+    made.is_begun = True
     made.renew_time()
     return made
 

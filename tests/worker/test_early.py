@@ -46,7 +46,7 @@ def test_the_child_runs_before_anything_is_asked_and_then_answers(project):
     request = project.request("import os; said = os.getpid()")
     with early_session([request], cache=False) as session:
         (child,) = project.left_behind()
-        assert not session.has_child, "nothing was asked yet"
+        assert not session.is_begun, "nothing was asked yet"
         assert said(asked(request, session)) == str(child.pid)
 
 

@@ -1,7 +1,5 @@
 """pyg_lib 0.9.0: the library, and what it refuses."""
 
-from __future__ import annotations
-
 import torch
 
 from memlint.libraries.library import Library

@@ -5,8 +5,6 @@ graclus_kernel.cu:236 and csrc/sampler/cuda/random_walk_kernel.cu:53. They are c
 contiguous is refused, where torch_cluster copies it. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 

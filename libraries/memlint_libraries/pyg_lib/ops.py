@@ -3,8 +3,6 @@
 Arguments stand there as the schemas of csrc/ops/*.cpp and csrc/sampler/random_walk.cpp have them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

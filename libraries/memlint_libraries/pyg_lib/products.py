@@ -4,8 +4,6 @@ pyg_lib/ops/__init__.py, csrc/ops/cuda/matmul_kernel.cu and sampled_kernel.cu, c
 sampled_kernel.cpp. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ segment_csr_kernel.cpp; csrc/ops/cuda/scatter_kernel.cu:79, :190, :357, :542, se
 copy an index that is expanded to the shape of their input. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ csrc/ops/spline.cpp, csrc/ops/autograd/spline_kernel.cpp and csrc/ops/cuda/splin
 :516. A place of D dimensions has S = (degree + 1) ** D splines. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

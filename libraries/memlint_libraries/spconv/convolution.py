@@ -1,7 +1,5 @@
 """spconv's convolutions, by implicit products (spconv/pytorch/conv.py, functional.py and ops.py)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

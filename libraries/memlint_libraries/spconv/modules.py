@@ -1,13 +1,11 @@
 """spconv's modules that hold others or take features alone, and tables (modules.py, identity.py, tables.py)."""
 
-from __future__ import annotations
-
 import functools
 import math
 import operator
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -191,7 +189,7 @@ class ConcatTable(SparseModule):
         """Return the output of each module."""
         return [module(x) for module in self._modules.values() if module is not None]
 
-    def add(self, module: torch.nn.Module) -> ConcatTable:
+    def add(self, module: torch.nn.Module) -> Self:
         """One more."""
         self._modules[str(len(self._modules))] = module
         return self

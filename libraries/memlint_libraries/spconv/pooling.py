@@ -1,7 +1,5 @@
 """spconv's pooling (spconv/pytorch/pool.py, functional.py and ops.py)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

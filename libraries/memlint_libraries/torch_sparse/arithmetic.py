@@ -3,8 +3,6 @@
 add.py, mul.py and reduce.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The diagonal of a matrix of torch_sparse (diag.py, csrc/cuda/diag_cuda.cu)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

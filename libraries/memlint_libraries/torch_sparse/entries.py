@@ -3,8 +3,6 @@
 coalesce.py, transpose.py, eye.py, spadd.py, spmm.py, spspmm.py and convert.py.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar

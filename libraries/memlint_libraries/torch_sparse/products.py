@@ -3,8 +3,6 @@
 matmul.py, spmm.py and spspmm.py; csrc/spmm.cpp and csrc/cuda/spmm_cuda.cu. What lies on the host has its values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ sample.py, saint.py and rw.py; csrc/cpu/sample_cpu.cpp, saint_cpu.cpp, ego_sampl
 of which none has a kernel for a GPU, and csrc/cuda/rw_cuda.cu. On the host numbers are drawn in the library's order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ cat.py, narrow.py, select.py, masked_select.py, index_select.py, permute.py and 
 of a matrix has, values say: on the GPU they are taken to lie evenly among rows and columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -137,20 +137,12 @@ class SparseStorage:
 
     # --- entries
 
-    def has_row(self) -> bool:
-        """Return True if the rows are stored."""
-        return self._row is not None
-
     def row(self) -> Tensor:
         """Return the row of each entry."""
         if self._row is None:
             assert self._rowptr is not None
             self._row = indices(self._rowptr, len(self._col))
         return self._row
-
-    def has_rowptr(self) -> bool:
-        """Return True if the row pointers are stored."""
-        return self._rowptr is not None
 
     def rowptr(self) -> Tensor:
         """Return the positions at which rows begin."""
@@ -217,19 +209,11 @@ class SparseStorage:
 
     # --- what is worked out of them
 
-    def has_rowcount(self) -> bool:
-        """Return True if the row counts are stored."""
-        return self._rowcount is not None
-
     def rowcount(self) -> Tensor:
         """Entries of each row."""
         if self._rowcount is None:
             self._rowcount = self.rowptr()[1:] - self.rowptr()[:-1]
         return self._rowcount
-
-    def has_colptr(self) -> bool:
-        """Return True if the column pointers are stored."""
-        return self._colptr is not None
 
     def colptr(self) -> Tensor:
         """Return the positions at which columns begin."""
@@ -241,10 +225,6 @@ class SparseStorage:
             self._colptr = begins
         return self._colptr
 
-    def has_colcount(self) -> bool:
-        """Return True if the column counts are stored."""
-        return self._colcount is not None
-
     def colcount(self) -> Tensor:
         """Entries of each column."""
         if self._colcount is None and self._colptr is not None:
@@ -254,19 +234,11 @@ class SparseStorage:
             self._colcount = ones.new_zeros(self._sparse_sizes[1]).scatter_add_(0, self._col, ones)
         return self._colcount
 
-    def has_csr2csc(self) -> bool:
-        """Return True if the order by columns is stored."""
-        return self._csr2csc is not None
-
     def csr2csc(self) -> Tensor:
         """Entries in the order of columns."""
         if self._csr2csc is None:
             self._csr2csc = (self._sparse_sizes[0] * self._col + self.row()).sort()[1]
         return self._csr2csc
-
-    def has_csc2csr(self) -> bool:
-        """Return True if the order back to rows is stored."""
-        return self._csc2csr is not None
 
     def csc2csr(self) -> Tensor:
         """The way back."""
@@ -386,6 +358,14 @@ class SparseStorage:
 def _size(index: Tensor | None) -> int:
     return int(index.max()) + 1 if index is not None and len(index) else 0
 
+
+for _part in ("row", "rowptr", *CACHED):
+
+    def _has(self: SparseStorage, part: str = f"_{_part}") -> bool:
+        """Return True if this part is stored."""
+        return getattr(self, part) is not None
+
+    setattr(SparseStorage, f"has_{_part}", _has)
 
 for _module in ("torch_sparse", "torch_sparse.storage"):
     library.provides(_module)(SparseStorage)

@@ -5,8 +5,6 @@ cuDNN (`FusedAttention`) serves float16 and bfloat16 with every mask but one of 
 workspace, which is taken as FlashAttention's.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

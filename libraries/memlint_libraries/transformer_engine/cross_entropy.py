@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: a loss in one kernel: pytorch/cross_entropy.py and triton/cross_entropy.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

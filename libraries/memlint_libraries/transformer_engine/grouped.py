@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: products of several weights, each with its rows: pytorch/module/grouped_linear.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

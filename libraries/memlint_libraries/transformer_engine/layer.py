@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: what all layers have: pytorch/module/base.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

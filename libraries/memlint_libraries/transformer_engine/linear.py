@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: products, with a norm or without: pytorch/module/linear.py and layernorm_linear.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: a norm and two products: pytorch/module/layernorm_mlp.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

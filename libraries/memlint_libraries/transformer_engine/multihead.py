@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: attention with its projections: pytorch/attention/multi_head_attention.py and rope.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: norms: pytorch/module/layernorm.py, rmsnorm.py and csrc/extensions/normalization.cpp."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 The kernels update in place and take nothing; what is beside them is PyTorch's, in their Python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Maps are int32. Where a mask says which experts a token goes to, kernels are Tri
 width (triton/permutation.py:372); where indices do, they are sorted (csrc/extensions/permutation.cpp).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: how a layer multiplies: pytorch/module/base.py, csrc/extensions/gemm.cpp and bias.cpp."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 transformer_engine/common/recipe/__init__.py and pytorch/quantization.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

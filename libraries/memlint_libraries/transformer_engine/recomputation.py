@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: activations that are computed again: pytorch/distributed.py:693."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transformer Engine 2.9: whole layers: pytorch/transformer.py and jit.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

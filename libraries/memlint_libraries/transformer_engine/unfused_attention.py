@@ -4,8 +4,6 @@ All scores are made, and what becomes of them: with a mask in full, which is mad
 utils.py), and a softmax of one kernel where their sides allow it (softmax.py).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -12,7 +12,7 @@ from memlint.commands.check.check import Checked, check
 from memlint.commands.check.targets import CheckOptions
 from memlint.compare.changes import compare
 from memlint.compare.headline import headline
-from memlint.config import find_settings
+from memlint.config import CONFIGURATIONS, find_settings
 from memlint.report.model import Report
 from memlint.source.files import python_files
 from memlint.targets.target import SEPARATOR
@@ -20,7 +20,6 @@ from memlint.worker.parallel import server_held
 
 _INTERVAL = 0.5
 """Seconds between two looks at the files."""
-_CONFIGURATION = ("memlint.toml", "pyproject.toml")
 
 
 class Seen(NamedTuple):
@@ -83,7 +82,7 @@ def _places(arguments: Sequence[str]) -> list[Path]:
     places = [Path(argument.partition(SEPARATOR)[0]).absolute() for argument in arguments]
     folders = {place if place.is_dir() else place.parent for place in places}
     roots = {find_settings(folder)[1] for folder in folders if folder.is_dir()} or {Path.cwd()}
-    configurations = [root / name for root in roots for name in _CONFIGURATION]
+    configurations = [root / name for root in roots for name in CONFIGURATIONS]
     return [*sorted(roots), *configurations, *(place for place in places if not place.is_dir())]
 
 

@@ -1,6 +1,7 @@
 """Explanations of recordings: a file, or a folder with one for each rank."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +11,15 @@ from memlint.capture.files import is_recording
 from memlint.capture.recorded import Recording
 from memlint.capture.recording import read_recordings
 from memlint.commands.capture import capture
-from memlint.commands.explain.comparing import comparison_of
-from memlint.commands.explain.planning import plan_within
+from memlint.commands.check.check import check
+from memlint.commands.check.targets import CheckOptions
+from memlint.explain.recordings.against import Held, against
 from memlint.explain.recordings.evidence import Evidence
 from memlint.explain.recordings.explanation import explain
-from memlint.explain.recordings.model import Explanation, Explanations
-from memlint.memory.devices import device_named
+from memlint.explain.recordings.model import Comparison, Explanation, Explanations, OnOneSide
+from memlint.memory.devices import DEFAULT_DEVICE, device_named
+from memlint.memory.records import Trace
+from memlint.report.model import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def explain_recordings(
             comparison = comparison_of(evidence, simulated.trace, options.against)
             if explanation.failure is not None:
                 room = explanation.failure.reserved + explanation.failure.free
-                plan = plan_within(room, options.against, gpu, on_wait)
+                plan = _plan_within(room, options.against, gpu, on_wait)
                 comparison = comparison.model_copy(update={"plan": plan})
             explanation = explanation.model_copy(update={"against": comparison})
         explanations.append(explanation)
@@ -99,3 +103,42 @@ def _chosen(recordings: Sequence[Recording], file: Path, device: int | None) -> 
         there = ", ".join(str(each.device) for each in recordings)
         raise TargetError(f"{file} has nothing of device {device}", f"It has device {there}.")
     return chosen
+
+
+def comparison_of(evidence: Evidence, trace: Trace, target: str) -> Comparison:
+    """Compare the peaks of a Recording and of a Trace."""
+    both = against(evidence, trace)
+    return Comparison(
+        target=target,
+        recorded=both.recorded,
+        simulated=both.simulated,
+        num_pairs=len(both.pairs),
+        paired=sum(recorded.nbytes for recorded, _ in both.pairs),
+        only_recorded=_by_place(both.only_recorded),
+        only_simulated=_by_place(both.only_simulated),
+    )
+
+
+def _by_place(held: Iterable[Held]) -> list[OnOneSide]:
+    """Put together what is of one line, category and label, most bytes first."""
+    groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for each in held:
+        groups[each.place, each.label, each.category.value].append(each.nbytes)
+    sides = [
+        OnOneSide.model_validate(
+            {"place": place, "label": label, "category": category, "nbytes": sum(sizes), "num": len(sizes)}
+        )
+        for (place, label, category), sizes in groups.items()
+    ]
+    return sorted(sides, key=lambda each: -each.nbytes)
+
+
+def _plan_within(room: int, target: str, gpu: str | None, on_wait: Callable[[str, float], None]) -> Plan | None:
+    """Find changes of a program with which PyTorch reserves at most `room` bytes; None if its step cannot be planned.
+
+    The limit of a plan is for the device: what a CUDA context takes on the GPU is added. Raises MemlintError.
+    """
+    device = device_named(gpu or DEFAULT_DEVICE)
+    settings = {"gpu": device.name, "budget": f"{room + device.context_nbytes}B"}
+    report = check([target], settings, CheckOptions(plan=True, quick=False), on_wait).report
+    return next((workload.plan for workload in report.workloads if workload.plan is not None), None)

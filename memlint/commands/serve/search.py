@@ -1,7 +1,5 @@
 """Changes that let an engine start, and the cheapest GPUs that serve so many users."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """`memlint serve`: from a model, an engine and its options to what the engine will log."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The answer of `memlint serve` as text, Markdown and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memlint.base.units import format_count, format_nbytes
@@ -51,7 +49,7 @@ def _one(served: Served, paint: TextStyle, *, markdown: bool) -> Iterator[str]:
     stage, names = served.stage, _LOGGED[served.options.engine]
     taken = [("cuda_graphs", "CUDA graphs, captured later")] if not served.subtracts_graphs else []
     rows = [
-        ("requested", "given to the engine", _exactly(served.requested)),
+        ("requested", "given to the engine", format_nbytes(served.requested)),
         ("weights", "weights", _bytes(stage.weights)),
         ("activations", "activations of the profile run", _bytes(stage.activations)),
         ("buffers", "counters of the sampler", _bytes(stage.buffers)),
@@ -149,10 +147,6 @@ def _title(served: Served, *, with_ranks: bool = True) -> str:
         f"({format_nbytes(served.gpu_nbytes)}): {options.dtype}{quantized}, cache {cache}, "
         f"share {options.utilization:g}, {options.max_num_batched_tokens} batched tokens"
     )
-
-
-def _exactly(nbytes: int) -> str:
-    return format_nbytes(nbytes)
 
 
 def _bytes(interval: Interval) -> str:

@@ -4,8 +4,6 @@ The segments of a pool serve nothing else (c10/cuda/CUDACachingAllocator.cpp, `b
 serves no other stream either, so each pool is a stream of its own here. A replay computes into what was captured.
 """
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

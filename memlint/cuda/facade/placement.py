@@ -12,12 +12,11 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from torch.utils import swap_tensors
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import DEVICE, NAME, adopt, alias, allocate, is_virtual, real, real_device_of
+from memlint.accelerator.device import DEVICE, NAME, adopt, alias, allocate, is_virtual, real, real_device_of, unwrapped
 from memlint.accelerator.private import (
     DisableTorchFunctionSubclass,
     FakeTensor,
     device_contexts,
-    functorch,
     part_of_rank,
     remember_factories,
 )
@@ -66,14 +65,7 @@ def _is_hosts(tensor: Tensor) -> bool:
     if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
         tensor = part_of_rank(tensor, None)
         return tensor is not None and is_virtual(tensor) and _is_hosts(tensor)
-    return is_host(_unwrapped(tensor))
-
-
-def _unwrapped(tensor: Tensor) -> Tensor:
-    """Return the tensor inside the wrappers of `torch.func`'s transforms, such as `vmap`."""
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
-    return tensor
+    return is_host(unwrapped(tensor))
 
 
 def move(
@@ -93,7 +85,7 @@ def move(
     if kind == "cpu" and not now.cuda and is_plain and tensor.layout is torch.strided:  # older than the simulated host
         tensor, kind = values.to_host(tensor).requires_grad_(tensor.requires_grad), NAME
     if kind == NAME and tensor.layout is torch.strided:
-        _adopt(_unwrapped(tensor))
+        _adopt(unwrapped(tensor))
     crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
     if crosses:
         rest["copy"] = True

@@ -4,7 +4,7 @@
 them. `iteration`, `staging` and `cub` compute sizes and know nothing of torch.
 """
 
-from memlint.cuda.hidden import (
+from memlint.cuda.hidden import (  # noqa: F401 -- their import enters their rows in the table
     host,
     host_convolution,
     indexing,
@@ -21,18 +21,3 @@ from memlint.cuda.hidden import (
 from memlint.cuda.hidden.table import ROWS, Row
 
 __all__ = ["ROWS", "Row"]
-_TABLES = (
-    host,
-    host_convolution,
-    indexing,
-    linear_algebra,
-    losses,
-    normalization,
-    operands,
-    products,
-    reductions,
-    sampling,
-    solvers,
-    transforms,
-)
-"""Modules whose import enters their rows in the table."""

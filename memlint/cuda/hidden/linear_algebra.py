@@ -15,7 +15,8 @@ BLOCK = 32
 """LAPACK's block size: an optimal workspace has about this many numbers a row (queried from ilaenv at run time)."""
 
 
-def _batch(x: Tensor) -> int:
+def num_matrices(x: Tensor) -> int:
+    """Return the number of matrices in a batch."""
     return math.prod(x.shape[:-2])
 
 
@@ -31,7 +32,7 @@ def _matrix_exp(x: Tensor) -> Steps:
 def _inverse(x: Tensor, **_: Any) -> Steps:
     """The decomposition and its pivots."""
     yield
-    factors, pivots = copy_of(x), scratch(INT * _batch(x) * x.shape[-1])
+    factors, pivots = copy_of(x), scratch(INT * num_matrices(x) * x.shape[-1])
     del factors, pivots
 
 
@@ -40,7 +41,7 @@ def _determinant(x: Tensor) -> Steps:
     """The order of the rows, a mask of the rows that changed places, and this mask as int64."""
     yield
     n = x.shape[-1]
-    in_order, changed, cast = (scratch(nbytes) for nbytes in (INT * n, _batch(x) * n, 8 * _batch(x) * n))
+    in_order, changed, cast = (scratch(nbytes) for nbytes in (INT * n, num_matrices(x) * n, 8 * num_matrices(x) * n))
     del in_order, changed, cast
 
 
@@ -56,7 +57,7 @@ def _solve(x: Tensor, b: Tensor, **_: Any) -> Steps:
 def _lu(x: Tensor, **_: Any) -> Steps:
     """The decomposition and its pivots, then the memory of unpacking."""
     yield
-    pivots, factors = scratch(INT * _batch(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
+    pivots, factors = scratch(INT * num_matrices(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
     del factors
     take_to_unpack(x)
     del pivots
@@ -73,8 +74,8 @@ def take_to_unpack(x: Tensor) -> None:
     """Allocate and free the triangle of a matrix that is not square, and the order of its rows."""
     rows, columns = x.shape[-2:]
     if rows != columns:
-        scratch(_batch(x) * min(rows, columns) ** 2 * x.element_size())
-    scratch(8 * (_batch(x) + 1) * rows)
+        scratch(num_matrices(x) * min(rows, columns) ** 2 * x.element_size())
+    scratch(8 * (num_matrices(x) + 1) * rows)
 
 
 @hidden("_linalg_svd", "_cholesky_solve_helper", source="BatchLinearAlgebra.cpp", devices="host")
@@ -103,7 +104,7 @@ def _eig(x: Tensor, *_: Any, **__: Any) -> Steps:
     del magnitudes, finite
     yield
     n = x.shape[-1]
-    values, copy, vectors = scratch(2 * _batch(x) * n * x.element_size()), copy_of(x), copy_of(x)
+    values, copy, vectors = scratch(2 * num_matrices(x) * n * x.element_size()), copy_of(x), copy_of(x)
     numbers = (2 + BLOCK) * n + 1
     work = scratch(x.element_size() * numbers, (0, 2 * x.element_size() * numbers))
     del work, vectors, copy, values
@@ -140,7 +141,7 @@ def _lstsq(x: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | No
     n, item = x.shape[-1], x.element_size()
     has_residuals = x.shape[-2] > n and driver != "gelsy"
     residuals = item * (b.numel() // max(x.shape[-2], 1) if has_residuals else 0)
-    copy, order = copy_of(x), scratch(max((INT + 16) * _batch(x) - residuals, 0))
+    copy, order = copy_of(x), scratch(max((INT + 16) * num_matrices(x) - residuals, 0))
     most = 62 * n + 80 * n + n * b.shape[-1] + 26 * 26 if driver in ("gelsd", "gelss") else BLOCK * 2 * n
     work = scratch(4 * n * item, (0, most * item))
     del work, order, copy

@@ -9,6 +9,7 @@ import torch
 from memlint.accelerator.device import scratch
 from memlint.accelerator.private import DisableTorchFunction, contiguous_strides, output_strides
 from memlint.cuda.hidden.reductions import stage
+from memlint.cuda.hidden.staging import power_of_two
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
 from memlint.cuda.kernels.composites import suggested_format
 from memlint.cuda.simulated import simulated
@@ -214,13 +215,9 @@ def _of_blocks(x: Tensor, numbers: int) -> None:
 
 def _batch_norm_grid(channels: int, rows: int) -> tuple[int, int]:
     """Return the blocks across channels and across rows: `flexible_launch_configs`, of at least 8 or one."""
-    width = min(_power_of_two(channels), 32)
-    height = min(_power_of_two(-(-rows // 16)), 512 // width)
+    width = min(power_of_two(channels), 32)
+    height = min(power_of_two(-(-rows // 16)), 512 // width)
     if width * height != 512:
-        width = min(_power_of_two(channels), 512 // height)
+        width = min(power_of_two(channels), 512 // height)
     high = min(-(-rows // (16 * height)), 128)
     return -(-channels // width), high if high >= 8 else 1
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(n.bit_length() - 1, 0)

@@ -248,29 +248,21 @@ def _upsample_bilinear_backward(grad: Tensor, _size: Any, result: Any, *_: Any, 
     _upsampled(grad, tuple(result))
 
 
-@_hidden("nll_loss_forward", source="Loss.cu")
-@_hidden(
-    "multi_margin_loss", "multilabel_margin_loss_forward", source="MultiMarginLoss.cu, MultiLabelMarginCriterion.cu"
-)
-def _loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
-    """Copies of an input and a target that are not contiguous."""
+def _loss(places: tuple[int, ...], *operands: Any) -> Steps:
     yield
-    _copies(x, target)
+    _copies(*(operands[place] for place in places))
 
 
-@_hidden("nll_loss_backward", source="Loss.cu")
-@_hidden("multi_margin_loss_backward", source="MultiMarginLoss.cu")
-def _nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, *_: Any) -> Steps:
-    """Copies of input, target and gradient that are not contiguous."""
-    yield
-    _copies(target, x, grad)
-
-
-@_hidden("multilabel_margin_loss_backward", source="MultiLabelMarginCriterion.cu")
-def _multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marks: Tensor) -> Steps:
-    """Same as the other losses, and a copy of the marks of target classes."""
-    yield
-    _copies(x, target, marks, grad)
+_OF_LOSS = "Copies of input, target and gradient that are not contiguous."
+for _op, _places, _what, _source in (
+    ("nll_loss_forward", (0, 1), _OF_LOSS, "Loss.cu"),
+    ("multi_margin_loss", (0, 1), _OF_LOSS, "MultiMarginLoss.cu"),
+    ("multilabel_margin_loss_forward", (0, 1), _OF_LOSS, "MultiLabelMarginCriterion.cu"),
+    ("nll_loss_backward", (2, 1, 0), _OF_LOSS, "Loss.cu"),
+    ("multi_margin_loss_backward", (2, 1, 0), _OF_LOSS, "MultiMarginLoss.cu"),
+    ("multilabel_margin_loss_backward", (1, 2, 4, 0), "As well a copy of the marks.", "MultiLabelMarginCriterion.cu"),
+):
+    _hidden(_op, what=_what, source=_source)(partial(_loss, _places))
 
 
 @_hidden("nll_loss2d_forward", source="NLLLoss2d.cu")

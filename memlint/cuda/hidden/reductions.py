@@ -108,8 +108,7 @@ def _vector_norm(
     x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any
 ) -> Steps:
     """Input cast to the requested dtype, staging and semaphores."""
-    yield
-    _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
+    yield from _mean(x, dim, dtype=dtype)
 
 
 @hidden("max", "min", source="ReduceMinValuesKernel.cu, ReduceMaxValuesKernel.cu; recorded")

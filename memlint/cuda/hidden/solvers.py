@@ -5,30 +5,25 @@ workspaces at run time only: those here were measured with CUDA 13.0 on H200 for
 and the bounds hold all of them.
 """
 
-import math
 from typing import Any
 
 import torch
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
-from memlint.cuda.hidden.linear_algebra import take_to_unpack
+from memlint.cuda.hidden.linear_algebra import INT, num_matrices, take_to_unpack
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
-INT, POINTER = 4, 8
-"""Bytes of an int32, and of an address, of which batched kernels take one a matrix."""
+POINTER = 8
+"""Bytes of an address, of which batched kernels take one a matrix."""
 VERY_FEW_ROWS = 8
 """Rows from which cuSOLVER solves for a single matrix and one column, without memory of PyTorch's."""
 FEW_ROWS = 32
 """Rows up to which batched kernels solve and decompose; above, one matrix after another, or by triangles."""
 KIB, MIB = 1 << 10, 1 << 20
 _MEASURED = "measured on H200"
-
-
-def _batch(x: Tensor) -> int:
-    return math.prod(x.shape[:-2])
 
 
 def _nbytes(x: Tensor) -> int:
@@ -49,7 +44,7 @@ def _pointers(batch: int, number: int) -> list[Entry]:
 
 def _factor(x: Tensor) -> None:
     """Decompose into triangles: getrf of cuSOLVER for a single matrix, of cuBLAS for several."""
-    batch, n = _batch(x) if x.numel() else 0, x.shape[-1]
+    batch, n = num_matrices(x) if x.numel() else 0, x.shape[-1]
     if batch == 1:
         _work(max(768, 4 * n * x.element_size() + 256), 256, 8 * n * x.element_size() + 768)
     elif batch:
@@ -58,7 +53,7 @@ def _factor(x: Tensor) -> None:
 
 def _solve_factored(x: Tensor, b: Tensor) -> None:
     """Solve with triangles: small matrices by cuBLAS's getrs, others by order of rows and two triangular solves."""
-    batch, n = _batch(x), x.shape[-1]
+    batch, n = num_matrices(x), x.shape[-1]
     one_column = b.shape == x.shape[:-1] or b.shape[-1] == 1
     if not batch or not n or (batch == 1 and VERY_FEW_ROWS < n <= FEW_ROWS and one_column):
         return
@@ -89,7 +84,7 @@ def _lu_solve(factors: Tensor, pivots: Tensor, b: Tensor, **_: Any) -> Steps:
 def _solve(x: Tensor, b: Tensor | None = None, **_: Any) -> Steps:
     """The workspace of the decomposition, then the memory of solving; for an inverse triangles and pivots too."""
     yield
-    taken = [copy_of(x), scratch(INT * _batch(x) * x.shape[-1])] if b is None else []
+    taken = [copy_of(x), scratch(INT * num_matrices(x) * x.shape[-1])] if b is None else []
     if b is not None and b.shape == x.shape[:-1]:
         taken = [copy_of(b)]  # a vector
     _factor(x)
@@ -101,7 +96,7 @@ def _solve(x: Tensor, b: Tensor | None = None, **_: Any) -> Steps:
 def _determinant(x: Tensor) -> Steps:
     """As on the host, and the success, the decomposition's workspace and the number of rows that changed places."""
     yield
-    batch, n = _batch(x), x.shape[-1]
+    batch, n = num_matrices(x), x.shape[-1]
     success = scratch(INT * batch)
     _factor(x)
     numbers = [scratch(INT * n), scratch(batch * n), scratch(8 * batch), scratch(8 * batch * n)]
@@ -113,7 +108,7 @@ def _solve_triangular(*operands: Any, **_: Any) -> Steps:
     """Addresses of the matrices, and the workspace of cuBLAS."""
     yield
     if all(x.numel() for x in operands[:2]):
-        _pointers(_batch(operands[0]), 2)
+        _pointers(num_matrices(operands[0]), 2)
 
 
 @hidden("cholesky_inverse", source=_MEASURED)
@@ -126,8 +121,8 @@ def _cholesky_inverse(a: Tensor, *_: Any, **__: Any) -> Steps:
 def _cholesky_solve(b: Tensor, a: Tensor, *_: Any) -> Steps:
     """A copy of the matrix; for a batch the workspace of cuBLAS."""
     yield
-    success, copy = scratch(INT if _batch(a) == 1 else 0), copy_of(a)
-    if _batch(a) > 1:
+    success, copy = scratch(INT if num_matrices(a) == 1 else 0), copy_of(a)
+    if num_matrices(a) > 1:
         simulated().workspaces.product()
     del copy, success
 
@@ -140,7 +135,7 @@ def _reflectors_to_matrix(x: Tensor) -> None:
 
 def _reflect(x: Tensor) -> Entry:
     """Decompose by reflections: geqrf of cuBLAS for a batch of matrices, else of cuSOLVER; returns their scales."""
-    batch, least = _batch(x), min(x.shape[-2:])
+    batch, least = num_matrices(x), min(x.shape[-2:])
     scales = scratch(x.element_size() * batch * least)
     if batch > 1:
         _pointers(batch, 2)
@@ -186,7 +181,7 @@ def _matrix_exp(x: Tensor) -> Steps:
 def _lu(x: Tensor, **_: Any) -> Steps:
     """The decomposition, its pivots and workspace, then the memory of unpacking."""
     yield
-    pivots, factors = scratch(INT * _batch(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
+    pivots, factors = scratch(INT * num_matrices(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
     _factor(x)
     del factors
     take_to_unpack(x)
@@ -207,7 +202,7 @@ def _householder(x: Tensor, *_: Any) -> Steps:
 def _eigh(x: Tensor, *_: Any, compute_v: bool = True, **__: Any) -> Steps:
     """Without vectors a copy of the matrix; the success, and workspaces by size."""
     yield
-    batch, n = _batch(x), x.shape[-1]
+    batch, n = num_matrices(x), x.shape[-1]
     if not batch or not n:
         return
     copy = None if compute_v else copy_of(x)
@@ -229,7 +224,7 @@ def _svd(x: Tensor, *_: Any, **__: Any) -> Steps:
     """The success, a copy of the matrix, and a workspace of two copies of one matrix and more."""
     yield
     if x.numel():
-        success, copy = scratch(INT * _batch(x)), copy_of(x)
+        success, copy = scratch(INT * num_matrices(x)), copy_of(x)
         nbytes = max(3968, 2 * _nbytes(x) + 288 * max(x.shape[-2:]))
         _work(nbytes, 0, nbytes + 64 * max(x.shape[-2:]))
         del copy, success

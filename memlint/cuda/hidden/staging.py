@@ -78,13 +78,13 @@ def staging(walk: Walk, reduction: Reduction, num_sms: int, threads_per_sm: int)
 
 def _block(across: int, down: int, max_threads: int) -> tuple[int, int]:
     """Return width and height of a thread block."""
-    x = _power_of_two(across) if across < max_threads else max_threads
-    y = _power_of_two(down) if down < max_threads else max_threads
+    x = power_of_two(across) if across < max_threads else max_threads
+    y = power_of_two(down) if down < max_threads else max_threads
     height = min(y, max_threads // min(x, WARP))
     return min(x, max_threads // height), height
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """Return the largest power of two that is not above `n`."""
     return 1 << max(n.bit_length() - 1, 0)
 

@@ -1,13 +1,8 @@
 """The history of PyTorch's CUDA allocator in this process: recorded if nobody else records it, written on failure."""
 
-from __future__ import annotations
-
 import logging
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 LOGGER = logging.getLogger("memlint.watch")
 _CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"

@@ -1,7 +1,5 @@
 """The result of `memlint.watch`: a context, and callbacks for what trains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from memlint.explain.watch.watching import Watching

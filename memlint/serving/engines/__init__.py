@@ -1,7 +1,5 @@
 """Engines by name, each a module with its rules by version."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias

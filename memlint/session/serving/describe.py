@@ -1,7 +1,5 @@
 """Parameters of a model as it declares them, and what each of its layers keeps of a request."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

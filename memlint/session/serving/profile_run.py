@@ -8,8 +8,6 @@ was made from. Experts run as one fused kernel with a buffer for their rows (vLL
 model_executor/layers/fused_moe/fused_moe.py; SGLang 0.5, srt/layers/moe/fused_moe_triton).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The config of what one rank runs: the same model with its share of heads and features, and of few layers."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

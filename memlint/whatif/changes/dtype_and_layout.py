@@ -104,10 +104,8 @@ class ParameterDtype(Change):
 class ChannelsLast(Change):
     """Convert the model and its 4-d inputs to `torch.channels_last`."""
 
+    text: ClassVar[str] = "convert model and images to channels_last"
     effect: ClassVar[Effect] = Effect.NUMERICS
-
-    def describe(self, _names: Names) -> str:
-        return "convert model and images to channels_last"
 
     def after_setup(self, program: Any) -> None:
         import torch

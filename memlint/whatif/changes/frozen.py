@@ -16,6 +16,7 @@ from memlint.whatif.change import (
     model_of,
     modules_at,
     roots_of_script,
+    run_within,
 )
 
 if TYPE_CHECKING:
@@ -126,10 +127,8 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> nn.Module:
 class NoGradInEvaluation(Change):
     """Call the models of a script under `torch.no_grad` while they are in evaluation mode."""
 
+    text: ClassVar[str] = "run evaluations under `torch.no_grad()`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "run evaluations under `torch.no_grad()`"
 
     def after_setup(self, program: Any) -> None:
         roots = roots_of_script(program)
@@ -144,3 +143,19 @@ def _without_grad_in_evaluation(module: Any, forward: Callable[..., Any], *args:
 
     with torch.set_grad_enabled(torch.is_grad_enabled() and module.training):
         return forward(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutGraph(Change):
+    """Run each step, and the rest of a script, under `torch.no_grad`: nothing is saved for a backward.
+
+    A program that runs a backward fails with this Change.
+    """
+
+    text: ClassVar[str] = "run under `torch.no_grad()`"
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def after_setup(self, program: Any) -> None:
+        import torch
+
+        run_within(program, torch.no_grad)

@@ -53,10 +53,8 @@ class OptimizerInBackward(Change):
     Not applicable if gradients are clipped, scaled or accumulated, which need all of them together.
     """
 
+    text: ClassVar[str] = "step each parameter in backward, with a hook per parameter"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "step each parameter in backward, with a hook per parameter"
 
     @classmethod
     def candidates(cls, situation: Situation) -> Iterator[Self]:

@@ -1,7 +1,5 @@
 """Reference cycles of gradients: they refer to their graph, it to the parameters, and these to the gradients."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 from memlint.base.patching import patched
-from memlint.whatif.change import Change, Effect, Names
+from memlint.whatif.change import Change, Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +17,8 @@ class ResetGradientsWithGraph(Change):
     A program that reads them later fails with this Change.
     """
 
+    text: ClassVar[str] = "set gradients that have a graph to None before the next forward"
     effect: ClassVar[Effect] = Effect.DYNAMICS
-
-    def describe(self, _names: Names) -> str:
-        return "set gradients that have a graph to None before the next forward"
 
     def after_setup(self, _program: Any) -> None:
         import torch

@@ -1,13 +1,12 @@
-"""Other options of the wrappers that spread a model over ranks: FSDP2 and DistributedDataParallel."""
-
-from __future__ import annotations
+"""Other options and settings of what spreads a model over ranks: FSDP and DistributedDataParallel."""
 
 import functools
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from memlint.base.patching import patched
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, roots_of_script
+from memlint.whatif.change import Change, Effect, NotApplicableError, roots_of_script
 
 Options = dict[str, Any]
 
@@ -49,10 +48,8 @@ class Rewrapping(Change):
 class ShardBlocks(Rewrapping):
     """Make each repeated block a unit of its own, if the whole model is one unit."""
 
+    text: ClassVar[str] = "call `fully_shard` on each repeated block before the whole model"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` on each repeated block before the whole model"
 
     def options(self, module: Any, options: Options) -> Options | None:
         from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -71,10 +68,8 @@ class ShardBlocks(Rewrapping):
 class ReshardAfterForward(Rewrapping):
     """Free gathered parameters after the forward of their unit."""
 
+    text: ClassVar[str] = "call `fully_shard` without `reshard_after_forward=False`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` without `reshard_after_forward=False`"
 
     def options(self, _module: Any, options: Options) -> Options | None:
         return {**options, "reshard_after_forward": True} if options.get("reshard_after_forward") is False else None
@@ -84,10 +79,8 @@ class ReshardAfterForward(Rewrapping):
 class ReduceInParameterDtype(Rewrapping):
     """Reduce gradients in the dtype in which parameters are gathered."""
 
+    text: ClassVar[str] = "leave `reduce_dtype` out of the MixedPrecisionPolicy"
     effect: ClassVar[Effect] = Effect.NUMERICS
-
-    def describe(self, _names: Names) -> str:
-        return "leave `reduce_dtype` out of the MixedPrecisionPolicy"
 
     def options(self, _module: Any, options: Options) -> Options | None:
         policy = options.get("mp_policy")
@@ -101,10 +94,8 @@ class ReduceInParameterDtype(Rewrapping):
 class WithoutOffload(Rewrapping):
     """Keep shards of parameters, gradients and optimizer state on the GPU."""
 
+    text: ClassVar[str] = "call `fully_shard` without an offload policy"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "call `fully_shard` without an offload policy"
 
     def options(self, _module: Any, options: Options) -> Options | None:
         from torch.distributed.fsdp import CPUOffloadPolicy
@@ -166,32 +157,26 @@ class WrappedOtherwise(Change):
 class GradientsAsBucketViews(WrappedOtherwise):
     """Let gradients be views of the buckets of DistributedDataParallel."""
 
+    text: ClassVar[str] = "construct DistributedDataParallel with gradient_as_bucket_view=True"
     effect: ClassVar[Effect] = Effect.EXACT
     options: ClassVar[Options] = {"gradient_as_bucket_view": True}
-
-    def describe(self, _names: Names) -> str:
-        return "construct DistributedDataParallel with gradient_as_bucket_view=True"
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutUnusedSearch(WrappedOtherwise):
     """Assume that every step uses all parameters, so that DistributedDataParallel returns outputs without a copy."""
 
+    text: ClassVar[str] = "construct DistributedDataParallel without find_unused_parameters and static_graph"
     effect: ClassVar[Effect] = Effect.EXACT
     options: ClassVar[Options] = {"find_unused_parameters": False, "static_graph": False}
-
-    def describe(self, _names: Names) -> str:
-        return "construct DistributedDataParallel without find_unused_parameters and static_graph"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAroundHooks(Change):
     """Recompute hooks of checkpointed modules, such as those of tensor parallel, together with the modules."""
 
+    text: ClassVar[str] = "wrap modules for checkpointing after `parallelize_module`"
     effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "wrap modules for checkpointing after `parallelize_module`"
 
     def after_setup(self, program: Any) -> None:
         from torch.distributed.fsdp import FSDPModule
@@ -207,3 +192,69 @@ class CheckpointAroundHooks(Change):
                 hooks.clear()
         if not hooked:
             raise NotApplicableError
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceInEveryBackward(Change):
+    """Reduce sharded gradients in every backward, if the program lets FSDP wait for the last of several."""
+
+    text: ClassVar[str] = "reduce gradients in every backward, without `set_requires_gradient_sync(False)` or `no_sync`"
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def before_setup(self, _program: Any) -> None:
+        self._reduce_from_now_on()
+
+    def after_setup(self, program: Any) -> None:
+        """Undo the program's earlier setting, which in a script is known when its first forward begins."""
+        from torch.distributed.fsdp import FSDPModule
+
+        self._reduce_from_now_on()
+        for module in program.model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_requires_gradient_sync(True, recurse=False)
+
+    def _reduce_from_now_on(self) -> None:
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+        from memlint.cuda.simulated import simulated
+
+        set_sync = FSDPModule.set_requires_gradient_sync
+
+        @functools.wraps(set_sync)
+        def set_requires_gradient_sync(module: Any, _requires: bool, *, recurse: bool = True) -> None:
+            set_sync(module, True, recurse=recurse)
+
+        switches = [
+            (FSDPModule, "set_requires_gradient_sync", set_requires_gradient_sync),
+            (FullyShardedDataParallel, "no_sync", lambda _module: nullcontext()),
+        ]
+        simulated().exits.enter_context(patched(switches))
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardRoot(Change):
+    """Free the gathered parameters of outermost units after their forward too."""
+
+    only_frozen: bool = False
+    """True to skip models with any trained parameter."""
+    text: ClassVar[str] = "call `fully_shard` of the whole model with reshard_after_forward=True"
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def after_setup(self, program: Any) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        roots: dict[str, FSDPModule] = {}
+        for path, module in program.model.named_modules():  # from the outside in
+            if isinstance(module, FSDPModule) and not any(f"{path}.".startswith(root) for root in roots):
+                roots[f"{path}." if path else ""] = module
+        units = [root for root in roots.values() if self._is_meant(root)]
+        if not units:
+            raise NotApplicableError
+        for root in units:
+            root.set_reshard_after_forward(True, recurse=False)
+
+    def _is_meant(self, root: Any) -> bool:
+        from memlint.accelerator.private.sharding import chooses_itself
+
+        is_trained = any(parameter.requires_grad for parameter in root.parameters())
+        return chooses_itself(root) and not (self.only_frozen and is_trained)

@@ -1,7 +1,7 @@
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint_rules.support.caches import fixed_caches
+from memlint_rules.support.caches import LONG_CACHE, fixed_caches
 from memlint_rules.support.flow import MIN_NBYTES, grouped, most_alive, peak_change
 
 MIN_FACTOR = 1.5
@@ -32,44 +32,7 @@ class CacheLongerThanNeeded(TraceRule):
     """
 
     code, name, severity = "MEM122", "cache-longer-than-needed", Severity.INFO
-    bad = (
-        Case(
-            """\
-import torch
-from torch import nn
-
-import memlint
-
-
-class Decoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(256, 1024), nn.Linear(1024, 256)
-        self.k_cache = None
-
-    def forward(self, tokens, start):
-        hidden = self.embedding(tokens)
-        self.k_cache[:, start : start + tokens.shape[1]] = hidden
-        scores = hidden @ self.k_cache[:, : start + tokens.shape[1]].to(hidden.dtype).mT
-        return self.head(scores.softmax(-1) @ hidden.new_zeros(scores.shape[-1], 1024))
-
-
-def generate(model, inputs, _optimizer):
-    model.k_cache = torch.zeros(8, 4096, 1024, device="cuda", dtype=torch.bfloat16)
-    with torch.inference_mode():
-        token = model(inputs["prompt"], 0)[:, -1:].argmax(-1)
-        for position in range(512, 520):
-            token = model(token, position).argmax(-1)
-
-
-@memlint.workload(mode="generate")
-def chat():
-    return memlint.Declaration(Decoder(), {"prompt": torch.zeros(8, 512, dtype=torch.int64)}, step=generate)
-""",
-            line=21,
-            dtype="bfloat16",
-        ),
-    )
+    bad = (LONG_CACHE,)
     good = (bad[0].but({"(8, 4096, 1024": "(8, 640, 1024"}),)
 
     def check(self, context: Context) -> Findings:

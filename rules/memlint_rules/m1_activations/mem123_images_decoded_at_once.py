@@ -5,7 +5,7 @@ from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Seve
 from memlint.memory.records import Trace
 from memlint.memory.timeline import resize
 from memlint.whatif.changes import DecodeInParts
-from memlint.whatif.changes.decode_in_parts import has_autoencoder
+from memlint.whatif.changes.switches import has_autoencoder
 from memlint_rules.support.flow import made, peak_change
 
 _HELP = {

@@ -1,16 +1,12 @@
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.records import Buffer, Category, Trace
 from memlint.memory.timeline import Timeline, live
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _WEIGHTS = frozenset({Category.PARAMETER, Category.BUFFER})
 _CONTAINER = "ModuleDict"

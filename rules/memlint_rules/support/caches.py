@@ -1,10 +1,49 @@
-"""Caches of a generation, and how long they are."""
+"""Caches of a generation, how long they are, and a case with one."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from memlint.lint.rule import Case
 from memlint.memory.decoding import kept_tokens
 from memlint.memory.records import Buffer, Category, Node, Phase, Trace
+
+LONG_CACHE = Case(
+    """\
+import torch
+from torch import nn
+
+import memlint
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(256, 1024), nn.Linear(1024, 256)
+        self.k_cache = None
+
+    def forward(self, tokens, start):
+        hidden = self.embedding(tokens)
+        self.k_cache[:, start : start + tokens.shape[1]] = hidden
+        scores = hidden @ self.k_cache[:, : start + tokens.shape[1]].to(hidden.dtype).mT
+        return self.head(scores.softmax(-1) @ hidden.new_zeros(scores.shape[-1], 1024))
+
+
+def generate(model, inputs, _optimizer):
+    model.k_cache = torch.zeros(8, 4096, 1024, device="cuda", dtype=torch.bfloat16)
+    with torch.inference_mode():
+        token = model(inputs["prompt"], 0)[:, -1:].argmax(-1)
+        for position in range(512, 520):
+            token = model(token, position).argmax(-1)
+
+
+@memlint.workload(mode="generate")
+def chat():
+    return memlint.Declaration(Decoder(), {"prompt": torch.zeros(8, 512, dtype=torch.int64)}, step=generate)
+""",
+    line=21,
+    dtype="bfloat16",
+)
+"""A decoder in bfloat16 whose cache, made on line 21, has room for 4,096 tokens, and which writes 520."""
 
 
 class FixedCache(NamedTuple):

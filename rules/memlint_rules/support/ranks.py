@@ -1,7 +1,5 @@
 """Shared parts of the rules about models on several ranks: cases, and steps with changed wrappers."""
 
-from __future__ import annotations
-
 import re
 
 from memlint.lint.rule import Case, Confidence, Context, Findings, TraceRule, is_notable

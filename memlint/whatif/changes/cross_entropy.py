@@ -1,4 +1,4 @@
-"""The cross-entropy of a Linear's output, computed in chunks so that the logits never exist as a whole."""
+"""The cross-entropy of a Linear's output, computed in chunks or by Liger's kernel: logits never exist as a whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from memlint.base.patching import patched
@@ -45,10 +47,38 @@ class ChunkedCrossEntropy(Change):
     def after_setup(self, program: Any) -> None:
         if self.num_chunks < 2:
             raise NotApplicableError
-        put_off(program, self.head, partial(_of_chunks, num_chunks=self.num_chunks))
+        _put_off(program, self.head, partial(_of_chunks, num_chunks=self.num_chunks))
 
 
-def put_off(program: Any, path: str, loss: Loss) -> None:
+@dataclass(frozen=True, slots=True)
+class FusedCrossEntropy(Change):
+    """Compute the last Linear and its cross-entropy by Liger's fused kernel, which computes the gradients at once.
+
+    Not applicable if liger_kernel is not installed.
+    """
+
+    text: ClassVar[str] = "compute head and cross-entropy by liger_kernel's LigerFusedLinearCrossEntropyLoss"
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if is_installed() and situation.is_training and situation.runs("_log_softmax."):
+            yield cls()
+
+    def after_setup(self, program: Any) -> None:
+        if not is_installed():
+            raise NotApplicableError
+        # Import now: an error logged during the import would keep the frames of a step, and their tensors.
+        make = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss
+        _put_off(program, "", partial(_fused, make))
+
+
+def is_installed() -> bool:
+    """Return True if Liger can be imported."""
+    return find_spec("liger_kernel") is not None
+
+
+def _put_off(program: Any, path: str, loss: Loss) -> None:
     """Compute the cross-entropy of a Linear's output by `loss`; without a path, of the Linear with the most outputs."""
     from torch import nn
 
@@ -80,6 +110,14 @@ def _of_chunks(
 
     chunks = zip(hidden.chunk(num_chunks), target.chunk(num_chunks), strict=True)
     return torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
+
+
+def _fused(
+    make: Any, head: nn.Linear, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    loss = make(ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="sum")
+    total: Tensor = loss(head.weight, hidden, target, head.bias)
+    return total
 
 
 class _DeferredCall(NamedTuple):
