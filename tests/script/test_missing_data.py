@@ -78,7 +78,54 @@ def test_a_data_set_that_is_missing_is_named_with_its_line(tmp_path, call):
     )
     name = call.partition("(")[0]
     assert f"{tmp_path}/p/train.py:2 wants the data set {name}, which is not in nowhere: put it there" in ran.error
-    assert ("add --fake-data" in ran.error) is (name != "VOCDetection")
+    assert "add --fake-data" in ran.error
+
+
+@needs("torchvision")
+def test_data_sets_of_torchvision_have_the_targets_that_their_documentation_states(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from torchvision import datasets, transforms
+        def size(item): return [each.size if hasattr(each, "getpixel") else each for each in item]
+        image, target = datasets.VOCDetection("nowhere", "2007", "trainval", transform=transforms.ToTensor())[0]
+        print(image.shape, len(target["annotation"]["object"]), sorted(target["annotation"]["object"][0]["bndbox"]))
+        print(size(datasets.VOCSegmentation("nowhere", image_set="val", download=True)[0]))
+        print(size(datasets.Cityscapes("nowhere", target_type=["semantic", "color"])[0][1]))
+        print(datasets.OxfordIIITPet("nowhere", target_types="segmentation")[0][1].size)
+        print(sorted(datasets.Kitti("nowhere")[0][1][0])[:3], datasets.Kitti("nowhere", train=False)[0][1])
+        print(size(datasets.LFWPairs("nowhere")[1]), datasets.WIDERFace("nowhere")[0][1]["bbox"].shape)
+        left, right, disparity = datasets.CarlaStereo("nowhere")[0]
+        print(left.size, right.size, disparity.shape, len(datasets.KittiFlow("nowhere")[0]), datasets.Sintel("nowhere")[0][2].shape)
+        video, sound, label = datasets.UCF101("nowhere", "splits", 16, output_format="TCHW")[102]
+        print(video.shape, sound.numel(), label)
+        print(datasets.QMNIST("nowhere", compat=False)[3][1].tolist(), datasets.MovingMNIST("nowhere", "train")[0].shape)
+        class Own(datasets.VOCDetection):
+            def __getitem__(self, index): return super().__getitem__(index)[0].size
+        print(Own("nowhere")[0])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "torch.Size([3, 375, 500]) 2 ['xmax', 'xmin', 'ymax', 'ymin']",
+        "[(500, 375), (500, 375)]",
+        "[(2048, 1024), (2048, 1024)]",
+        "(500, 375)",
+        "['alpha', 'bbox', 'dimensions'] None",
+        "[(250, 250), (250, 250), 1] torch.Size([4, 4])",
+        "(1920, 1080) (1920, 1080) (1, 1080, 1920) 4 (2, 436, 1024)",
+        "torch.Size([16, 3, 240, 320]) 0 1",
+        "[3, 0, 0, 0, 0, 0, 0, 0] torch.Size([10, 1, 64, 64])",
+        "(500, 375)",
+    ]
+
+
+@needs("torchvision")
+def test_an_argument_that_torchvision_refuses_is_no_missing_data(tmp_path):
+    ran = run(tmp_path / "p", "from torchvision.datasets import DTD\nDTD('nowhere', split='valid')", fake=True)
+    assert "ValueError: Unknown value 'valid'" in ran.error
+    assert not ran.assumptions
 
 
 @needs("torchvision")
