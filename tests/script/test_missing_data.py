@@ -128,6 +128,15 @@ def test_an_argument_that_torchvision_refuses_is_no_missing_data(tmp_path):
     assert not ran.assumptions
 
 
+def test_a_file_of_captions_has_those_of_coco(tmp_path):
+    script = """\
+    import json
+    read = json.load(open("captions_train2017.json"))
+    print(len(read["images"]), sum(each["image_id"] == 0 for each in read["annotations"]), read["annotations"][0].keys())
+    """
+    assert run(tmp_path / "p", script, fake=True).stdout == "256 5 dict_keys(['id', 'image_id', 'caption'])\n"
+
+
 @needs("torchvision")
 def test_a_data_set_that_is_there_is_read(tmp_path):
     project = tmp_path / "p"
