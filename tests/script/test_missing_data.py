@@ -736,3 +736,26 @@ def test_as_many_rows_are_made_as_are_selected(tmp_path):
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.script is not None
     assert (workload.script.happened, workload.error) == ("trained", None)
+
+
+@needs("datasets")
+def test_columns_may_depend_on_the_configuration(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from datasets import load_dataset
+        for call in (("glue", "stsb"), ("super_glue", "boolq"), ("race", "all"), ("allenai/ai2_arc", "ARC-Easy")):
+            row = load_dataset(*call, split="train")[1]
+            print(*(f"{name}:{type(value).__name__}" for name, value in row.items()))
+        print(row["answerKey"], row["choices"]["label"])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert [line for line in ran.stdout.splitlines() if not line.startswith("Generating")] == [
+        "sentence1:str sentence2:str label:float idx:int",
+        "question:str passage:str idx:int label:int",
+        "example_id:str article:str answer:str question:str options:list",
+        "id:str question:str choices:dict answerKey:str",
+        "B ['A', 'B', 'C', 'D']",
+    ]
