@@ -192,7 +192,7 @@ def _columns(path: str, name: str | None) -> tuple[str, ...]:
     last = path.rsplit("/", 1)[-1].lower()
     if path in _OF_FILES:
         return _OF_FILES[path]
-    if known := next((_COLUMNS[each] for each in (path.lower(), f"{last}/{name}", last) if each in _COLUMNS), None):
+    if known := next((_COLUMNS[each] for each in (f"{last}/{name}", path.lower(), last) if each in _COLUMNS), None):
         return known
     named = columns_named_by_script()
     if not getattr(importlib.import_module("datasets").config, "TORCHCODEC_AVAILABLE", True):
