@@ -640,7 +640,13 @@ def test_a_saved_data_set_of_tokens_has_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "seconds", "rest"), [("SPEECHCOMMANDS", 16_000, 1, 3), ("LIBRISPEECH", 16_000, 12.3, 4)]
+    ("name", "rate", "seconds", "rest"),
+    [
+        ("SPEECHCOMMANDS", 16_000, 1, 3),
+        ("LIBRISPEECH", 16_000, 12.3, 4),
+        ("FluentSpeechCommands", 16_000, 2.3, 6),
+        ("IEMOCAP", 16_000, 4.5, 3),
+    ],
 )
 def test_data_sets_of_torchaudio_are_silence(name, rate, seconds, rest):
     def absent(_self, root):
@@ -662,17 +668,32 @@ def test_tables_that_scikit_learn_downloads_are_made_up():
     def fetch_california_housing(**_options):
         raise OSError("no connection")
 
-    def fetch_openml(_name, **_options):
+    def fetch_openml(_name=None, **_options):
         raise OSError("no connection")
 
     data, target = fake_bunches._fetching(fetch_california_housing, fake=True)(return_X_y=True)
     assert (data.shape, target.shape) == ((20_640, 8), (20_640,))
     digits = fake_bunches._fetching(fetch_openml, fake=True)
-    data, target = digits("mnist_784", version=1, return_X_y=True)
+    data, target = digits("mnist_784", version=1, return_X_y=True, as_frame=False)
     assert (data.shape, sorted(set(target.tolist()))) == ((70_000, 784), list(range(10)))
+    assert digits(data_id=554, return_X_y=True, as_frame=False)[0].shape == (70_000, 784)
     with pytest.raises(OSError, match="no connection") as caught:
         digits("a-table-of-mine", return_X_y=True)
     assert "load it once before." in caught.value.__notes__[0]
+
+
+@needs("sklearn", "pandas")
+def test_tables_have_the_structure_that_scikit_learn_gives_them(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from sklearn.datasets import fetch_olivetti_faces, fetch_openml
+        faces = fetch_olivetti_faces()
+        print(faces.images.shape, faces.data.dtype, type(fetch_openml(data_id=554).data).__name__)
+        """,
+        fake=True,
+    )
+    assert "(400, 64, 64) float32 DataFrame" in ran.stdout
 
 
 def test_a_folder_without_which_a_script_has_a_value_of_its_own_is_not_made(tmp_path):
