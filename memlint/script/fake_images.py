@@ -63,7 +63,6 @@ def replace_datasets(module: ModuleType, replacing: Replacing, *, fake: bool) ->
         "SVHN": _fill_svhn,
         "STL10": _fill_stl,
         "USPS": _fill_usps,
-        "SEMEION": _fill_semeion,
         "MovingMNIST": _fill_moving_digits,
         "PhotoTour": _fill_patches,
         "DatasetFolder": _fill_folder,
@@ -98,7 +97,9 @@ def _filled(cls: Any, fills: dict[str, Fill], replaced: set[type], *, fake: bool
             if isinstance(error, TypeError | ImportError) or _is_of_argument(error):
                 raise
             name = type(self).__name__
-            arguments = _arguments(init, self, args, kwargs)
+            bound = inspect.signature(init).bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            arguments = {**bound.arguments, **bound.arguments.get("kwargs", {})}
             root = arguments.get("root")
             if fill is None or not fake:
                 if is_outermost:
@@ -119,14 +120,6 @@ def _is_of_argument(error: BaseException) -> bool:
     """Return True if torchvision refused the value of an argument."""
     *_, frame = traceback.extract_tb(error.__traceback__)
     return frame.name == "verify_str_arg"
-
-
-def _arguments(init: Callable[..., None], *given: Any) -> dict[str, Any]:
-    """Return what a constructor was called with, and its defaults, by name."""
-    self, args, kwargs = given
-    bound = inspect.signature(init).bind(self, *args, **kwargs)
-    bound.apply_defaults()
-    return {**bound.arguments, **bound.arguments.get("kwargs", {})}
 
 
 def replace_readers_of_timm(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
@@ -233,12 +226,6 @@ def _fill_qmnist(self: Any, arguments: dict[str, Any]) -> str:
     description = _fill_digits(self, arguments)
     self.targets = torch.from_numpy(np.pad(self.targets.numpy()[:, None], ((0, 0), (0, 7))))
     return description
-
-
-def _fill_semeion(self: Any, _arguments: dict[str, Any]) -> str:
-    count = 1_593
-    self.data, self.labels = np.zeros((count, 16, 16), dtype=np.uint8), _classes(count, 10)
-    return _described(count, (16, 16), 10)
 
 
 def _fill_moving_digits(self: Any, arguments: dict[str, Any]) -> str:
