@@ -341,15 +341,18 @@ def _fill_files(self: Any, arguments: dict[str, Any]) -> str:
 
 def _put_below(self: Any, methods: dict[str, Any]) -> None:
     """Let an object have these methods in place of torchvision's, and not of those that a class of the script has."""
-    own = type(self)
-    library = next(base for base in own.__mro__ if base.__module__.startswith("torchvision."))
+    own, library = type(self), _library_class(self)
     made_up = type(library.__name__, (library,), methods)
     self.__class__ = made_up if own is library else type(own.__name__, (own, made_up), {})
 
 
+def _library_class(self: Any) -> type:
+    return next(base for base in type(self).__mro__ if base.__module__.startswith("torchvision."))
+
+
 def _disparities(self: Any, size: tuple[int, int]) -> tuple[Any, Any]:
     """Return a map of disparities, and a mask of the pixels that have one if the class makes any."""
-    has_mask = "valid_mask = None" not in inspect.getsource(type(self)._read_disparity)
+    has_mask = "valid_mask = None" not in inspect.getsource(_library_class(self))
     return np.zeros((1, size[1], size[0]), np.float32), np.ones((size[1], size[0]), bool) if has_mask else None
 
 
