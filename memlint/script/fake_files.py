@@ -295,8 +295,10 @@ def _boxes(path: Path, *, has_captions: bool) -> str:
             {"id": i, "image_id": i % len(names), "caption": text_of_words(random.Random(i), 11)}
             for i in range(5 * len(names))
         ]
-    categories = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
-    path.write_text(json.dumps({"images": images, "annotations": boxes, "categories": categories}), encoding="utf-8")
+    data: dict[str, Any] = {"images": images, "annotations": boxes}
+    if not has_captions:
+        data["categories"] = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
+    path.write_text(json.dumps(data), encoding="utf-8")
     pixels = f"{width} x {height} pixels"
     what = "5 captions" if has_captions else f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes"
     return f"{what} in each of {len(names)} images of {pixels}"
