@@ -21,8 +21,10 @@ _SIZES = {
     "fetch_olivetti_faces": (400, 4_096, 40),
 }
 """Rows, columns and classes by function, as its documentation states them; no classes for numbers to predict."""
-_OF_OPENML = dict.fromkeys(("mnist_784", "fashion-mnist"), (70000, 784, 10))
-"""The same of tables on OpenML, by name in lower case."""
+_OF_OPENML = dict.fromkeys(("mnist_784", "554", "fashion-mnist", "40996"), (70000, 784, 10))
+"""The same of tables on OpenML, by name in lower case and by number."""
+_SIDE = 64
+"""Pixels of each side of Olivetti's faces, which are float32, and images as well."""
 
 
 def replace_fetchers(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
@@ -37,7 +39,7 @@ def _fetching(fetch: Callable[..., Any], *, fake: bool) -> Callable[..., Any]:
         try:
             return fetch(*args, **kwargs)
         except OSError as error:
-            asked = str(kwargs.get("name", args[0] if args else ""))
+            asked = str(kwargs.get("name") or (args[0] if args else kwargs.get("data_id", "")))
             sizes = _SIZES.get(fetch.__name__) or _OF_OPENML.get(asked.lower())
             table = " ".join(filter(None, (fetch.__name__, asked)))
             if sizes is None or not fake:
@@ -46,19 +48,23 @@ def _fetching(fetch: Callable[..., Any], *, fake: bool) -> Callable[..., Any]:
                 raise
         rows, columns, classes = sizes
         note_fake_data(f"the table of {table} is not on this machine: replaced by {rows:,} rows of {columns} zeros")
+        if fetch.__name__ == "fetch_openml":
+            kwargs = {"as_frame": "auto"} | kwargs
         return _table(rows, columns, classes, kwargs)
 
     return fetching
 
 
 def _table(rows: int, columns: int, classes: int, options: dict[str, Any]) -> Any:
-    data: Any = np.zeros((rows, columns))
+    is_of_faces = columns == _SIDE**2
+    data: Any = np.zeros((rows, columns), np.float32 if is_of_faces else np.float64)
     target: Any = np.arange(rows) % classes if classes else np.zeros(rows)
     names = [f"x{number}" for number in range(columns)]
-    if options.get("as_frame") is True:
+    if options.get("as_frame") in (True, "auto"):
         pandas = importlib.import_module("pandas")
         data, target = pandas.DataFrame(data, columns=names), pandas.Series(target, name="target")
     if options.get("return_X_y"):
         return data, target
     bunch = importlib.import_module("sklearn.utils").Bunch
-    return bunch(data=data, target=target, feature_names=names, target_names=["target"], DESCR="")
+    images = {"images": data.reshape(rows, _SIDE, _SIDE)} if is_of_faces else {}
+    return bunch(data=data, target=target, feature_names=names, target_names=["target"], DESCR="", **images)

@@ -52,8 +52,8 @@ _OF_TEXT = frozenset(
 """Words in names of what is a text even where a script has no tokenizer."""
 _NUM_TOKENS, _MOST_NAMES = 256, 8
 """Different numbers in rows of tokens, and names of columns that are shown."""
-_OF_BOXES = frozenset(("instances", "coco", "annotations"))
-"""Words in the names of files of objects in images."""
+_OF_BOXES, _OF_CAPTIONS = frozenset(("instances", "coco", "annotations")), "captions"
+"""Words in the names of files of objects in images, and of those that describe images."""
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _NUM_OF_POINT = 6
 """Coordinates of a point and of the normal there."""
@@ -247,9 +247,9 @@ def _described(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
-    is_named_so = _OF_BOXES & set(place.stem.lower().split("_")) and not form.shape
-    if form.shape == "boxes" or (is_named_so and _reads_boxes()):
-        return _boxes(path)
+    words = set() if form.shape else set(place.stem.lower().split("_"))
+    if form.shape == "boxes" or (words & {*_OF_BOXES, _OF_CAPTIONS} and _reads_boxes()):
+        return _boxes(path, has_captions=_OF_CAPTIONS in words)
     count = 1 if form.shape == "row" else forms.num_rows
     rows: list[dict[str, Any]] = [{} for _ in range(count)] if form.shape else _rows(options, is_row=True)
     rows = _asked(rows, place, options)
@@ -269,13 +269,16 @@ def _reads_boxes() -> bool:
     return "pycocotools" in sys.modules or "annotations" in keys_of_script()
 
 
-def _boxes(path: Path) -> str:
-    """Write images with objects in boxes as COCO has them: 80 classes, and on average 7.3 objects to an image."""
+def _boxes(path: Path, *, has_captions: bool) -> str:
+    """Write images with objects in boxes as COCO has them: 80 classes, and on average 7.3 objects to an image.
+
+    Or else images with captions, which COCO has 5 of for an image, in other files.
+    """
     width, height = photo()
     names = range(forms.num_rows)
     images = [{"id": i, "file_name": f"{i}.jpg", "width": width, "height": height} for i in names]
     side = min(width, height) // 4
-    boxes = [
+    boxes: list[dict[str, Any]] = [
         {
             "id": i,
             "image_id": i // _NUM_BOXES,
@@ -287,10 +290,18 @@ def _boxes(path: Path) -> str:
         }
         for i in range(_NUM_BOXES * len(names))
     ]
-    categories = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
-    path.write_text(json.dumps({"images": images, "annotations": boxes, "categories": categories}), encoding="utf-8")
+    if has_captions:
+        boxes = [
+            {"id": i, "image_id": i % len(names), "caption": text_of_words(random.Random(i), 11)}
+            for i in range(5 * len(names))
+        ]
+    data: dict[str, Any] = {"images": images, "annotations": boxes}
+    if not has_captions:
+        data["categories"] = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
+    path.write_text(json.dumps(data), encoding="utf-8")
     pixels = f"{width} x {height} pixels"
-    return f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes in each of {len(names)} images of {pixels}"
+    what = "5 captions" if has_captions else f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes"
+    return f"{what} in each of {len(names)} images of {pixels}"
 
 
 def _lines(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ _SEVERAL = "geom-gcn"
 """The split of Planetoid that is of this kind."""
 _SMILES = "CC(=O)Oc1ccccc1C(=O)O"
 """A molecule in text: aspirin's."""
+_FEW = 100
+"""Nodes that an attribute lists which has a few of them."""
 _SHARES = (0.6, 0.8)
 """Beginnings of the nodes or graphs to validate and to test with."""
 
@@ -59,7 +61,10 @@ class _Sizes:
     labels: int
     """Number of classes, or of values to predict."""
     forms: dict[str, str]
-    """For each attribute `node`, `edge`, `face` or `graph`, its columns (0 for a vector), `int` or `float`."""
+    """For each attribute `node`, `edge`, `face`, `graph` or `few`, its columns (0 for a vector), `int` or `float`.
+
+    `int 5` has five different values, and `bool` is a mask that leaves nothing out.
+    """
 
 
 def replace_graphs(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
@@ -68,7 +73,7 @@ def replace_graphs(module: ModuleType, replacing: Replacing, *, fake: bool) -> N
 
     @in_place_of(download)
     def downloading(self: Any) -> None:
-        sizes = _sizes_of(self)
+        sizes = _kinds_of(self) or _sizes_of(self)
         if fake and sizes is not None and not _are_there(self.raw_paths):
             return  # `processing` makes them up
         try:
@@ -80,6 +85,14 @@ def replace_graphs(module: ModuleType, replacing: Replacing, *, fake: bool) -> N
 
     @in_place_of(process)
     def processing(self: Any) -> None:
+        if fake and (kinds := _kinds_of(self)) and not (_are_there(self.raw_paths) or _are_there(self.processed_paths)):
+            nodes, edges = sum(count for count, _ in kinds["nodes"].values()), sum(kinds["edges"].values())
+            note_fake_data(
+                f"the data set {_name_of(self)} is not in {self.root}: replaced by {nodes:,} nodes of "
+                f"{len(kinds['nodes'])} kinds and {edges:,} edges"
+            )
+            _write_kinds(self, kinds)
+            return
         sizes = _sizes_of(self) if fake and not _are_there(self.raw_paths) else None
         if sizes is None or _are_there(self.processed_paths):
             process(self)
@@ -116,13 +129,53 @@ def _table() -> dict[str, dict[str, Any]]:
     return table | {"forms": {name.lower(): forms for name, forms in table["forms"].items()}}
 
 
+def _kinds_of(data_set: Any) -> dict[str, Any] | None:
+    """Return the kinds of nodes and edges of a data set whose class is torch_geometric's; None if there is one."""
+    own = type(data_set)
+    kinds: dict[str, dict[str, Any]] = _table()["kinds"]
+    return kinds.get(own.__name__) if own.__module__.startswith(_PACKAGES) else None
+
+
+def _write_kinds(data_set: Any, kinds: dict[str, Any]) -> None:
+    """Write a graph of several kinds of nodes and edges, each kind with its features and labels."""
+    data = importlib.import_module("torch_geometric.data").HeteroData()
+    random = np.random.default_rng(0)
+    for name, (count, columns) in kinds["nodes"].items():
+        if columns:
+            data[name].x = torch.from_numpy(random.random((count, columns), np.float32))
+        else:
+            data[name].num_nodes = count
+    for name, count in kinds["edges"].items():
+        source, relation, target = name.split()
+        ends = [random.integers(kinds["nodes"][end][0], size=count) for end in (source, target)]
+        data[source, relation, target].edge_index = torch.from_numpy(np.stack(ends))
+    for name, number in kinds["labels"].items():
+        if name in kinds["nodes"]:
+            count, _ = kinds["nodes"][name]
+            data[name].y = torch.from_numpy(np.arange(count) % number)
+            for mask, value in _masks(data_set, count).items():
+                data[name][mask] = value
+        else:
+            data[tuple(name.split())].edge_label = torch.from_numpy(np.arange(kinds["edges"][name]) % number)
+    for name, count in kinds.get("held_out", {}).items():
+        source, relation, target = name.split()
+        data[source, relation, target].edge_label_index = data[source, relation, target].edge_index[:, :count]
+    data = data if data_set.pre_transform is None else data_set.pre_transform(data)
+    Path(data_set.processed_dir).mkdir(parents=True, exist_ok=True)
+    torch.save((data.to_dict(), None, type(data)), data_set.processed_paths[0])
+
+
 def _sizes_of(data_set: Any) -> _Sizes | None:
     """Return the sizes of a data set whose class is torch_geometric's or OGB's; None where nothing states them."""
     own = next(cls for cls in type(data_set).__mro__ if "process" in vars(cls) and not _hands_on(vars(cls)["process"]))
     if not own.__module__.startswith(_PACKAGES):
         return None
     name = str(getattr(data_set, "name", ""))
-    columns, row = ["#graphs", "#nodes", "#edges", "#features", "#classes"], _table()["sizes"].get(name)
+    known, keys = _table()["sizes"], (name, f"{own.__name__} {name}".strip(), own.__name__)
+    columns, row = (
+        ["#graphs", "#nodes", "#edges", "#features", "#classes"],
+        next(filter(None, map(known.get, keys)), None),
+    )
     if row is None:
         columns, row = _stated(own, data_set)
     if row is None or "#nodes" not in columns:
@@ -252,6 +305,7 @@ def _graphs(data_set: Any, sizes: _Sizes, graphs: int) -> tuple[dict[str, Any], 
         "edge": (numbers * sizes.edges).astype(np.int64),
         "face": (numbers * sizes.edges / 3).astype(np.int64),
         "graph": numbers,
+        "few": numbers * _FEW,
     }
     random = np.random.default_rng(0)
     values, slices = {}, {}
@@ -265,14 +319,16 @@ def _graphs(data_set: Any, sizes: _Sizes, graphs: int) -> tuple[dict[str, Any], 
         elif not rest:
             value = _edges(begins, random)
         else:
-            value = _attribute(name, int(begins[holder][-1]), int(rest[0]), rest[1], sizes.labels, random)
+            columns, kind, *values_of = rest
+            labels = int(values_of[0]) if values_of else sizes.labels if name == "y" else 0
+            value = _attribute(name, int(begins[holder][-1]), int(columns), kind, labels, random)
         values[name] = value if isinstance(value, list) else torch.from_numpy(value)
     if not any(form.startswith("node") for name, form in sizes.forms.items() if name != "y"):
         nodes = np.diff(begins["node"]).tolist()
         values |= {"num_nodes": nodes[0]} if graphs == 1 else {"num_nodes": sum(nodes), "_num_nodes": nodes}
     if graphs > 1:
         return values, slices
-    return values | _masks(data_set, int(begins["node"][-1])), None
+    return _masks(data_set, int(begins["node"][-1])) | values, None
 
 
 def _attribute(name: str, number: int, columns: int, kind: str, labels: int, random: np.random.Generator) -> _Array:
@@ -282,6 +338,10 @@ def _attribute(name: str, number: int, columns: int, kind: str, labels: int, ran
         values = np.empty(shape, np.int64 if kind == "int" else np.float32)
         values[:] = label[:, None] if columns else label
         return values
+    if kind == "bool":
+        return np.ones(shape, bool)
+    if labels:
+        return np.arange(number) % labels
     return random.random(shape, np.float32) if kind == "float" else np.zeros(shape, np.int64)
 
 
@@ -313,7 +373,7 @@ def _corners(begins: dict[str, _Array], random: np.random.Generator) -> _Array:
 def _masks(data_set: Any, nodes: int) -> dict[str, Any]:
     """Return the masks of the nodes of a single graph, if the class makes any."""
     source = inspect.getsource(type(data_set))
-    if "train_mask" not in source:
+    if "_mask" not in source:
         return {}
     place = np.arange(nodes) / nodes
     train, valid = _SHARES

@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import inspect
 import io
+import json
 import os
 import re
+import traceback
 from collections.abc import Callable, Mapping
+from importlib import resources
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,21 +37,15 @@ PHOTO = (500, 375)
 """Most frequent width and height in pixels of ImageNet's photographs."""
 _TRAIN, _TEST = 60_000, 10_000
 _EMNIST = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
-_FILES = {
-    "CelebA": (40, (178, 218)),
-    "LSUN": (10, (342, 256)),
-    "VOCSegmentation": (21, PHOTO),
-    "Caltech101": (101, (300, 200)),
-    "Caltech256": (257, (300, 200)),
-    "DTD": (47, (640, 480)),
-    "FGVCAircraft": (100, (1024, 695)),
-    "Flowers102": (102, (667, 500)),
-    "Food101": (101, (512, 512)),
-    "GTSRB": (43, (50, 50)),
-    "OxfordIIITPet": (37, PHOTO),
-    "StanfordCars": (196, (600, 400)),
-}
-"""Number of classes in torchvision's documentation, and a usual size: images of these datasets vary in size."""
+_TABLE: dict[str, list[Any]] = json.loads(
+    resources.files(__package__).joinpath("image_data_sets.json").read_text("utf-8")
+)
+"""For classes that open files themselves: a usual size of the image, and what an item has beside it.
+
+Sizes are as usual, since images of most of these data sets vary; classes, and the structure of targets, are as
+torchvision's documentation and its sources have them. `by` names an argument of the class that chooses among forms.
+"""
+_PARTS = re.compile(r"(class|words|image|array|tensor)\b ?(.*)")
 _FEWEST = 2
 """Classes that occur where their number is unknown: every classifier of the script has as many."""
 _CLASSES = {"EuroSAT": 10, "ImageNet": 1000}
@@ -60,41 +58,54 @@ def replace_datasets(module: ModuleType, replacing: Replacing, *, fake: bool) ->
     """Make the classes of `torchvision.datasets` report missing data, or with `fake` replace it."""
     fills: dict[str, Fill] = {
         "MNIST": _fill_digits,
+        "QMNIST": _fill_qmnist,
         "CIFAR10": _fill_cifar,
         "SVHN": _fill_svhn,
         "STL10": _fill_stl,
         "USPS": _fill_usps,
+        "MovingMNIST": _fill_moving_digits,
+        "PhotoTour": _fill_patches,
         "DatasetFolder": _fill_folder,
         "ImageFolder": _fill_folder,
         "ImageNet": _fill_folder,
         "EuroSAT": _fill_folder,
-        **dict.fromkeys(_FILES, _fill_files),
+        **dict.fromkeys(("HMDB51", "Kinetics", "UCF101"), _fill_videos),
     }
+    fills = dict.fromkeys(_TABLE, _fill_files) | fills
     public = [value for name in module.__all__ if isinstance(value := getattr(module, name), type)]
     bases = (base for value in public for base in value.__mro__ if base.__module__.startswith(module.__name__))
     replaced = {
         base for base in bases if "__init__" in vars(base) and base.__name__ not in ("VisionDataset", "FakeData")
     }
     for cls in replaced:
-        replacing.put(cls, "__init__", _filled(cls, fills.get(cls.__name__), replaced, fake=fake))
+        replacing.put(cls, "__init__", _filled(cls, fills, replaced, fake=fake))
 
 
-def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> Callable[..., None]:
+def _filled(cls: Any, fills: dict[str, Fill], replaced: set[type], *, fake: bool) -> Callable[..., None]:
     init = cls.__init__
 
     @in_place_of(init)
     def filled(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             init(self, *args, **kwargs)
-        except (OSError, RuntimeError) as error:
+        except Exception as error:
+            is_outermost = cls is next(base for base in type(self).__mro__ if base in replaced)
+            known = next((base.__name__ for base in type(self).__mro__ if base.__name__ in fills), "")
+            fill = fills.get(known)
+            if not is_outermost and (cls.__name__ not in fills or fill is _fill_files):
+                raise  # to what the constructor of the class itself makes of it
+            if isinstance(error, TypeError | ImportError) or _is_of_argument(error):
+                raise
             name = type(self).__name__
-            root = args[0] if args else kwargs.get("root")
+            bound = inspect.signature(init).bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            arguments = {**bound.arguments, **bound.arguments.get("kwargs", {})}
+            root = arguments.get("root")
             if fill is None or not fake:
-                if cls is next(base for base in type(self).__mro__ if base in replaced):
+                if is_outermost:
                     able = ", or add --fake-data to use fake images" if fill else "; memlint has no fake data for it"
                     note(error, f"wants the data set {name}, which is not in {root}", f"put it there{able}")
                 raise
-            arguments = dict(zip(_PARAMETERS.get(cls.__name__, ("root",)), args, strict=False)) | kwargs
             if not hasattr(self, "transforms"):
                 options = {key: arguments.get(key) for key in ("transform", "target_transform")}
                 base = next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
@@ -105,14 +116,10 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
     return filled
 
 
-_PARAMETERS = {
-    **dict.fromkeys(("MNIST", "CIFAR10", "USPS"), ("root", "train", "transform", "target_transform", "download")),
-    "DatasetFolder": ("root", "loader", "extensions", "transform", "target_transform"),
-    "ImageFolder": ("root", "transform", "target_transform", "loader"),
-    **dict.fromkeys(("ImageNet", "SVHN"), ("root", "split", "transform", "target_transform")),
-    "STL10": ("root", "split", "folds", "transform", "target_transform"),
-}
-"""Names of positional parameters, for the parameters that are read here."""
+def _is_of_argument(error: BaseException) -> bool:
+    """Return True if torchvision refused the value of an argument."""
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    return frame.name == "verify_str_arg"
 
 
 def replace_readers_of_timm(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
@@ -176,7 +183,7 @@ def _described(count: int, size: tuple[int, int], number: int) -> str:
 
 def _fill_digits(self: Any, arguments: dict[str, Any]) -> str:
     """Fill MNIST and similar datasets: `data` is a tensor (N, 28, 28) of uint8."""
-    count = _TRAIN if arguments.get("train", True) else _TEST
+    count = _TRAIN if arguments["train"] else _TEST
     number = _EMNIST.get(getattr(self, "split", ""), 10)
     self.data = torch.from_numpy(np.zeros((count, 28, 28), dtype=np.uint8))
     self.targets = torch.from_numpy(_classes(count, number))
@@ -186,8 +193,8 @@ def _fill_digits(self: Any, arguments: dict[str, Any]) -> str:
 def _fill_cifar(self: Any, arguments: dict[str, Any]) -> str:
     """Fill CIFAR10 and CIFAR100: `data` is an array (N, 32, 32, 3) of uint8."""
     number = 100 if "fine_labels" in str(self.meta.get("key")) or self.base_folder == "cifar-100-python" else 10
-    count = 50_000 if arguments.get("train", True) else 10_000
-    self.train = arguments.get("train", True)
+    count = 50_000 if arguments["train"] else 10_000
+    self.train = arguments["train"]
     self.data = np.zeros((count, 32, 32, 3), dtype=np.uint8)
     self.targets = _classes(count, number).tolist()
     _name_classes(self, number)
@@ -195,23 +202,46 @@ def _fill_cifar(self: Any, arguments: dict[str, Any]) -> str:
 
 
 def _fill_svhn(self: Any, arguments: dict[str, Any]) -> str:
-    count = {"train": 73_257, "test": 26_032, "extra": 531_131}[arguments.get("split", "train")]
+    count = {"train": 73_257, "test": 26_032, "extra": 531_131}[arguments["split"]]
     self.data, self.labels = np.zeros((count, 3, 32, 32), dtype=np.uint8), _classes(count, 10)
     return _described(count, (32, 32), 10)
 
 
 def _fill_stl(self: Any, arguments: dict[str, Any]) -> str:
     sizes = {"train": 5_000, "test": 8_000, "unlabeled": 100_000, "train+unlabeled": 105_000}
-    count = sizes[arguments.get("split", "train")]
+    count = sizes[arguments["split"]]
     self.data, self.labels = np.zeros((count, 3, 96, 96), dtype=np.uint8), _classes(count, 10)
     _name_classes(self, 10)
     return _described(count, (96, 96), 10)
 
 
 def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
-    count = 7_291 if arguments.get("train", True) else 2_007
+    count = 7_291 if arguments["train"] else 2_007
     self.data, self.targets = np.zeros((count, 16, 16), dtype=np.uint8), _classes(count, 10).tolist()
     return _described(count, (16, 16), 10)
+
+
+def _fill_qmnist(self: Any, arguments: dict[str, Any]) -> str:
+    """Fill QMNIST, which has eight numbers for each image, the first its class."""
+    description = _fill_digits(self, arguments)
+    self.targets = torch.from_numpy(np.pad(self.targets.numpy()[:, None], ((0, 0), (0, 7))))
+    return description
+
+
+def _fill_moving_digits(self: Any, arguments: dict[str, Any]) -> str:
+    """Fill MovingMNIST: `data` is a tensor (N, frames, 1, 64, 64) of uint8; a split has some of the 20 frames."""
+    ratio = arguments["split_ratio"]
+    frames = {"train": ratio, "test": 20 - ratio}.get(arguments["split"], 20)
+    self.data = torch.from_numpy(np.zeros((_NUM_FILES, frames, 1, 64, 64), dtype=np.uint8))
+    return f"{_NUM_FILES:,} black videos of {frames} frames of 64 x 64 pixels"
+
+
+def _fill_patches(self: Any, _arguments: dict[str, Any]) -> str:
+    """Fill PhotoTour: patches (N, 64, 64) of uint8, and pairs of them that match or not."""
+    count = self.lens[self.name]
+    self.data, self.labels = torch.from_numpy(np.zeros((count, 64, 64), dtype=np.uint8)), torch.arange(count)
+    self.matches = torch.from_numpy(np.arange(3 * 100_000).reshape(-1, 3) % 2)
+    return f"{count:,} black patches of 64 x 64 pixels"
 
 
 def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
@@ -229,8 +259,8 @@ def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
     loader = arguments.get("loader")
     is_own = loader is not None and not str(loader.__module__).startswith("torchvision.")
     self.loader = loader if is_own else lambda _path: black_image(size)
-    if "split" in arguments or type(self).__name__ == "ImageNet":
-        self.split = arguments.get("split", "train")
+    if "split" in arguments:
+        self.split = arguments["split"]
     return f"{_described(_NUM_FILES, size, number)}{reason}"
 
 
@@ -272,30 +302,122 @@ def _attributes(value: Any) -> dict[str, Any]:
     return vars(value) if isinstance(value, argparse.Namespace) or dataclasses.is_dataclass(value) else {}
 
 
-def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
-    """Fill a class that opens files itself: an index gives an image and its class."""
-    name = next(base.__name__ for base in type(self).__mro__ if base.__name__ in _FILES)
-    number, size = _FILES[name]
-    _name_classes(self, number)
+def _fill_files(self: Any, arguments: dict[str, Any]) -> str:
+    """Fill a class that opens files itself: an index gives an image, and what the table has beside it."""
+    size, mode, rest = _parts(self, arguments)
+    number = _number_of_classes(rest)
+    if number and not hasattr(self, "classes"):
+        _name_classes(self, number)
 
-    def item(self: Any, index: int) -> tuple[Any, Any]:
+    def item(self: Any, index: int) -> tuple[Any, ...]:
         if index >= _NUM_FILES:
             raise IndexError(index)  # which ends a loop over all
-        image, target = black_image(size), _target(name, size, index, number)
-        return (image, target) if self.transforms is None else self.transforms(image, target)
+        image, target, *others = black_image(size, mode), *(_part(form, size, index) for form in rest)
+        if self.transforms is None:
+            return image, target, *others
+        if others:  # of a pair of images
+            return self.transforms(image, others[0])[0], self.transforms(target, others[0])[0], *others
+        return tuple(self.transforms(image, target))
 
-    methods = {"__getitem__": item, "__len__": lambda _self: _NUM_FILES}
-    self.__class__ = type(type(self).__name__, (type(self),), methods)
+    methods: dict[str, Any] = {"__getitem__": item, "__len__": lambda _self: _NUM_FILES}
+    pairs = [["", ""]] * _NUM_FILES
+    if hasattr(self, "_image_list") or hasattr(self, "_images"):
+        # pairs of images, whose class makes an item of them and of what it reads itself
+        methods = {"_read_img": lambda *_: black_image(size), "__len__": lambda _self: _NUM_FILES}
+        if hasattr(self, "_image_list"):
+            is_test = arguments.get("split") == "test"
+            self._image_list, self._flow_list = pairs, [] if is_test else [""] * _NUM_FILES
+            flow: Any = np.zeros((2, size[1], size[0]), np.float32)
+            if self._has_builtin_flow_mask:
+                flow = flow, np.ones((size[1], size[0]), bool)
+            methods["_read_flow"] = lambda *_: flow
+        else:
+            self._images = self._disparities = pairs
+            disparities = (None, None) if arguments.get("split") == "test" else _disparities(self, size)
+            methods["_read_disparity"] = lambda *_: disparities
+    _put_below(self, methods)
     return _described(_NUM_FILES, size, number)
 
 
-def _target(name: str, size: tuple[int, int], index: int, number: int) -> Any:
-    """Return the class of an image; for some datasets also attributes, or a class for each pixel."""
-    if name == "CelebA":
-        return torch.zeros(number, dtype=torch.int64)
-    if name == "VOCSegmentation":
-        return black_image(size, "L")
-    return index % number
+def _put_below(self: Any, methods: dict[str, Any]) -> None:
+    """Let an object have these methods in place of torchvision's, and not of those that a class of the script has."""
+    own, library = type(self), _library_class(self)
+    made_up = type(library.__name__, (library,), methods)
+    self.__class__ = made_up if own is library else type(own.__name__, (own, made_up), {})
+
+
+def _library_class(self: Any) -> type:
+    return next(base for base in type(self).__mro__ if base.__module__.startswith("torchvision."))
+
+
+def _disparities(self: Any, size: tuple[int, int]) -> tuple[Any, Any]:
+    """Return a map of disparities, and a mask of the pixels that have one if the class makes any."""
+    has_mask = "valid_mask = None" not in inspect.getsource(_library_class(self))
+    return np.zeros((1, size[1], size[0]), np.float32), np.ones((size[1], size[0]), bool) if has_mask else None
+
+
+def _fill_videos(self: Any, arguments: dict[str, Any]) -> str:
+    """Fill a class that decodes videos: an index gives frames, no sound, and a class."""
+    size, _, rest = _parts(self, arguments)
+    number, frames = _number_of_classes(rest), arguments["frames_per_clip"]
+    _name_classes(self, number)
+    is_first = arguments["output_format"] == "TCHW"
+    shape = (frames, 3, size[1], size[0]) if is_first else (frames, size[1], size[0], 3)
+    transform = arguments["transform"]
+
+    def item(_self: Any, index: int) -> tuple[Any, ...]:
+        if index >= _NUM_FILES:
+            raise IndexError(index)  # as above
+        video = torch.zeros(shape, dtype=torch.uint8)
+        return video if transform is None else transform(video), torch.zeros(1, 0), index % number
+
+    methods = {"__getitem__": item, "__len__": lambda _self: _NUM_FILES}
+    _put_below(self, methods)
+    return f"{_NUM_FILES:,} black videos of {frames} frames of {size[0]} x {size[1]} pixels in {number} classes"
+
+
+def _parts(self: Any, arguments: dict[str, Any]) -> tuple[tuple[int, int], str, list[Any]]:
+    """Return size and mode of a data set's images, and the forms of what an item has beside."""
+    name = next(base.__name__ for base in type(self).__mro__ if base.__name__ in _TABLE)
+    image, *rest = (_chosen(form, arguments) for form in _TABLE[name])
+    size, _, mode = image.partition(" ")
+    width, height = map(int, size.split("x"))
+    return (photo() if (width, height) == PHOTO else (width, height)), mode or "RGB", rest
+
+
+def _chosen(form: Any, arguments: dict[str, Any]) -> Any:
+    """Return the form that the arguments of a class choose; a tuple where they ask for several."""
+    if not (isinstance(form, dict) and "by" in form):
+        return form
+    asked = arguments.get(form["by"])
+    forms = [
+        form["forms"].get(str(each).lower(), "") for each in (asked if isinstance(asked, list | tuple) else [asked])
+    ]
+    return forms[0] if len(forms) == 1 else tuple(forms)
+
+
+def _number_of_classes(rest: list[Any]) -> int:
+    each = next((form for form in rest if isinstance(form, str) and form.startswith("class ")), "class 0")
+    return int(each.removeprefix("class "))
+
+
+def _part(form: Any, size: tuple[int, int], index: int) -> Any:
+    """Return what a form describes; texts that describe nothing, and numbers, are values themselves."""
+    if isinstance(form, dict):
+        return {name: _part(each, size, index) for name, each in form.items()}
+    if isinstance(form, list | tuple):
+        return type(form)(_part(each, size, index) for each in form)
+    if not (isinstance(form, str) and (match := _PARTS.fullmatch(form))):
+        return form
+    kind, rest = match.groups()
+    if kind in ("class", "words"):
+        return index % int(rest) if kind == "class" else " ".join(f"w{word}" for word in range(int(rest)))
+    if kind == "image":
+        return black_image(size, rest)
+    dtype, *sides = rest.split()
+    shape = [{"H": size[1], "W": size[0]}.get(side) or int(side) for side in sides]
+    zeros = np.zeros(shape, dtype)
+    return torch.from_numpy(zeros) if kind == "tensor" else zeros
 
 
 def _name_classes(self: Any, number: int) -> None:

@@ -11,6 +11,7 @@ import json
 import linecache
 import random
 import re
+import string
 import sys
 import wave
 from collections.abc import Callable, Iterator
@@ -49,8 +50,9 @@ _SECONDS, _NUM_RECORDINGS = 10, 64
 _DATA: dict[str, Any] = json.loads(resources.files(__package__).joinpath("data_set_columns.json").read_text("utf-8"))
 """Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text.
 
-`data_sets` by the last part of their path, or by all of it where others have the same; `glue` the texts by the name of
-the task; `usual` those that data sets which are not listed may have, where a script names them.
+`data_sets` by the last part of their path, or by all of it where others have the same, with the name of the
+configuration behind it (`glue/mrpc`) where that decides; `usual` those that data sets which are not listed may have,
+where a script names them.
 """
 _COLUMNS: dict[str, tuple[str, ...]] = {name: tuple(columns) for name, columns in _DATA["data_sets"].items()}
 _OF_FILES = {
@@ -190,9 +192,7 @@ def _columns(path: str, name: str | None) -> tuple[str, ...]:
     last = path.rsplit("/", 1)[-1].lower()
     if path in _OF_FILES:
         return _OF_FILES[path]
-    if last == "glue":
-        return *_DATA["glue"].get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx index"
-    if known := _COLUMNS.get(path.lower()) or _COLUMNS.get(last):
+    if known := next((_COLUMNS[each] for each in (f"{last}/{name}", path.lower(), last) if each in _COLUMNS), None):
         return known
     named = columns_named_by_script()
     if not getattr(importlib.import_module("datasets").config, "TORCHCODEC_AVAILABLE", True):
@@ -368,6 +368,18 @@ def _made(kind: str, words: random.Random, datasets: Any, num_words: int) -> tup
         ),
         "tokens": ([value("int64")], lambda i: [(i + place) % _VOCABULARY for place in range(num_words)]),
         "words": ([value("string")], lambda _: text_of_words(words, _OF_SENTENCE).split()),
+        "texts": (
+            [value("string")],
+            lambda _: [text_of_words(words, int(sizes[1])) for _ in range(int(sizes[0]))],
+        ),
+        "choices": (
+            {key: [value("string")] for key in ("text", "label")},
+            lambda _: {
+                "text": [text_of_words(words, int(sizes[1])) for _ in range(int(sizes[0]))],
+                "label": list(string.ascii_uppercase[: int(sizes[0])]),
+            },
+        ),
+        "one": (value("string"), lambda i: sizes[i % len(sizes)]),
         "index": (value("int32"), lambda i: i),
         "flag": (value("bool"), lambda i: bool(i % 2)),
         "score": (value("float64"), float),

@@ -23,12 +23,18 @@ _OF_16_BITS = 2
 _LARGEST = 2**15
 _NUM_RECORDINGS = 1024
 _DATA_SETS: dict[str, tuple[int, float, tuple[Any, ...]]] = {
+    "CMUARCTIC": (16_000, 3.2, ("words 9", "words 1")),
+    "FluentSpeechCommands": (16_000, 2.3, ("words 1", "words 1", "words 4", "class 6", "class 14", "class 4")),
     "GTZAN": (22_050, 30, ("class 10",)),
     "LIBRISPEECH": (16_000, 12.3, ("words 33", 1, 1, "index")),
+    "IEMOCAP": (16_000, 4.5, ("words 1", "neu", "words 1")),
+    "LibriLightLimited": (16_000, 12.7, ("words 33", 1, 1, "index")),
     "LIBRITTS": (24_000, 5.6, ("words 17", "words 17", 1, 1, "words 1")),
     "LJSPEECH": (22_050, 6.6, ("words 17", "words 17")),
     "SPEECHCOMMANDS": (16_000, 1, ("class 35", "words 1", "index")),
+    "TEDLIUM": (16_000, 7.5, ("words 20", 1, 1, "index")),
     "VCTK_092": (48_000, 3.6, ("words 8", "words 1", "words 1")),
+    "VoxCeleb1Identification": (16_000, 8.2, ("index", "words 1")),
     "YESNO": (8_000, 6, ([0, 1, 0, 1, 0, 1, 0, 1],)),
 }
 """For each data set: samples in a second, seconds of a recording on average, and what an item has beside them.

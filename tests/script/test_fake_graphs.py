@@ -143,3 +143,35 @@ def test_a_class_of_the_scripts_that_hands_on_to_the_librarys_has_all_graphs_aft
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["True ['batch', 'pos', 'ptr', 'y', 'z'] torch.Size([144]) torch.Size([8, 19]) 7"]
+
+
+def test_sizes_may_be_known_by_the_class_and_the_name():
+    members = {"__module__": "torch_geometric.datasets.airports", "process": lambda self: None}
+    sizes = fake_graphs._sizes_of(type("Airports", (SimpleNamespace,), members)(name="usa"))
+    assert (sizes.graphs, sizes.nodes, sizes.labels, sizes.forms["x"]) == (1, 1190, 4, "node 1190 float")
+    words = fake_graphs._sizes_of(type("WordNet18RR", (SimpleNamespace,), members)())
+    assert (words.nodes, words.edges, words.forms["edge_type"]) == (40943, 93003, "edge 0 int 11")
+
+
+def test_an_attribute_may_have_some_different_values_or_leave_nothing_out():
+    random = np.random.default_rng(0)
+    assert fake_graphs._attribute("edge_type", 23, 0, "int", 11, random).max() == 10
+    assert fake_graphs._attribute("test_mask", 4, 2, "bool", 0, random).all()
+    assert fake_graphs._attribute("z", 4, 0, "int", 0, random).tolist() == [0, 0, 0, 0]
+
+
+@needs("torch_geometric")
+def test_a_graph_of_several_kinds_has_them_all(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from torch_geometric.datasets import AmazonBook, IMDB, MovieLens
+        data = IMDB("nowhere")[0]
+        print(data["movie"].x.shape, data["movie"].y.max().item(), data["movie"].train_mask.sum().item() > 0)
+        print(MovieLens("elsewhere")[0]["user", "movie"].edge_label.max().item())
+        print(AmazonBook("there")[0]["user", "book"].edge_label_index.shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["torch.Size([4278, 3066]) 2 True", "4", "torch.Size([2, 603378])"]

@@ -78,7 +78,64 @@ def test_a_data_set_that_is_missing_is_named_with_its_line(tmp_path, call):
     )
     name = call.partition("(")[0]
     assert f"{tmp_path}/p/train.py:2 wants the data set {name}, which is not in nowhere: put it there" in ran.error
-    assert ("add --fake-data" in ran.error) is (name != "VOCDetection")
+    assert "add --fake-data" in ran.error
+
+
+@needs("torchvision")
+def test_data_sets_of_torchvision_have_the_targets_that_their_documentation_states(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from torchvision import datasets, transforms
+        def size(item): return [each.size if hasattr(each, "getpixel") else each for each in item]
+        image, target = datasets.VOCDetection("nowhere", "2007", "trainval", transform=transforms.ToTensor())[0]
+        print(image.shape, len(target["annotation"]["object"]), sorted(target["annotation"]["object"][0]["bndbox"]))
+        print(size(datasets.VOCSegmentation("nowhere", image_set="val", download=True)[0]))
+        print(size(datasets.Cityscapes("nowhere", target_type=["semantic", "color"])[0][1]))
+        print(datasets.OxfordIIITPet("nowhere", target_types="segmentation")[0][1].size)
+        print(sorted(datasets.Kitti("nowhere")[0][1][0])[:3], datasets.Kitti("nowhere", train=False)[0][1])
+        print(size(datasets.LFWPairs("nowhere")[1]), datasets.WIDERFace("nowhere")[0][1]["bbox"].shape)
+        left, right, disparity = datasets.CarlaStereo("nowhere")[0]
+        print(left.size, right.size, disparity.shape, len(datasets.KittiFlow("nowhere")[0]), datasets.Sintel("nowhere")[0][2].shape)
+        video, sound, label = datasets.UCF101("nowhere", "splits", 16, output_format="TCHW")[102]
+        print(video.shape, sound.numel(), label)
+        print(datasets.QMNIST("nowhere", compat=False)[3][1].tolist(), datasets.MovingMNIST("nowhere", "train")[0].shape)
+        class Own(datasets.VOCDetection):
+            def __getitem__(self, index): return super().__getitem__(index)[0].size
+        print(Own("nowhere")[0])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "torch.Size([3, 375, 500]) 2 ['xmax', 'xmin', 'ymax', 'ymin']",
+        "[(500, 375), (500, 375)]",
+        "[(2048, 1024), (2048, 1024)]",
+        "(500, 375)",
+        "['alpha', 'bbox', 'dimensions'] None",
+        "[(250, 250), (250, 250), 1] torch.Size([4, 4])",
+        "(1920, 1080) (1920, 1080) (1, 1080, 1920) 4 (2, 436, 1024)",
+        "torch.Size([16, 3, 240, 320]) 0 1",
+        "[3, 0, 0, 0, 0, 0, 0, 0] torch.Size([10, 1, 64, 64])",
+        "(500, 375)",
+    ]
+
+
+@needs("torchvision")
+def test_an_argument_that_torchvision_refuses_is_no_missing_data(tmp_path):
+    ran = run(tmp_path / "p", "from torchvision.datasets import DTD\nDTD('nowhere', split='valid')", fake=True)
+    assert "ValueError: Unknown value 'valid'" in ran.error
+    assert not ran.assumptions
+
+
+def test_a_file_of_captions_has_those_of_coco(tmp_path):
+    script = """\
+    import json
+    read = json.load(open("captions_train2017.json"))
+    print(len(read["images"]), sum(each["image_id"] == 0 for each in read["annotations"]), read["annotations"][0].keys())
+    print("categories" in read)
+    """
+    assert run(tmp_path / "p", script, fake=True).stdout == "256 5 dict_keys(['id', 'image_id', 'caption'])\nFalse\n"
 
 
 @needs("torchvision")
@@ -585,7 +642,13 @@ def test_a_saved_data_set_of_tokens_has_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "seconds", "rest"), [("SPEECHCOMMANDS", 16_000, 1, 3), ("LIBRISPEECH", 16_000, 12.3, 4)]
+    ("name", "rate", "seconds", "rest"),
+    [
+        ("SPEECHCOMMANDS", 16_000, 1, 3),
+        ("LIBRISPEECH", 16_000, 12.3, 4),
+        ("FluentSpeechCommands", 16_000, 2.3, 6),
+        ("IEMOCAP", 16_000, 4.5, 3),
+    ],
 )
 def test_data_sets_of_torchaudio_are_silence(name, rate, seconds, rest):
     def absent(_self, root):
@@ -607,17 +670,32 @@ def test_tables_that_scikit_learn_downloads_are_made_up():
     def fetch_california_housing(**_options):
         raise OSError("no connection")
 
-    def fetch_openml(_name, **_options):
+    def fetch_openml(_name=None, **_options):
         raise OSError("no connection")
 
     data, target = fake_bunches._fetching(fetch_california_housing, fake=True)(return_X_y=True)
     assert (data.shape, target.shape) == ((20_640, 8), (20_640,))
     digits = fake_bunches._fetching(fetch_openml, fake=True)
-    data, target = digits("mnist_784", version=1, return_X_y=True)
+    data, target = digits("mnist_784", version=1, return_X_y=True, as_frame=False)
     assert (data.shape, sorted(set(target.tolist()))) == ((70_000, 784), list(range(10)))
+    assert digits(data_id=554, return_X_y=True, as_frame=False)[0].shape == (70_000, 784)
     with pytest.raises(OSError, match="no connection") as caught:
         digits("a-table-of-mine", return_X_y=True)
     assert "load it once before." in caught.value.__notes__[0]
+
+
+@needs("sklearn", "pandas")
+def test_tables_have_the_structure_that_scikit_learn_gives_them(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from sklearn.datasets import fetch_olivetti_faces, fetch_openml
+        faces = fetch_olivetti_faces()
+        print(faces.images.shape, faces.data.dtype, type(fetch_openml(data_id=554).data).__name__)
+        """,
+        fake=True,
+    )
+    assert "(400, 64, 64) float32 DataFrame" in ran.stdout
 
 
 def test_a_folder_without_which_a_script_has_a_value_of_its_own_is_not_made(tmp_path):
@@ -694,3 +772,26 @@ def test_a_number_in_a_record_that_is_not_there_makes_the_record_no_text(tmp_pat
         fake=True,
     )
     assert "The number 'vocab' is read from it: put the file there, as a size may depend on it" in ran.error
+
+
+@needs("datasets")
+def test_columns_may_depend_on_the_configuration(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from datasets import load_dataset
+        for call in (("glue", "stsb"), ("super_glue", "boolq"), ("race", "all"), ("allenai/ai2_arc", "ARC-Easy")):
+            row = load_dataset(*call, split="train")[1]
+            print(*(f"{name}:{type(value).__name__}" for name, value in row.items()))
+        print(row["answerKey"], row["choices"]["label"])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert [line for line in ran.stdout.splitlines() if not line.startswith("Generating")] == [
+        "sentence1:str sentence2:str label:float idx:int",
+        "question:str passage:str idx:int label:int",
+        "example_id:str article:str answer:str question:str options:list",
+        "id:str question:str choices:dict answerKey:str",
+        "B ['A', 'B', 'C', 'D']",
+    ]
