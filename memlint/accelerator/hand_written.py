@@ -3,6 +3,7 @@
 The shape of a result that depends on values is exact if these are known, else the upper bound, noted as an assumption.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -25,9 +26,9 @@ from memlint.accelerator.device import (
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.inference import infer_anew, materialize
 from memlint.accelerator.kernel import kernel_of
-from memlint.accelerator.private import schema_of, suggest_memory_format
+from memlint.accelerator.private import OpOverload, schema_of, suggest_memory_format
 from memlint.accelerator.ranges import largest, largest_index
-from memlint.accelerator.registration import KEY, composite, implement, kernel
+from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.accelerator.routing import count_true
 
 aten = torch.ops.aten
@@ -320,6 +321,24 @@ def _tensor_split(x: Tensor, sections: Tensor, dim: int = 0) -> Any:
         raise RuntimeError("tensor_split expected tensor_indices_or_sections to be on cpu, but it's on cuda:0")
     known = values.real_copy(sections)
     return x.tensor_split(known.tolist() if known.dim() else int(known), dim)
+
+
+def _with_window(op: OpOverload, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Fourier transforms of windows: PyTorch wants window and signal on one device, and of the host there are two."""
+    is_on_host = real_device_of(x).type == NAME and entry_of(x).host
+
+    def beside(value: Any) -> Any:
+        is_real = isinstance(value, Tensor) and real_device_of(value).type != NAME
+        if not (is_real and is_on_host):
+            return value
+        with state.current.placed(on_host=True):
+            return like(value)
+
+    return op.decompose(x, *map(beside, args), **{name: beside(value) for name, value in kwargs.items()})
+
+
+for _name in ("stft", "stft.center", "istft"):
+    composite(_name)(functools.partial(_with_window, overload(_name)))
 
 
 @kernel("multinomial")

@@ -37,6 +37,7 @@ from memlint.workloads.pretrained import config_of_caller
 _COMPILED = (
     ("cv2", "imread"),
     ("pyarrow.parquet", "read_table"),
+    ("pyarrow.parquet", "ParquetFile.__init__"),
     ("sentencepiece", "SentencePieceProcessor.LoadFromFile"),
     ("soundfile", "SoundFile.__init__"),
     ("torchaudio", "load"),

@@ -11,6 +11,7 @@ import linecache
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -67,6 +68,7 @@ _INTERVAL = 0.5
 _SHARE = 0.5
 """Share of the time that is left which trials may take."""
 _TRAINS = re.compile(r"backward\(|optim|\.fit\(|(?<!pre)train", re.IGNORECASE)
+_OF_FABRIC = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
 _GENERATES = re.compile(r"\.generate\(")
 _SURELY_TRAINS = re.compile(r"\.backward\(|\boptim|\.fit\(|Trainer\(")
 _TOO_SLOW = "the time limit does not suffice for steps of memlint's own (--time-limit SECONDS)"
@@ -165,11 +167,19 @@ def _is_due(recorder: ScriptRecorder, ending: Ending) -> bool:
 
 @contextmanager
 def _as_before_the_script() -> Iterator[None]:
-    """Take off what the script has set for the code that it would run next."""
+    """Take off what the script has set for the code that it would run next.
+
+    A model of Fabric's refuses a `backward` that is not Fabric's, which it is told that this one is.
+    """
     is_cast = torch.is_autocast_enabled("cuda")
     torch.set_autocast_enabled("cuda", False)
+    of_fabric = [sys.modules[name] for name in _OF_FABRIC if name in sys.modules]
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            patched([(module, "_in_fabric_backward", True) for module in of_fabric]),
+        ):
             yield
     finally:
         torch.set_autocast_enabled("cuda", is_cast)

@@ -233,9 +233,9 @@ class ScriptRecorder(Recorder):
         self._handle_signals()
         if torch.is_grad_enabled():
             self.own_generations.close()
-        owner = _calling_forward(sys._getframe(2), module)
-        if owner is not None:
-            self._follow_forward(owner, sys._getframe(2))
+        owner, running = _calling_forward(sys._getframe(2), module)
+        if owner is not None and running is not None:
+            self._follow_forward(owner, running)
         is_counted = self._note_call(module, args, kwargs, owner)
         if is_counted and self.compiles_models and getattr(module, CALL_COMPILED) is None:
             torch.compile(module)
@@ -258,10 +258,11 @@ class ScriptRecorder(Recorder):
         forward = kind.forward
         if hasattr(forward, _IS_FOLLOWED):
             return
+        names, variables = frame.f_code.co_varnames[1 : frame.f_code.co_argcount], variables_of(frame)
+        values = tuple(variables.get(name) for name in names)
+        self.construction.note_call(owner, values, {})
         if not torch.is_grad_enabled():
-            names = frame.f_code.co_varnames[1 : frame.f_code.co_argcount]
-            variables = variables_of(frame)
-            self.own_generations.note_first(owner, tuple(variables.get(name) for name in names))
+            self.own_generations.note_first(owner, values)
 
         @functools.wraps(forward)
         def called(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -487,12 +488,21 @@ def _is_shown(frame: FrameType | None) -> bool:
     return False
 
 
-def _calling_forward(frame: FrameType, module: torch.nn.Module) -> torch.nn.Module | None:
-    """Return the other module whose `forward` runs in the frame that calls the outermost module; None without one."""
-    if frame.f_code.co_name != "forward" or not frame.f_code.co_argcount:
-        return None
-    owner = variables_of(frame).get(frame.f_code.co_varnames[0])
-    return owner if isinstance(owner, torch.nn.Module) and owner is not module else None
+def _calling_forward(
+    frame: FrameType | None, module: torch.nn.Module
+) -> tuple[torch.nn.Module, FrameType] | tuple[None, None]:
+    """Return the other module whose `forward` calls the outermost module, itself or by methods of modules.
+
+    And the frame in which that `forward` runs.
+    """
+    while frame is not None and frame.f_code.co_argcount:
+        owner = variables_of(frame).get(frame.f_code.co_varnames[0])
+        if not isinstance(owner, torch.nn.Module):
+            break
+        if frame.f_code.co_name == "forward":
+            return (None, None) if owner is module else (owner, frame)
+        frame = frame.f_back
+    return None, None
 
 
 def _is_on_gpu(leaf: object) -> bool:

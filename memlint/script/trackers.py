@@ -8,8 +8,9 @@ from memlint.base.after_import import after_import
 
 
 def silence_trackers() -> None:
-    """Let an installed wandb do nothing, also where the script says `mode="online"`: that wants an account."""
-    after_import("wandb", _silence)
+    """Let wandb and swanlab do nothing, also where the script says `mode="online"`: that wants an account."""
+    for name in ("wandb", "swanlab"):
+        after_import(name, _silence)
 
 
 def _silence(module: ModuleType) -> None:

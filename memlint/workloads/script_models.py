@@ -37,9 +37,7 @@ def of_script(
     defaults = with_settings_of(defaults, asked)
     is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
     factories = makers(ast.parse(path.read_bytes()), [kind.qualname for _model, kind in found])
-    recipes = Recipes(
-        path, root, [*(kind.qualname for _model, kind in found), *factories] if is_open else [], asked.built.sizes
-    )
+    recipes = Recipes(path, root, [*(kind.qualname for _model, kind in found), *factories], asked.built.sizes)
     candidates: dict[type, Candidate] = {}
     with simulated_device(defaults.device) as place:
         for model, kind in found:
@@ -60,6 +58,8 @@ def of_script(
                 continue
             if workload.inputs is not None and not takes_inputs(built, workload, place):
                 workload = replace(workload, inputs=None)
+            if workload.inputs is None and workload.shown is None:
+                workload = replace(workload, shown=recipes.shown_elsewhere(kind.qualname))
             name = workload.qualname or kind.qualname
             candidates[type(built)] = candidate_of(name, built, workload, is_trained=True, elsewhere=True)
     classes = {each.__name__: each for each in candidates}

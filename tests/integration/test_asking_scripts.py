@@ -496,3 +496,50 @@ def test_a_script_that_ends_after_an_evaluation_has_said_the_sizes_of_one_item_a
     assert workload["built_by"].endswith("builds it; with inputs of its evaluation")
     assert (workload["batch"], workload["mode"]) == (16, "train")
     assert "input x [batch, 9, 64] float32, as the script gives it" in texts(workload)
+
+
+PATCHES = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Linear(width, 8)
+
+    def features(self, x):
+        return self.proj(x)
+
+    def forward(self, x):
+        batch, channels, patches, points = x.shape
+        assert (channels, patches) != (3, 224)
+        return self.features(x.view(batch, channels * patches, points))
+
+    def predict(self, frames):
+        return [self.forward(frame) for frame in frames]
+"""
+
+
+def test_inputs_that_nothing_else_gives_are_those_of_an_example(project):
+    (project / "model.py").write_text(PATCHES)
+    builds = "import torch\nfrom model import Net\nif __name__ == '__main__':\n    net = Net(width=50).cuda()\n"
+    optimizes = "    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n    raise KeyboardInterrupt\n"
+    (project / "train.py").write_text(builds + optimizes)
+    (project / "README.md").write_text(
+        "```\nimport torch\nfrom model import Net\nnet = Net(50)\nnet(torch.randn(8, 22, 4, 50))\n```\n"
+    )
+    workload = checked(project)
+    assert workload["built_by"] == "as train.py builds it; x [batch, 22, 4, 50] float32: nothing states their size"
+    assert "inputs x [batch, 22, 4, 50] float32, as in an example elsewhere" in texts(workload)
+
+
+def test_a_model_whose_own_method_calls_its_forward_has_the_inputs_of_that_call(project):
+    (project / "model.py").write_text(PATCHES)
+    (project / "train.py").unlink()
+    (project / "infer.py").write_text(
+        "import torch\nfrom model import Net\nif __name__ == '__main__':\n    net = Net(width=50).cuda().eval()\n"
+        "    with torch.no_grad():\n        net.predict(torch.zeros(9, 1, 6, 7, 50, device='cuda'))\n"
+    )
+    workload = checked(project)
+    assert (workload["built_by"], workload["mode"], workload["batch"]) == ("as infer.py builds it", "inference", 1)
+    assert "input x [batch, 6, 7, 50] float32, as the script gives it" in texts(workload)

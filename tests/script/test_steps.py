@@ -563,6 +563,25 @@ def test_sparse_gradients_of_bags_are_made_on_the_host_too(tmp_path: Path) -> No
     assert workload.error.message == "2 steps were taken, on the CPU: no model was called on the GPU"
 
 
+def test_a_window_of_a_transform_is_beside_the_signal_on_the_host_too(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        layer = torch.nn.Linear(33, 33)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        window = torch.hann_window(64)
+        for _ in range(2):
+            bands = torch.stft(torch.randn(2, 640), 64, 16, window=window, return_complex=True)
+            bands = bands * layer(bands.abs().mT).mT
+            sound = torch.istft(bands, 64, 16, window=window)
+            torch.stft(sound, 64, 16, 64, window, return_complex=True).abs().sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is not None
+    assert workload.error.message == "2 steps were taken, on the CPU: no model was called on the GPU"
+
+
 def test_modules_that_another_thread_calls_meanwhile_are_no_part_of_a_step(tmp_path: Path) -> None:
     text = """
         import threading, torch

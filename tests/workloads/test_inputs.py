@@ -196,6 +196,11 @@ def test_the_channels_of_a_video_that_is_cut_into_patches_are_those_of_its_pictu
     assert inputs(write(module(body, "self, frames"))) == [f"frames [batch, {pictures}, 3, 64, 64] float32"]
 
 
+def test_a_count_of_what_the_model_makes_of_an_input_makes_the_input_no_list(write):
+    body = "self.conv = nn.Conv2d(3, 4, 4, 4) | x = self.conv(x); return x * torch.ones(len(x), 1, 1, 1, device=x.device)"
+    assert inputs(write(module(body))) == ["x [batch, 3, 224, 224] float32"]
+
+
 def test_times_of_a_model_of_16_bits_without_weights_stay_as_they_are():
     class Net(torch.nn.Module):
         def forward(self, x, t):

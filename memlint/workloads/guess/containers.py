@@ -5,6 +5,7 @@ The code of `forward` says which entries it reads; an entry that it reads elsewh
 
 import ast
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Iterator
@@ -88,8 +89,11 @@ def _as_map(spec: InputSpec, place: int) -> InputSpec:
 
 
 def _uses_as_list(model: nn.Module, name: str) -> tuple[bool, bool]:
-    """Return whether `forward` goes over the parameter, and whether it counts it or takes items at a variable."""
-    nodes = list(ast.walk(forward_code(type(model))))
+    """Return True if `forward` goes over the parameter, and True if it counts it or takes items at a variable."""
+    every = list(ast.walk(forward_code(type(model))))
+    stored = (each for each in every if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    last = min((each.lineno for each in stored if each.id == name), default=math.inf)
+    nodes = [each for each in every if getattr(each, "lineno", 0) <= last]  # then the name stands for something else
     loops = [node.iter for node in nodes if isinstance(node, ast.For | ast.comprehension)]
     over = [part for each in loops for part in ([each] if isinstance(each, ast.Name) else getattr(each, "args", ()))]
     goes_over = any(isinstance(each, ast.Name) and each.id == name for each in over)

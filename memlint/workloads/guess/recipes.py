@@ -227,6 +227,11 @@ class Recipes:
                 return replace(call, builds_so=is_alike and is_here)
         return None
 
+    def shown_elsewhere(self, maker: str) -> ShownCall | None:
+        """Return the arguments that an example passes to what `maker` gives, however it builds that."""
+        call = self._shown(Recipe(maker))
+        return None if call is None else replace(call, builds_so=False)
+
     def _fed(self, recipe: Recipe) -> FedCall | None:
         """Return the call of the model in the loop around the recipe's call, or in a script that imports the file."""
         around = recipe.site.source if recipe.site is not None and recipe.trains else None
