@@ -197,7 +197,11 @@ def test_the_channels_of_a_video_that_is_cut_into_patches_are_those_of_its_pictu
 
 
 def test_a_count_of_what_the_model_makes_of_an_input_makes_the_input_no_list(write):
-    body = "self.conv = nn.Conv2d(3, 4, 4, 4) | x = self.conv(x); return x * torch.ones(len(x), 1, 1, 1, device=x.device)"
+    layers = "self.conv, self.more = nn.Conv2d(3, 4, 4, 4), nn.ModuleList([nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)])"
+    body = f"""{layers}|
+        x = self.conv(x)
+        kept = torch.ones(len(x), 1, 1, 1, device=x.device)
+        return self.more[1](self.more[0](x)) * kept"""
     assert inputs(write(module(body))) == ["x [batch, 3, 224, 224] float32"]
 
 
