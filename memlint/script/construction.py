@@ -589,7 +589,9 @@ def _arguments(frame: FrameType, kind: type) -> tuple[tuple[Any, ...], dict[str,
             positional.append(variables[name])
         else:
             named[name] = variables[name]
-    kept = {name: value for name, value in named.items() if defaults.get(name, inspect.Parameter.empty) is not value}
+    empty = inspect.Parameter.empty
+    given = (item for item in named.items() if not item[0].startswith("__"))  # of a wrapper that checks types
+    kept = {name: value for name, value in given if defaults.get(name, empty) is not value}
     return (*positional, *rest), {**kept, **others}
 
 

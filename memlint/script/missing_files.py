@@ -75,7 +75,10 @@ _READERS = {
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
-    (*_READERS, "polars", "pyarrow", "pycocotools", "torchvision", "torchaudio", "datasets", "sklearn", "h5py", "orjson")
+    (
+        *(*_READERS, "polars", "pyarrow", "pycocotools", "torchvision", "torchaudio"),
+        *("datasets", "sklearn", "h5py", "orjson"),
+    )
 )
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")

@@ -202,6 +202,29 @@ def test_wrappers_of_a_constructor_hide_none_of_its_arguments(tmp_path: Path) ->
     assert model["shown"] == "Wrapped(4, 1, 2, bias=False, name='w')"
 
 
+def test_what_a_checker_of_types_adds_to_a_constructor_is_none_of_its_arguments(tmp_path: Path) -> None:
+    text = """
+    import functools
+
+    def checked(function):
+        @functools.wraps(function)
+        def wrapper(self, width, *, classes=10, __checker_object=object()):
+            function(self, width, classes=classes)
+        return wrapper
+
+    class Checked(nn.Module):
+        @checked
+        def __init__(self, width, *, classes=10):
+            super().__init__()
+            self.linear = nn.Linear(width, classes)
+
+    model = Checked(4)
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["shown"] == "Checked(width=4)"
+    assert load_arguments(base64.b64decode(model["arguments"])) == ((), {"width": 4})
+
+
 def test_a_class_of_the_script_that_is_built_after_a_line_has_failed_is_in_its_file(tmp_path: Path) -> None:
     text = """
     def main():
