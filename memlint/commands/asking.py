@@ -115,11 +115,7 @@ def with_scripts_asked(
                     del pending[number]
                 elif requests[number] is not answered[number]:  # another example has built it before
                     continue
-                if command.code and is_called:
-                    built = replace(built, batch=None)  # what it calls the model with counts
-                others = (each.command for each in scripts[number] if each.trains and each.is_certain)
-                shown = [shown_as(each) for each in others if each.script != command.script]
-                answer = Asked(built, shown_as(command), tuple(shown), trains, is_example=bool(command.code))
+                answer = _answer(script, built, scripts[number], is_called=is_called)
                 if number in trainers and not trains and not built.optimizers:
                     trainer, its = trainers[number]
                     answer = answer.trained_by(shown_as(trainer), its)
@@ -127,6 +123,18 @@ def with_scripts_asked(
             elif trains and (is_certain or built is None or not built.models):
                 trainers.setdefault(number, (command, built))
     return ScriptsAsked(answered, attempts)
+
+
+def _answer(script: LeadingScript, built: Built, scripts: Sequence[LeadingScript], *, is_called: bool) -> Asked:
+    """Return the answer of one of the scripts, which `is_called` says has called what it has built with tensors."""
+    command, _is_certain, trains = script
+    others = (
+        each.command for each in scripts if each.trains and each.is_certain and each.command.script != command.script
+    )
+    if command.code and is_called:
+        built = replace(built, batch=None)  # what it calls the model with counts
+    shown = tuple(map(shown_as, others))
+    return Asked(built, shown_as(command), shown, trains, is_example=bool(command.code))
 
 
 def has_known_scripts(request: Request, *, cache: bool) -> bool:

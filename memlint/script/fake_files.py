@@ -61,12 +61,6 @@ _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
 """Columns of a table of which nothing is known."""
-_ARRAYS_OF_PIXELS = (
-    (frozenset(("depth", "depths", "disp", "disparity")), 1),
-    (frozenset(("label", "labels", "mask", "masks", "seg", "semantic")), 0),
-    (frozenset(("image", "images", "img", "imgs", "rgb", "normal", "normals")), 3),
-)
-"""Words in the names of arrays, or of their folders, and the channels of each pixel; 0 for a class of each."""
 _NAME_OF_NUMBER = re.compile(r"x\d+")
 _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
 """Settings of the number of values at each step of a series."""
@@ -95,14 +89,7 @@ def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     return f"{count:,} zeros{' behind the header of a file of tokens' if head else ''}"
 
 
-def _array(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
-    words = {word for part in place.parts[-2:] for word in re.split(r"[^a-z]+", part.lower())}
-    channels = next((number for names, number in _ARRAYS_OF_PIXELS if words & names), None)
-    if channels is not None:
-        width, height = photo()
-        shape = (height, width) if channels == 0 else (height, width, channels)
-        np.save(path, np.zeros(shape, np.float32 if channels else np.int64))
-        return f"zeros of shape {shape}"
+def _array(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     with path.open("wb") as file:
         header = {"descr": "<u2", "fortran_order": False, "shape": (NUM_ELEMENTS,)}
         np.lib.format.write_array_header_1_0(file, header)

@@ -49,6 +49,7 @@ _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
 _EXAMPLE_TRAINS = re.compile(r"\.backward\(|\.fit\(|[Tt]rainer\b")
+"""Code of scripts, and of shorter examples, that trains a model."""
 _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS = ("backward", "fit", "optim", "__main__"), ("Trainer",)
 """Words of which a script that does something has one."""
 _HYDRA, _TARGET = ("hydra", "omegaconf"), re.compile(r"\b_target_\s*:\s*[\"']?([\w.]+)\.\w+")

@@ -104,8 +104,10 @@ def with_settings_of(workload: Workload, asked: Asked) -> Workload:
 
 def _trains(asked: Asked, model: BuiltModel | None) -> bool:
     """Return True if the script trains the model, or nothing says that it does not."""
-    if model is None or (asked.is_example and model.is_called):
-        return model is None or model.is_training
+    if model is None:
+        return True
+    if asked.is_example and model.is_called:
+        return model.is_training
     has_optimizer = bool(asked.built.optimizers or (asked.trains and asked.built.stated_optimizer))
     return has_optimizer or (model.is_training and (asked.trains or asked.is_example))
 
@@ -146,10 +148,9 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     if not is_part and model.inputs and model.fed is not None and _is_before_loop(model, model.fed):
         workload = replace(workload, shown=_as_shown(model.inputs, model.fed))
     elif kind.inputs:
-        is_before = asked.built.happened == "evaluated" and not asked.is_example
-        is_evaluation = is_before and workload.mode == "train"
-        is_trial = bool(asked.trainer) or is_evaluation
+        is_evaluation = asked.built.happened == "evaluated" and workload.mode == "train" and not asked.is_example
         built_by += "; with inputs of its evaluation" if is_evaluation else ""
+        is_trial = bool(asked.trainer) or is_evaluation
         workload = with_inputs(workload, kind.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(
         workload,

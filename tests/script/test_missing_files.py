@@ -136,23 +136,6 @@ def test_a_table_is_made_for_the_library_of_its_format(tmp_path):
     assert ran.stdout == "256 256\n"
 
 
-def test_arrays_in_folders_of_images_and_masks_have_their_pixels(tmp_path):
-    ran = run(
-        tmp_path / "p",
-        """\
-        import numpy as np
-        for name in ("train/image/3.npy", "train/label/3.npy", "rgb_depth/3.npy", "tokens/3.npy"):
-            array = np.load(name)
-            print(array.shape, array.dtype)
-        """,
-        fake=True,
-    )
-    assert ran.error is None, ran.stderr
-    assert ran.stdout.splitlines() == [
-        "(375, 500, 3) float32", "(375, 500) int64", "(375, 500, 1) float32", "(16777216,) uint16",
-    ]  # fmt: skip
-
-
 def test_a_file_of_objects_in_images(tmp_path):
     ran = run(
         tmp_path / "p",
