@@ -460,11 +460,11 @@ class Construction:
         )
         dtype = self.dtype(roots[0] if roots else None)
         is_called = any(each.is_called for each in models)
-        if models and not is_called and (dtype is None or dtype.source == PARAMETERS or not dtype.is_sure):
-            stated = loop.setting("dtype") or dtype
-            is_switch = dtype is not None and not dtype.is_sure  # which may leave open of which dtype autocast is
+        is_switch = dtype is not None and dtype.source.endswith(" = True")  # of an autocast of whatever dtype
+        if models and not is_called and (dtype is None or dtype.source == PARAMETERS or is_switch):
+            stated = loop.setting("dtype")
             is_autocast = stated is not None and str(stated.value).endswith("-amp")
-            dtype = dtype if is_switch and not is_autocast else stated
+            dtype = stated if stated is not None and (is_autocast or not is_switch) else dtype
         return Built(
             command=self._script.command,
             ending=ending,
