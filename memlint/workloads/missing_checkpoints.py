@@ -102,6 +102,16 @@ def replace_loads(put: Put, note: Note) -> None:
     put(np, "load", replaced(np.load))
 
     def replace_safetensors(module: ModuleType) -> None:
+        load_model = module.load_model
+
+        @functools.wraps(load_model)
+        def loaded(model: Any, filename: Any, *arguments: Any, **named: Any) -> Any:
+            if isinstance(filename, str | os.PathLike) and not os.path.exists(filename):  # noqa: PTH110 -- as above
+                module.load_file(filename)
+                return set(), []  # nothing is missing, though the file would have each shared tensor once
+            return load_model(model, filename, *arguments, **named)
+
         put(module, "load_file", replaced(module.load_file, ends_in_weights=True))
+        put(module, "load_model", loaded)
 
     after_import("safetensors.torch", replace_safetensors)

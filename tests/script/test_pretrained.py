@@ -673,3 +673,17 @@ def test_a_model_of_unknown_sizes_of_which_only_the_state_is_taken_has_none(tmp_
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines()[-1] == "torch.Size([3, 4])"
     assert "the weights of somebody/unknown-model are not on this machine: they are random" in ran.assumptions
+
+
+@needs("safetensors")
+def test_a_model_is_loaded_by_safetensors_from_a_file_that_is_not_there(tmp_path):
+    text = """
+        import torch
+        from safetensors.torch import load_model
+        model = torch.nn.ModuleList([torch.nn.Linear(3, 3)] * 2)
+        print(load_model(model, "large.safetensors"))
+    """
+    ran = run(tmp_path / "p", text)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "(set(), [])\n"
+    assert "the checkpoint large.safetensors is not there: the weights stay as they were initialized" in ran.assumptions
