@@ -593,3 +593,23 @@ def test_a_year_in_the_name_of_an_archive_is_no_side_of_its_images(tmp_path):
     ran = run(tmp_path / "p", source, fake=True)
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["(256, 256)", "(64, 64)"]
+
+
+@needs("h5py", "cv2")
+def test_what_a_library_writes_itself_is_where_the_script_reads_it(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import os, cv2, h5py, numpy as np
+        for mode, name in (("w", "a"), ("a", "b")):
+            with h5py.File("made/x.h5", mode) as file:
+                file[name] = np.zeros(3)
+        with h5py.File("made/x.h5") as file:
+            print(sorted(file), os.path.exists("made/x.h5"))
+        print(cv2.imwrite("made/x.png", np.zeros((5, 6, 3), np.uint8)), cv2.imread("made/x.png").shape)
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["['a', 'b'] True", "True (5, 6, 3)"]
+    assert {"made/x.h5", "made/x.png"} <= set(ran.writes)
