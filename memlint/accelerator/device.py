@@ -131,6 +131,14 @@ def like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor
     return contiguous(tensor.shape, dtype or tensor.dtype)
 
 
+def on_host(value: Any) -> Any:
+    """Return a real tensor of the host as a virtual one there, as kernels want them; any other value as it is."""
+    if not isinstance(value, torch.Tensor) or real_device_of(value).type == NAME:
+        return value
+    with state.current.placed(on_host=True):
+        return like(value)
+
+
 def set_storage(
     tensor: torch.Tensor, storage: Any, offset: Any, shape: Sequence[int], stride: Sequence[int] = ()
 ) -> None:

@@ -18,6 +18,7 @@ from memlint.accelerator.device import (
     contiguous,
     entry_of,
     like,
+    on_host,
     real_device_of,
     set_geometry,
     set_storage,
@@ -325,16 +326,9 @@ def _tensor_split(x: Tensor, sections: Tensor, dim: int = 0) -> Any:
 
 def _with_window(op: OpOverload, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Fourier transforms of windows: PyTorch wants window and signal on one device, and of the host there are two."""
-    is_on_host = real_device_of(x).type == NAME and entry_of(x).host
-
-    def beside(value: Any) -> Any:
-        is_real = isinstance(value, Tensor) and real_device_of(value).type != NAME
-        if not (is_real and is_on_host):
-            return value
-        with state.current.placed(on_host=True):
-            return like(value)
-
-    return op.decompose(x, *map(beside, args), **{name: beside(value) for name, value in kwargs.items()})
+    if real_device_of(x).type == NAME and entry_of(x).host:
+        args, kwargs = tuple(map(on_host, args)), {name: on_host(value) for name, value in kwargs.items()}
+    return op.decompose(x, *args, **kwargs)
 
 
 for _name in ("stft", "stft.center", "istft"):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import DEVICE, NAME, entry_of, like, real_device_of
+from memlint.accelerator.device import DEVICE, NAME, entry_of, on_host, real_device_of
 from memlint.accelerator.dispatch import refuse_mixed_devices, run
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.private import (
@@ -253,9 +253,4 @@ def _embedding_bag_backward(*args: Any) -> Any:
     if not sparse:
         return run(_BAG, args, {})
     _enter(_BAG.op, args)
-    return kernel_under(_BAG.op)(DispatchKey.CPU, *map(_beside_virtual, args))
-
-
-def _beside_virtual(value: Any) -> Any:
-    is_real = isinstance(value, Tensor) and value.dim() > 0 and real_device_of(value).type != NAME
-    return like(value) if is_real else value
+    return kernel_under(_BAG.op)(DispatchKey.CPU, *map(on_host, args))

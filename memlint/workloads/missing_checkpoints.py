@@ -106,7 +106,7 @@ def replace_loads(put: Put, note: Note) -> None:
 
         @functools.wraps(load_model)
         def loaded(model: Any, filename: Any, *arguments: Any, **named: Any) -> Any:
-            if isinstance(filename, str | os.PathLike) and not os.path.exists(filename):  # noqa: PTH110 -- as above
+            if isinstance(filename, str | os.PathLike) and not os.path.exists(filename):  # noqa: PTH110 -- as it is asked
                 module.load_file(filename)
                 return set(), []  # nothing is missing, though the file would have each shared tensor once
             return load_model(model, filename, *arguments, **named)

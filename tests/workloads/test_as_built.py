@@ -261,3 +261,12 @@ def test_the_size_of_images_is_the_one_that_the_script_had_and_no_other_of_its_p
     (workload,) = found(path, asked(model, sizes={"image_size": 96}))
     assert workload.sizes["image_size"] == 96
     assert not any(each.text.startswith("image size") for each in workload.found)
+
+
+def test_indices_of_a_recorded_part_are_some_that_every_table_has():
+    part = torch.nn.Linear(2, 2)
+    part.register_buffer("index", torch.full((1000,), 7))
+    data = dump_arguments((part,), {})
+    assert data is not None
+    (built,), _named = load_arguments(data)
+    assert (built.index.tolist(), built.weight.shape) == ([0] * 1000, (2, 2))
