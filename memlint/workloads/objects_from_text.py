@@ -43,60 +43,61 @@ class _Settings(argparse.Namespace):
         return vars(self).get(name, default)
 
 
-def object_of(value: object, namespace: Mapping[str, object], assumed: list[str]) -> object:
+def object_of(value: object, namespace: Mapping[str, object], guessed: dict[str, object]) -> object:
     """Return the object that `value` describes in the model's module, whose globals are `namespace`.
 
-    Guessed sizes in a call are added to `assumed`, as text. Raises WorkloadError for an unknown name, and passes on
+    Guessed sizes in a call are added to `guessed`. Raises WorkloadError for an unknown name, and passes on
     exceptions of calls.
     """
     match value:
         case Name():
             return _named(value, namespace)
         case Call():
-            arguments = {name: object_of(each, namespace, assumed) for name, each in value.arguments.items()}
+            arguments = {name: object_of(each, namespace, guessed) for name, each in value.arguments.items()}
             if value.function.text == _NAMESPACE:
                 return _Settings(**arguments)
             function = _named(value.function, namespace)
             if value.unseen and function in _CONTAINERS:
                 raise WorkloadError(f"the layers of a {value.function.text.rpartition('.')[2]} are not known")
-            result = _called(function, arguments, assumed)
-            _set(result, value.attributes, namespace, assumed)
+            result = _called(function, arguments, guessed)
+            _set(result, value.attributes, namespace, guessed)
             return result
         case Settings():
-            return _settings({name: object_of(each, namespace, assumed) for name, each in value.values.items()})
+            return _settings({name: object_of(each, namespace, guessed) for name, each in value.values.items()})
         case Configured():
             return instantiated(value)
         case Unseen():
-            return _guessed_size(value.name, assumed)
+            return _guessed_size(value.name, guessed)
         case list() | tuple():
-            return type(value)(object_of(each, namespace, assumed) for each in value)
+            return type(value)(object_of(each, namespace, guessed) for each in value)
         case dict():
-            return {name: object_of(each, namespace, assumed) for name, each in value.items()}
+            return {name: object_of(each, namespace, guessed) for name, each in value.items()}
     return value
 
 
-def _guessed_size(name: str, assumed: list[str]) -> object:
+def _guessed_size(name: str, guessed: dict[str, object]) -> object:
     size = plain_value(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
     if size is not None:
-        assumed.append(f"{name} is a guess, {size!r}")
+        guessed[name] = size
     return size
 
 
-def _set(result: object, attributes: Mapping[str, object], namespace: Mapping[str, object], assumed: list[str]) -> None:
+def _set(
+    result: object, attributes: Mapping[str, object], namespace: Mapping[str, object], guessed: dict[str, object]
+) -> None:
     """Set attributes of the result; an unknown one only if the object holds None there."""
     for name, each in attributes.items():
         if not isinstance(each, Unseen) or getattr(result, name, each) is None:
-            setattr(result, name, object_of(each, namespace, assumed))
+            setattr(result, name, object_of(each, namespace, guessed))
 
 
-def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:
+def _called(function: Any, arguments: Mapping[str, object], guessed: dict[str, object]) -> object:
     """Return the result of the call; a required argument that is unknown becomes a guessed size."""
     taken = parameters(function)
     named = by_name(arguments, taken)
     for name, parameter in taken.items():
         if name not in named and parameter.default is parameter.empty and (size := plain_value(parameter)) is not None:
-            named[name] = size
-            assumed.append(f"{getattr(function, '__name__', 'it')} is built with {name}={size!r}, a guess")
+            named[name] = guessed[name] = size
     if any(name.isdigit() for name in named) or any(each.kind is each.POSITIONAL_ONLY for each in taken.values()):
         positional = [value for name, value in arguments.items() if name.isdigit()]
         return function(*positional, **{name: each for name, each in arguments.items() if not name.isdigit()})

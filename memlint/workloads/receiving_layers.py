@@ -88,22 +88,28 @@ def _receiving_layer(module: nn.Module, name: str, depth: int) -> nn.Module | No
     if isinstance(module, nn.Sequential):
         layers = (_receiving_layer(each, "input", depth - 1) for each in module)
         return next((layer for layer in layers if layer is not None), None)
-    code = forward_code(type(module))
-    end = _last_line(code, name)
-    for call in _calls(code) if depth else ():
-        argument = _gives(call, name) if call.lineno <= end else None
+    found = passed_to(module, forward_code(type(module)), name) if depth else ()
+    layers = (_receiving_layer(inner, own, depth - 1) for inner, own in found)
+    return next((layer for layer in layers if layer is not None), None)
+
+
+def passed_to(
+    module: nn.Module, code: ast.Module, name: str, same: frozenset[str] = _SAME
+) -> Iterator[tuple[nn.Module, str]]:
+    """Yield the parts of `module` that its `code` passes the parameter `name` to, with the names that it has there.
+
+    The results of methods of `same` count as the parameter itself.
+    """
+    end = last_line(code, name)
+    for call in _calls(code):
+        argument = _gives(call, name, same) if call.lineno <= end else None
         inner = _module(module, call.func, code) if argument else None
         taken = list(parameters(inner.forward)) if inner is not None else []
-        if inner is None or not (taken or isinstance(inner, ENTRIES)):
-            continue
-        assert argument is not None
-        own = argument.own or next(iter(taken[argument.position :]), "")
-        if (layer := _receiving_layer(inner, own, depth - 1)) is not None:
-            return layer
-    return None
+        if inner is not None and argument is not None and (taken or isinstance(inner, ENTRIES)):
+            yield inner, argument.own or next(iter(taken[argument.position :]), "")
 
 
-def _last_line(code: ast.Module, name: str) -> float:
+def last_line(code: ast.Module, name: str) -> float:
     """Return the line that assigns another value to the variable `name`: after it the variable is not the parameter."""
     stores = (
         each.end_lineno or each.lineno
@@ -128,20 +134,20 @@ class _Argument(NamedTuple):
     own: str | None
 
 
-def _gives(call: ast.Call, name: str) -> _Argument | None:
+def _gives(call: ast.Call, name: str, same: frozenset[str] = _SAME) -> _Argument | None:
     for index, each in enumerate(call.args):
-        if _is(each, name):
+        if _is(each, name, same):
             return _Argument(index, None)
-    return next((_Argument(0, each.arg) for each in call.keywords if each.arg and _is(each.value, name)), None)
+    return next((_Argument(0, each.arg) for each in call.keywords if each.arg and _is(each.value, name, same)), None)
 
 
-def _is(node: ast.expr, name: str) -> bool:
-    """Return True if an expression is the variable `name`, unchanged or in another layout or type."""
+def _is(node: ast.expr, name: str, same: frozenset[str] = _SAME) -> bool:
+    """Return True if an expression is the variable `name`, or what methods of `same` give of it."""
     match node:
         case ast.Name(id=own):
             return own == name
-        case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in _SAME:
-            return _is(value, name)
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in same:
+            return _is(value, name, same)
     return False
 
 

@@ -16,14 +16,14 @@ from memlint.base.errors import WorkloadError
 from memlint.base.units import Dtype
 from memlint.memory.devices import Device
 from memlint.memory.records import Assumption
-from memlint.source.values import Configured, Settings, shown_arguments
+from memlint.source.values import Configured, Settings
 from memlint.targets.declare import Declaration
 from memlint.targets.target import SEPARATOR, Target, parse_target
 from memlint.targets.workload import GENERATED, SEQUENCE, Workload
 from memlint.workloads.construction.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.construction.generating import inputs_of_generate, with_lengths
 from memlint.workloads.construction.optimizers import NONE, optimizer_named
-from memlint.workloads.construction.program import Construction, Program
+from memlint.workloads.construction.program import Construction, Program, sizes_assumed
 from memlint.workloads.construction.recorded_arguments import load_arguments
 from memlint.workloads.construction.training_step import (
     assumption,
@@ -127,7 +127,9 @@ def build_object(value: object, workload: Workload) -> Construction:
             continue
         built = _of_result(result, name)
         _stand_for_one_of(built.model, namespace)
-        return replace(built, assumptions=tuple(Assumption(text, None) for text in arguments.assumptions))
+        guesses = (sizes_assumed(arguments.guessed),) if arguments.guessed else ()
+        notes = (*guesses, *(Assumption(text, None) for text in arguments.assumptions))
+        return replace(built, assumptions=notes, guessed=arguments.guessed)
     raise failure or WorkloadError(f"{name} cannot be built: none of the configs in its file can be made")
 
 
@@ -176,6 +178,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
             sizes = workload.dimensions if free else None
             built, inferred = _tried(workload, _with_few_layers(workload, target, value), root, place, sizes)
             workload = _with_own_dtype(workload, built.model)
+            workload = replace(workload, guessed={**workload.guessed, **built.guessed})
             if inferred is not None:
                 inputs, dimensions = inferred.inputs, {**inferred.dimensions, **workload.dimensions}
                 if workload.mode == "generate":
@@ -253,7 +256,7 @@ def settings_of(workload: Workload) -> Iterator[Assumption]:
     """Yield the settings that the project's files state for the step, and memlint's defaults for the others."""
     yield from workload.found
     if workload.guessed:
-        yield Assumption(f"sizes of the model: {shown_arguments(workload.guessed)}", None)
+        yield sizes_assumed(workload.guessed)
     of_mode = workload.assumed if workload.mode == "train" else workload.assumed - {"optimizer"}
     settings = [f"{name} {getattr(workload, name)}" for name in ("batch", "dtype", "optimizer") if name in of_mode]
     if settings:

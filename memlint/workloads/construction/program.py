@@ -17,6 +17,7 @@ from memlint.accelerator.private import tree_map_only
 from memlint.base.errors import WorkloadError
 from memlint.base.units import QUANTIZED
 from memlint.memory.records import Assumption
+from memlint.source.values import shown_arguments
 from memlint.targets.strategy import Strategy
 from memlint.targets.workload import Workload
 from memlint.workloads.construction.generating import generate
@@ -58,6 +59,13 @@ class Construction:
     step: Step | None = None
     """None: the ordinary step of the mode."""
     assumptions: tuple[Assumption, ...] = ()
+    guessed: Mapping[str, object] = field(default_factory=dict)
+    """Sizes by name within its arguments that nothing states."""
+
+
+def sizes_assumed(guessed: Mapping[str, object]) -> Assumption:
+    """Return the assumption on sizes of the model that nothing states."""
+    return Assumption(f"sizes of the model: {shown_arguments(guessed)}", None)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and in docstrings, `(B, L, C)`.
+"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, in docstrings, `(B, L, C)`, and code.
 
 Many projects have classes of their own that leave the tensor out: `float["b n d"]`.
 """
@@ -9,6 +9,8 @@ from dataclasses import replace
 from torch import nn
 
 from memlint.targets.workload import BATCH, InputSpec
+from memlint.workloads.guess.axes_in_code import axes, comments
+from memlint.workloads.guess.layers import PICTURES
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
 
 _ANNOTATION = re.compile(
@@ -23,23 +25,30 @@ _INTEGERS = ("Int", "Uint", "Integer")
 _RANK_OF_WORDS = 2
 """Dimensions of words and classes: what has more than its name says, and than these, is no number of either."""
 _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
+_FEATURES = _CHANNELS | {"d", "dim", "e", "f", "features", "hidden"}
 _BANDS = frozenset({"mel", "mels", "feats"})
 _SIDES = frozenset({"h", "w", "height", "width"})
+_TIMES_OF_VIDEOS = frozenset({"t", "time", "f", "frames", "num_frames", "l", "s"})
+_DEFAULT_SIDES = DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
 
-def documented(model: nn.Module, name: str) -> str:
-    """Return the shape that the docstring of the class or of `forward` has for an input, as an annotation; else empty.
+def documented(model: nn.Module, name: str, rank: int) -> str:
+    """Return the shape that docstrings, or the code of `forward`, have for an input, as an annotation; else empty.
 
-    The batch is the first of its sizes. Methods such as `forward_features` may do the work of `forward`.
+    The batch is the first of its sizes. Methods such as `forward_features` may do the work of `forward`. What the code
+    takes apart counts if that is more than `rank` dimensions, also where a docstring says another number.
     """
-    kind = type(model)
+    kind, in_code = type(model), axes(model, name)
+    in_code = in_code if len(in_code) > rank else ()
     parts = (getattr(kind, method, None) for method in vars(kind) if method.startswith("forward_"))
-    for text in (kind.forward.__doc__, kind.__doc__, *(part.__doc__ for part in parts)):
+    for text in (kind.forward.__doc__, kind.__doc__, *(part.__doc__ for part in parts), comments(model, name)):
         if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
-            sizes = " ".join(re.split(_BETWEEN, match[1].rstrip(",")))
-            return f"Shaped[Tensor, '{sizes}']"
-    return ""
+            sizes = re.split(_BETWEEN, match[1].rstrip(","))
+            if len(in_code) in (0, len(sizes)):
+                return f"Shaped[Tensor, '{' '.join(sizes)}']"
+    kept = "Num" if _FEATURES.isdisjoint(in_code) else "Float"
+    return f"{kept}[Tensor, '{' '.join(in_code)}']" if in_code else ""
 
 
 def says_shape(annotation: object) -> bool:
@@ -56,9 +65,11 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     kind = match["kind"].capitalize()
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
-        sides = [name.lower()[0] for name in names[-2:] if name.lower() in _SIDES]
-        if sides == ["h", "w"] and len(spec.shape) != len(names):
-            shape = (*shape[:-2], *(sizes.image_size or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)))
+        sides = [place for place, name in enumerate(names) if name.lower() in _SIDES]
+        if len(sides) == len(_DEFAULT_SIDES) and len(spec.shape) != len(names):
+            of_images = dict(zip(sides, sizes.image_size or _DEFAULT_SIDES, strict=True))
+            times = {n: sizes.pictures or PICTURES for n, name in enumerate(names) if name.lower() in _TIMES_OF_VIDEOS}
+            shape = tuple({**times, **of_images}.get(place, size) for place, size in enumerate(shape))
         if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
             kind = "Float"
         spec = replace(spec, shape=shape)

@@ -26,10 +26,11 @@ _MOST = 12
 
 
 class Arguments(NamedTuple):
-    """Keyword arguments, and the assumptions made for them."""
+    """Keyword arguments, the assumptions made for them, and sizes within them that nothing states."""
 
     values: dict[str, object]
     assumptions: tuple[str, ...]
+    guessed: Mapping[str, object]
 
 
 class MissingArgumentsError(WorkloadError):
@@ -55,10 +56,10 @@ def arguments_for(
     Parameters get the Workload's arguments and the sizes of its dimensions, a function's `batch` the batch size;
     configs come from the file's `namespace`. Raises WorkloadError naming the parameters for which nothing is found.
     """
-    sizes: list[str] = []
+    guessed: dict[str, object] = {}
     with reported(f"{workload.name}: its arguments cannot be made"):
         own = {
-            name: object_of(value, namespace, sizes)
+            name: object_of(value, namespace, guessed)
             for name, value in by_name(workload.arguments, parameters(function)).items()
         }
     fixed = {**own, **_sizes(function, workload)}
@@ -83,8 +84,8 @@ def arguments_for(
             if len(open_choices) == 1 and len(next(iter(open_choices.values()))) == 1:
                 raise WorkloadError(f"{combination[0].text} cannot be made: {describe(error)}") from error
             continue
-        texts = (f"{called} is built with {choice.text}" for choice in combination)
-        yield Arguments(fixed | chosen, (*sizes, *texts))
+        texts = tuple(f"{called} is built with {choice.text}" for choice in combination)
+        yield Arguments(fixed | chosen, texts, guessed)
 
 
 def _likely(parameter: inspect.Parameter) -> str:

@@ -85,8 +85,8 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     by_name = first_input(FORWARD, key, lookup, holding)
     by_name = None if is_in_rows and by_name is not None and by_name.dtype == "int64" else by_name
     by_layer = InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else entry
-    stated = (parameter.annotation, documented(model, name))
-    return annotated(replace(by_name or by_layer, name=name), stated, sizes)
+    guess = replace(by_name or by_layer, name=name)
+    return annotated(guess, (parameter.annotation, documented(model, name, len(guess.shape))), sizes)
 
 
 def _image(conv: Any, sizes: ModelSizes) -> tuple[int | str, ...]:

@@ -94,6 +94,10 @@ def _shapes_for_layers(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
         has_rows = len(spec.shape) == 3 or (len(spec.shape) == 2 and spec.shape[0] != BATCH)  # as many as before
         if expected is not None and isinstance(entries[spec.name], nn.Linear) and has_rows:
             expected = replace(expected, shape=(*spec.shape[:-1], *expected.shape[1:]))
+        before = 0 if expected is None else len(spec.shape) - len(expected.shape)
+        if expected is not None and isinstance(entries[spec.name], Convolution) and before > 0:  # pictures of a video
+            shape = (*spec.shape[: 1 + before], expected.shape[1], *spec.shape[2 + before :])
+            expected = replace(expected, shape=shape)
         if expected is not None and not _agree(spec, expected):
             yield _with(trial.specs, index, expected)
 
@@ -366,10 +370,14 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
     if len(numbers) == 1 and numbers[0] > 1:  # "length must be 128"
         yield from _of_size(trial, numbers[0])
     pairs += [(a, b) for a in numbers for b in numbers if a != b and b > 1]
+    least = 2 if _MISMATCH.search(message) else 1  # a size of 1 matches every other
     for old, new in dict.fromkeys(pairs + [(b, a) for a, b in pairs]):
         for index, spec in enumerate(trial.specs):
-            if old in spec.shape[1:] and new > 0:
-                shape = (spec.shape[0], *(new if size == old else size for size in spec.shape[1:]))
+            places = [place for place, size in enumerate(spec.shape) if place and size == old] if new >= least else []
+            are_sides = len(spec.shape) > 3 and places == [len(spec.shape) - 2, len(spec.shape) - 1]
+            alone = [] if are_sides else [[place] for place in places]  # sizes may be equal by chance
+            for changed in [*alone, places] if len(places) > 1 else [places] * bool(places):
+                shape = tuple(new if place in changed else size for place, size in enumerate(spec.shape))
                 yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
