@@ -27,7 +27,7 @@ from memlint.accelerator.private.distributed import (
 )
 from memlint.accelerator.private.sharding import CHUNK, FakeStore, forget_shardings, fsdp_common, fsdp_init
 from memlint.base.after_import import after_import
-from memlint.base.patching import Patch
+from memlint.base.patching import Patch, patched
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import Simulated, simulated
 from memlint.distributed import data_parallel, symmetric
@@ -210,8 +210,10 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     patches.append((compiled, GET_ACCELERATOR, lambda *_: device))
     if state.current.cuda:
         patches += [*_gpu_patches(rank), *symmetric.patches()]
+    methods: list[Patch] = [(dist.ProcessGroup, "monitored_barrier", lambda *_, **__: None)]  # of gloo's groups alone
     show_error = sys.excepthook
-    with environment(rank), of_host_as_well(), symmetric.without_fused_ops(), patched_everywhere(patches):
+    everywhere = patched_everywhere(patches)
+    with environment(rank), of_host_as_well(), symmetric.without_fused_ops(), everywhere, patched(methods):
         try:
             yield
         finally:

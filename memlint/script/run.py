@@ -306,6 +306,9 @@ def _happened(recorder: ScriptRecorder, trace: Trace, own_step: OwnStep | None, 
     is_on_gpu = recorder.has_called or computes_on_gpu(trace)
     if recorder.num_steps:
         return "trained" if is_on_gpu else "nothing"
+    weights = (weight for root in recorder.construction.roots() for weight in root.parameters())
+    if recorder.has_called and not ending.is_failure and any(weight.grad is not None for weight in weights):
+        return "trained"  # without an optimizer
     if recorder.has_generated or recorder.has_evaluated or only_evaluates(recorder, ending):
         return "generated" if recorder.has_generated else "evaluated"
     if recorder.construction.roots():

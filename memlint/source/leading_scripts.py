@@ -228,7 +228,8 @@ class LeadingScripts:
         names = sorted(self._names - {""}, key=lambda each: (each == self.file.stem, "base" not in each, each))
         names = [each for each in names if each.lower() not in _GENERIC]
         quoted = (each for each in names if re.search(rf"[\"']{re.escape(each)}[\"']", self._quoting))
-        return next(quoted, None) or (next(iter(names), None) if _LOOKS_UP.search(text) else None)
+        chosen = next(iter(self._keys), None) or next(quoted, None)
+        return chosen or (next(iter(names), None) if _LOOKS_UP.search(text) else None)
 
     @cached_property
     def _quoting(self) -> str:

@@ -381,6 +381,13 @@ def test_a_script_in_a_folder_of_tests_leads_to_nothing_but_the_tests(tmp_path):
     assert leading(tmp_path, "tests/model.py") != []
 
 
+def test_the_key_of_a_table_that_has_the_files_model_is_chosen_before_other_texts_with_one_of_its_names(tmp_path):
+    model = "from torch import nn\nclass average(nn.Module): ...\nclass Model(nn.Module): ...\n"
+    looks_up = LOOKS_UP.replace("Small, Wide", "linear").replace('"Small": Small, "Wide": Wide', '"linear": linear')
+    project(tmp_path, train=looks_up, net__linear=model, layers="__all__ = ['average']\nclass average: ...\n")
+    assert leading(tmp_path, "net/linear.py")[0] == "train.py --model linear"
+
+
 def test_an_option_is_not_the_name_of_the_file(tmp_path):
     options = "".join(f"parser.add_argument('--{name}')\n" for name in ("lr", "model"))
     project(tmp_path, model=MODEL, train=f"{options}{TRAIN}")

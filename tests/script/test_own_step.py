@@ -719,6 +719,17 @@ def test_a_batch_that_the_model_did_not_take_is_not_beside_the_own_step(tmp_path
     assert workload.estimate.peak.requested.estimate < 32 << 20  # the batch has 64 MiB
 
 
+def test_a_script_that_leaves_gradients_has_trained_without_an_optimizer(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        model = torch.nn.Linear(64, 1).cuda()
+        model(torch.zeros(32, 64, device="cuda")).sum().backward()
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert (happened(workload), workload.error, workload.mode, workload.batch) == ("trained", None, "train", 32)
+
+
 @pytest.mark.parametrize("forces", [False, True], ids=["values", "forces"])
 def test_a_call_with_autograd_on_that_no_optimizer_follows_is_an_evaluation(tmp_path: Path, *, forces: bool) -> None:
     text = f"""

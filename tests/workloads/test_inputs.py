@@ -196,6 +196,42 @@ def test_the_channels_of_a_video_that_is_cut_into_patches_are_those_of_its_pictu
     assert inputs(write(module(body, "self, frames"))) == [f"frames [batch, {pictures}, 3, 64, 64] float32"]
 
 
+def test_dimensions_that_the_code_names_have_the_sizes_that_the_models_tables_have(write):
+    body = """self.proj, self.joints = nn.Linear(3, 8), nn.Parameter(torch.zeros(1, 17, 8))
+        self.times = nn.Parameter(torch.zeros(1, 27, 1, 8))|
+        return self.features(x)
+
+    def features(self, y):
+        B, F, J, C = y.shape
+        y = self.proj(y.reshape(B * F, J, C)) + self.joints
+        return y.view(B, F, J, 8) + self.times"""
+    assert inputs(write(module(body))) == ["x [batch, 27, 17, 3] float32"]
+
+
+def test_dimensions_of_one_name_in_the_code_are_as_large_in_every_input(write):
+    body = """self.proj = nn.Conv2d(3, 4, 1)|
+        B, T, C, H, W = x.shape
+        B, T = t.size()
+        return self.proj(x.flatten(0, 1)).view(B, T, 4, H, W) * t.view(B, T, 1, 1, 1)"""
+    assert inputs(write(module(body, "self, x, t"))) == [
+        "x [batch, 16, 3, 224, 224] float32",
+        "t [batch, 16] int64 below 1000",
+    ]
+
+
+def test_a_comment_of_forward_says_the_dimensions_of_an_input(write):
+    body = """self.proj = nn.Linear(6, 4)|
+        # x: [B, T, N, C]
+        assert x.dim() == 4
+        return self.proj(x)"""
+    path = write(module(body))
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
+    (shown,) = described(workload)
+    assert shown.endswith(", 6] float32")
+    assert len(workload.inputs[0].shape) == 4
+    assert workload.built_by == f"{shown}: nothing states their size"
+
+
 def test_a_count_of_what_the_model_makes_of_an_input_makes_the_input_no_list(write):
     layers = "self.conv, self.more = nn.Conv2d(3, 4, 4, 4), nn.ModuleList([nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)])"
     body = f"""{layers}|

@@ -191,6 +191,20 @@ def test_sizes_of_a_config_are_made_up_where_it_has_no_defaults_for_them(write):
     assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 4)
 
 
+def test_sizes_of_a_config_that_only_a_checkpoint_has_are_made_up_and_stand_in_the_headline(write):
+    path = write(
+        "@dataclass\nclass Sizes:\n    num_bands: int\n    width: int\n"
+        "class Net(nn.Module):\n    def __init__(self, sizes: Sizes):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(sizes.width, sizes.num_bands)\n    def forward(self, x): return self.layer(x)\n"
+    )
+    load = "def load():\n    sizes = Sizes(**torch.load('net.pt')['sizes'])\n    return Net(sizes)\n"
+    write(f"import torch\nfrom {path.stem} import Net, Sizes\n\n{load}", "load.py")
+    workload, assumptions = complete(the_only(path), path.parent)
+    assert workload.guessed.keys() == {"num_bands", "width"}
+    assert not [each for each in assumptions if "num_bands" in each.text]
+    assert [each.text for each in settings_of(workload)][-2].startswith("sizes of the model: num_bands=")
+
+
 def test_models_that_no_script_builds_are_left_out_beside_one_that_is_built(write):
     path = write(NET + "class Other(UNet):\n    def __init__(self): super().__init__(3, 3)\n")
     (path.parent / "train.py").write_text(TRAIN)

@@ -4,6 +4,7 @@ Many projects have classes of their own that leave the tensor out: `float["b n d
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -22,7 +23,7 @@ _WORDS = r"(?:[^\n()\[\]]{0,60}(?:\n\s*)?|(?:\s*\([^()\n]*\))?:[^\n]*\n\s*shape:
 _DOCUMENTED = rf"\b%s\b{_WORDS}[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:(?:{_BETWEEN}\w+)+|,))\s*[)\]]"
 """The name of an input, at most a few words or a line, and its sizes, of which the first is the batch."""
 _INTEGERS = ("Int", "Uint", "Integer")
-_RANK_OF_WORDS = 2
+_RANK_OF_WORDS, _RANK_OF_SEQUENCES = 2, 3
 """Dimensions of words and classes: what has more than its name says, and than these, is no number of either."""
 _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
 _FEATURES = _CHANNELS | {"d", "dim", "e", "f", "features", "hidden"}
@@ -36,19 +37,38 @@ _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "t
 def documented(model: nn.Module, name: str, rank: int) -> str:
     """Return the shape that docstrings, or the code of `forward`, have for an input, as an annotation; else empty.
 
-    The batch is the first of its sizes. Methods such as `forward_features` may do the work of `forward`. What the code
-    takes apart counts if that is more than `rank` dimensions, also where a docstring says another number.
+    What the code takes apart counts if that is more than `rank` dimensions.
+    """
+    names = dimension_names(model, name)
+    return of_code(model, name, rank) if names == axes(model, name) else f"Shaped[Tensor, '{' '.join(names)}']"
+
+
+def of_code(model: nn.Module, name: str, rank: int) -> str:
+    """Return the shape that the code of `forward` takes an input apart into, if it has more than `rank` dimensions."""
+    names = axes(model, name)
+    kept = "Num" if _FEATURES.isdisjoint(names) else "Float"
+    return f"{kept}[Tensor, '{' '.join(names)}']" if len(names) > rank else ""
+
+
+def dimension_names(model: nn.Module, name: str) -> tuple[str, ...]:
+    """Return the names, or sizes, that docstrings, comments or code of `forward` have for an input's dimensions.
+
+    The batch is the first. Methods such as `forward_features` may do the work of `forward`. What the code takes apart
+    decides where a docstring has another number of dimensions.
     """
     kind, in_code = type(model), axes(model, name)
-    in_code = in_code if len(in_code) > rank else ()
     parts = (getattr(kind, method, None) for method in vars(kind) if method.startswith("forward_"))
     for text in (kind.forward.__doc__, kind.__doc__, *(part.__doc__ for part in parts), comments(model, name)):
         if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
             sizes = re.split(_BETWEEN, match[1].rstrip(","))
             if len(in_code) in (0, len(sizes)):
-                return f"Shaped[Tensor, '{' '.join(sizes)}']"
-    kept = "Num" if _FEATURES.isdisjoint(in_code) else "Float"
-    return f"{kept}[Tensor, '{' '.join(in_code)}']" if in_code else ""
+                return tuple(sizes)
+    return in_code
+
+
+def are_unknown(names: Sequence[str]) -> bool:
+    """Return True for more dimensions than a batch of sequences has, which are not those of pictures."""
+    return len(names) > _RANK_OF_SEQUENCES and _SIDES.isdisjoint(map(str.lower, names))
 
 
 def says_shape(annotation: object) -> bool:
@@ -69,7 +89,9 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
         if len(sides) == len(_DEFAULT_SIDES) and len(spec.shape) != len(names):
             of_images = dict(zip(sides, sizes.image_size or _DEFAULT_SIDES, strict=True))
             times = {n: sizes.pictures or PICTURES for n, name in enumerate(names) if name.lower() in _TIMES_OF_VIDEOS}
-            shape = tuple({**times, **of_images}.get(place, size) for place, size in enumerate(shape))
+            colours = {n: spec.shape[1] for n, name in enumerate(names) if name.lower() in _CHANNELS and spec.shape[2:]}
+            known: dict[int, int | str] = {**times, **of_images, **colours}
+            shape = tuple(known.get(place, size) for place, size in enumerate(shape))
         if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
             kind = "Float"
         spec = replace(spec, shape=shape)

@@ -10,7 +10,7 @@ from torch import nn
 
 from memlint.accelerator.private import Convolution
 from memlint.targets.workload import BATCH, InputSpec
-from memlint.workloads.guess.annotations import annotated, documented, says_shape
+from memlint.workloads.guess.annotations import annotated, documented, of_code, says_shape
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, is_auxiliary, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.name_table import FORWARD, IMAGES_AND_SERIES, OF_GRAPHS, TIMES, TRAINING_STEPS, first_input
@@ -81,7 +81,7 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     spec = None if says_shape(parameter.annotation) else first_input(IMAGES_AND_SERIES, key, lookup, holding)
     is_in_rows = isinstance(receiving, nn.Linear)  # whatever its name says of images or classes
     if spec is not None and not (is_in_rows and len(spec.shape) > 3):
-        return replace(spec, name=name)
+        return annotated(replace(spec, name=name), of_code(model, name, len(spec.shape)), sizes)
     by_name = first_input(FORWARD, key, lookup, holding)
     by_name = None if is_in_rows and by_name is not None and by_name.dtype == "int64" else by_name
     by_layer = InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else entry

@@ -31,7 +31,7 @@ from memlint.source.shown_inputs import ShownCall
 from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.axes_in_code import axes
+from memlint.workloads.guess.annotations import are_unknown, dimension_names
 from memlint.workloads.guess.containers import entries, fields, of_batch_items, unpacked
 from memlint.workloads.guess.examples import as_shown, fed_inputs
 from memlint.workloads.guess.forward_names import first_entry, guess_input
@@ -136,7 +136,9 @@ def infer_inputs(
     example = as_shown(model, shown) if shown is not None else ()
     with TrialModel(model, device).watched() as stage:
         starts = [*others, _completed(stage, first).specs if is_model(model) else first]
-        is_needed = example and shown is not None and (shown.builds_so or all(stage.attempt(s).error for s in starts))
+        is_made_up = any(are_unknown(dimension_names(model, spec.name)) for spec in first)
+        is_better = is_made_up or (shown is not None and shown.builds_so)
+        is_needed = example and (is_better or all(stage.attempt(s).error for s in starts))
         is_needed = is_needed and not (
             _differ_in_sizes(example, first) and sizes.are_trained and not stage.attempt(first).error
         )
@@ -203,6 +205,12 @@ def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], si
             longer = tuple(_of_length(spec, length, length + _OTHER_SIDE) for spec in specs)
             if longer != specs and stage.attempt(longer).error is None:
                 return f"sequences of {length} steps"
+    for spec in specs:
+        names = dimension_names(stage.model, spec.name)
+        for place in range(1, len(names)) if are_unknown(names) and len(names) == len(spec.shape) else ():
+            larger = tuple(size + (n == place) if isinstance(size, int) else size for n, size in enumerate(spec.shape))
+            if stage.attempt([replace(each, shape=larger) if each is spec else each for each in specs]).error is None:
+                return spec.described(dimensions)
     images = [spec.shape[-2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) in (4, 5)]
     if not images or sizes.image_size is not None or _size_of_its_own(stage.model) is not None:
         return ""
@@ -384,14 +392,14 @@ def _first_guess(model: nn.Module, sizes: ModelSizes, feeding: Mapping[str, FedI
 
 def _with_axes_shared(model: nn.Module, guesses: Sequence[InputSpec]) -> list[InputSpec]:
     """Give dimensions that the code of `forward` has the same name for the size of the input with the most of them."""
-    named = {spec.name: axes(model, spec.name) for spec in guesses if "." not in spec.name}
+    named = {spec.name: dimension_names(model, spec.name) for spec in guesses if "." not in spec.name}
     sizes: dict[str, int | str] = {}
     for spec in sorted(guesses, key=lambda spec: -len(spec.shape)):
         names = named.get(spec.name, ())
         if len(names) == len(spec.shape):
             for name, size in zip(names, spec.shape, strict=True):
                 sizes.setdefault(name, size)
-    sizes.pop("_", None)
+    sizes = {name: size for name, size in sizes.items() if name != "_" and not name.isdigit()}
     return [
         replace(s, shape=tuple(sizes.get(n, size) for n, size in zip(named[s.name], s.shape, strict=True)))
         if len(named.get(s.name, ())) == len(s.shape)

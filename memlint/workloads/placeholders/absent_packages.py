@@ -51,10 +51,13 @@ class Record:
 
     def kind_of(self, name: str) -> Kind | None:
         """Return the way in which the placeholder of this dotted name behaves; None if it fails when it is used."""
+        return self.known_kind_of(name) or ("quiet" if self.is_quiet else None)
+
+    def known_kind_of(self, name: str) -> Kind | None:
+        """Return the way in which it behaves wherever a program uses it; None without one."""
         if any(f"{name}.".startswith((f"{each}.", f"{each}()")) for each in self.quiet):
             return "quiet"
-        known = kind_of(name.replace("()", "")) if self.in_script else None
-        return known or ("quiet" if self.is_quiet else None)
+        return kind_of(name.replace("()", "")) if self.in_script else None
 
     def is_importing(self) -> bool:
         """Return True if a file is being imported; of a script the line that calls has to be one of its modules."""
@@ -100,10 +103,10 @@ def _reason(name: str, frame: Frame | None) -> str:
 
 
 def missing() -> list[str]:
-    """Return the packages that are not installed and have placeholders that fail when they are used."""
+    """Return the packages that are not installed, and whose results no placeholder has, even where it fails at none."""
     names = [name for name, frame in record.replaced.items() if frame and name not in record.failed]
     others = (name for name in record.required() if name not in names)
-    return [name for name in (*names, *others) if record.kind_of(name) is None]
+    return [name for name in (*names, *others) if record.known_kind_of(name) is None]
 
 
 def lacking(importer: str = "") -> str:
