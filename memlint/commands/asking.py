@@ -75,8 +75,11 @@ class ScriptsAsked(NamedTuple):
                 return workload
             return workload.model_copy(update={"built_by": f"not as {built_it} builds it, which cannot be repeated"})
         for script, built, _error in tried:
-            if script.is_certain and script.trains and built is not None and built.ending.is_failure:
-                early = f"not as {shown_as(script.command)} builds it, which ended before that: {built.ending.reason}"
+            if not (script.is_certain and script.trains) or built is None:
+                continue
+            passed_over = f"memlint {built.passed_over}" if built.passed_over else ""
+            if reason := built.ending.reason if built.ending.is_failure else passed_over:
+                early = f"not as {shown_as(script.command)} builds it, which ended before that: {reason}"
                 text = "; ".join(filter(None, (workload.built_by, early)))
                 return workload.model_copy(update={"built_by": text})
         return workload
@@ -111,9 +114,9 @@ def with_scripts_asked(
             attempts[number].append(Attempt(script, built))
             if built is not None and attempts[number][-1].has_built(requests[number]):
                 is_called = any(kind.inputs for _model, kind in classes_of(requests[number], built))
-                if is_called or not (command.code and built.ending.is_failure):
+                if is_called or not command.code:  # an example that only builds it says nothing of its inputs
                     del pending[number]
-                elif requests[number] is not answered[number]:  # another example has built it before
+                if requests[number] is not answered[number] and not (is_called or trains):  # an example has built it
                     continue
                 answer = _answer(script, built, scripts[number], is_called=is_called)
                 if number in trainers and not trains and not built.optimizers:

@@ -448,12 +448,13 @@ class Construction:
         setting = named_setting(self.values, ACCUMULATION)
         return setting if setting is not None and setting.value != 1 else None
 
-    def built(self, ending: Ending, happened: Happened) -> Built:
-        """Return the record of everything built by a script that reached this point by itself."""
+    def built(self, ending: Ending, happened: Happened, passed_over: str) -> Built:
+        """Return the record of everything built by a script that reached this point, with what was passed over."""
         roots, loop = (self.finished_roots() or self.roots())[:_MOST_MODELS], LoopText(self._script)
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         kinds = [type(unwrapped(root)) for root in roots]
-        on_host = happened == "nothing" or (self._script.code != "" and not self._inputs)
+        is_all = self._script.code != "" or not (ending.is_failure or ending.goes_on)
+        on_host = happened == "nothing" or (is_all and not self._inputs)
         models = tuple(
             self._model(root, trained, loop, is_last_of_several=kinds.count(kind) > 1, on_host=on_host)
             for root, kind in zip(roots, kinds, strict=True)
@@ -479,6 +480,7 @@ class Construction:
             happened=happened,
             made_up=next(iter(fake_data), ""),
             lacks=lacking(self._script.path),
+            passed_over=passed_over,
         )
 
     def fed(self, root: nn.Module, loop: LoopText) -> FedCall | None:
@@ -535,7 +537,7 @@ class Construction:
 
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:
     frame = _caller(sys._getframe(2))
-    return weakref.ref(module), module.training, tuple(_inputs(module, args, kwargs)), frame
+    return weakref.ref(module), module.training and torch.is_grad_enabled(), tuple(_inputs(module, args, kwargs)), frame
 
 
 def _by_unwrapped(calls: Mapping[int, _Inputs]) -> dict[int, _Inputs]:

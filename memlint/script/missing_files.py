@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
@@ -376,7 +377,10 @@ class MissingFiles:
         Absent(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place))  # so that loading no tensors is fine
         if suffix_of(PurePath(place)) or _asks_for_file():
             self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
-            write_weights(self._new(place))
+            if PurePath(place).suffix == ".zip":  # without the file that is to be taken out, which is not there either
+                zipfile.ZipFile(self._new(place), "w").close()
+            else:
+                write_weights(self._new(place))
         else:
             self._make_folder(place)
             self._checkpoints.add(place)

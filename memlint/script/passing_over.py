@@ -146,11 +146,16 @@ class PassingOver:
             late.cancel()
             error.__traceback__ = trace  # huggingface_hub takes those of all errors that were being handled
 
+    @property
+    def first(self) -> str:
+        """The first line that was passed over, and its error; empty without any."""
+        return self.notes[0].text if self.notes else ""
+
     def before(self, ending: Ending) -> Ending:
         """Return an ending that comes after lines that were passed over with the first of these in its reason."""
-        if not self.notes or ending.is_failure:
+        if not self.first or ending.is_failure:
             return ending
-        return replace(ending, reason=f"{ending.reason}, after memlint {self.notes[0].text}")
+        return replace(ending, reason=f"{ending.reason}, after memlint {self.first}")
 
     def _after(self, trace: TracebackType | None, error: BaseException, mark: int, depth: int) -> object:
         """Continue the functions of a traceback; return the result of the outermost one, `_NOTHING` if it is left."""

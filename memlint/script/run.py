@@ -182,7 +182,7 @@ def run_script(
                 looked_for=(*(() if missing is None else missing.looked_for()), *passing_over.notes),
                 confinement=writes.confinement,
                 reruns=recorder.reruns,
-                built=partial(recorder.construction.built, ending, happened),
+                built=partial(recorder.construction.built, ending, happened, passing_over.first),
             )
 
         def finished(ending: Ending) -> NoReturn:

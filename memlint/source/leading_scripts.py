@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ _MOST_BEFORE_SHOWN, _MOST_SHOWN = 2, 2
 _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
-    r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|"
+    r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|examples?|"
     r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache|calc(ulate)?|compute|metrics?|"
     r"extract|create|average|webui)(?![a-z]).*",
     re.IGNORECASE,
@@ -151,14 +151,20 @@ class LeadingScripts:
             scripts.setdefault(command.script, []).append(command)
         later: list[LeadingScript] = []
         trainers = self._trainers(scripts, later)
-        yield from islice(trainers, _MOST_BEFORE_SHOWN)
-        shown = shown_programs(self._files, self._names - _GENERIC, self._is_imported_by)
-        for each in islice(shown, _MOST_SHOWN):
-            yield LeadingScript(each, is_certain=True, trains=_EXAMPLE_TRAINS.search(each.code) is not None)
+        shown = (
+            LeadingScript(each, is_certain=True, trains=_EXAMPLE_TRAINS.search(each.code) is not None)
+            for each in shown_programs(self._files, self._names - _GENERIC, self._is_imported_by)
+        )
+        first, examples = list(islice(trainers, _MOST_BEFORE_SHOWN)), islice(shown, _MOST_SHOWN)
+        yield from chain(first, examples) if any(map(self._is_about_file, first)) else chain(examples, first)
         yield from trainers
         later.sort(key=lambda each: (not each.trains, not each.is_certain))
         # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.
         yield from sorted(later, key=lambda each: not each.is_certain and each not in later[:_MOST_UNCERTAIN])
+
+    def _is_about_file(self, found: LeadingScript) -> bool:
+        """Return True if a script, or a config of the project, names what the file defines."""
+        return bool(self._configs) or self._files.mentions(found.command.script, self._names - _GENERIC)
 
     def _trainers(
         self, scripts: Mapping[Path, Sequence[TypedCommand]], others: list[LeadingScript]
@@ -181,12 +187,12 @@ class LeadingScripts:
         for path in self._files.paths:
             if path.suffix != ".py" or path in known or self._is_test(path):
                 continue
-            if not self._files.may_mention(path, _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS):
+            is_named = _OTHERWISE.fullmatch(path.stem) or _TRAINS.fullmatch(path.stem)
+            if not (is_named or self._files.may_mention(path, _WORDS_OF_SCRIPTS, _ENDS_OF_TRAINERS)):
                 continue
             text = self._files.text(path)
             trains = _TRAINS_ITSELF.search(text) is not None if path == self.file else _may_train(text)
-            is_named = _OTHERWISE.fullmatch(path.stem) or _TRAINS.fullmatch(path.stem)
-            if trains or (path != self.file and "__main__" in text and is_named):
+            if trains or (path != self.file and is_named and self._does_something(path)):
                 yield TypedCommand(path, "", (), self._folder(path))
 
     def _is_test(self, script: Path) -> bool:
@@ -379,13 +385,19 @@ class LeadingScripts:
             begun = (
                 each.value.func for each in body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
             )
-            return training_at_import(source) is not None or any(dotted_name(each) in own for each in begun)
+            works = any(isinstance(each, ast.For | ast.While | ast.With) for each in body)
+            return works or training_at_import(source) is not None or any(dotted_name(each) in own for each in begun)
         return False
 
     def _is_imported_by(self, program: Source) -> bool:
         """Return True if the imports of a program in a document lead to the file."""
-        modules = {each for name in program.imports.values() for each in (name, name.rpartition(".")[0])} - {""}
-        starts: list[str | Path] = [*sorted(modules)]
+        stars = [each.module or "" for each in ast.walk(program.tree) if isinstance(each, ast.ImportFrom)]
+        modules = {each for name in (*program.imports.values(), *stars) for each in (name, name.rpartition(".")[0])}
+        starts: list[str | Path] = sorted(modules - {""})
+        beside = (
+            Path(program.path).parent.joinpath(*name.split(".")).with_suffix(".py") for name in sorted(modules - {""})
+        )
+        starts += [path for path in beside if path in self._files.paths]
         if "hub" in program.words:
             starts.append(self.root / "hubconf.py")  # in which `torch.hub.load` finds the models of a project
         return any(map(self._leads_by, starts))

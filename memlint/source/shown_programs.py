@@ -15,6 +15,8 @@ from memlint.source.text import Source, dotted_name
 from memlint.source.typed_commands import TypedCommand
 
 _DOCUMENTS = (".md", ".mdx", ".rst", SUFFIX)
+_EVERYTHING = "*"
+"""Stands for the names that `from module import *` gives."""
 _MOST_DOCUMENTS = 24
 """Documents whose code is looked at though it has no name of the file's, READMEs first."""
 _LEFT_OUT = {
@@ -106,10 +108,10 @@ def _needed(blocks: Sequence[_Block]) -> tuple[list[_Block], frozenset[str]]:
     """Return the last block after those before it that give the names which it uses, and those that none gives."""
     needed, wanted = [blocks[-1]], blocks[-1].used - blocks[-1].given
     for block in reversed(blocks[:-1]):
-        if not wanted.isdisjoint(block.given):
+        if not wanted.isdisjoint(block.given) or (wanted and _EVERYTHING in block.given):
             needed.insert(0, block)
             wanted = (wanted - block.given) | (block.used - block.given)
-    return needed, wanted
+    return needed, frozenset() if any(_EVERYTHING in each.given for each in needed) else wanted
 
 
 def _using(first: _Block, blocks: Iterable[_Block]) -> Iterator[_Block]:

@@ -133,6 +133,8 @@ class Built:
     """The stand-in for the first data that was not there: a vocabulary may come from it; empty if all was there."""
     lacks: str = ""
     """Advice on the packages that are not installed and that tensors may pass through; empty without any."""
+    passed_over: str = ""
+    """The first line whose error was passed over, so that the rest is not all that the script would have built."""
 
 
 @dataclass(frozen=True, slots=True)

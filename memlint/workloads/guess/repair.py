@@ -13,7 +13,9 @@ from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.annotations import are_unknown
 from memlint.workloads.guess.assertions import asserted_equal, asserted_ranks
+from memlint.workloads.guess.axes_in_code import axes
 from memlint.workloads.guess.containers import learnt, of_batch_items
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, PICTURES, VIDEO_SIZE, entry_layers, input_of
@@ -90,7 +92,8 @@ def _shapes_for_layers(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     if len(tensors) == 1 and trial.first is not None:
         entries.setdefault(tensors[0].name, trial.first)
     for index, spec in enumerate(trial.specs):
-        expected = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries else None
+        is_other = are_unknown(axes(sizes.model, spec.name))  # the code makes of it what the layer takes
+        expected = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries and not is_other else None
         has_rows = len(spec.shape) == 3 or (len(spec.shape) == 2 and spec.shape[0] != BATCH)  # as many as before
         if expected is not None and isinstance(entries[spec.name], nn.Linear) and has_rows:
             expected = replace(expected, shape=(*spec.shape[:-1], *expected.shape[1:]))
