@@ -9,7 +9,6 @@ import dis
 import functools
 import importlib
 import linecache
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,14 +17,13 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from importlib.util import find_spec
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from memlint.base.after_import import after_import, before_import
 from memlint.base.guarded_imports import imported_with
 from memlint.base.ownership import is_users
-from memlint.libraries.library import Library, assume_once
+from memlint.libraries.library import Library, Metadata, assume_once
 from memlint.libraries.plugins import PluginError, Plugins
 
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
@@ -55,22 +53,6 @@ class StandIn(ModuleType):
         known = self.library.modules.get(self.__name__, {}) if isinstance(value, StandIn) else {}
         if name not in known:
             super().__setattr__(name, value)
-
-
-class _Metadata(Distribution):
-    """The metadata that `importlib.metadata` finds for a library that has a stand-in."""
-
-    def __init__(self, library: Library) -> None:
-        self._texts = {
-            "METADATA": f"Metadata-Version: 2.1\nName: {library.distribution}\nVersion: {library.version}\n",
-            "top_level.txt": library.name,
-        }
-
-    def read_text(self, filename: str) -> str | None:
-        return self._texts.get(filename)
-
-    def locate_file(self, path: str | os.PathLike[str]) -> Path:
-        raise FileNotFoundError(path)
 
 
 class Finder(MetaPathFinder, Loader):
@@ -168,7 +150,7 @@ class Finder(MetaPathFinder, Loader):
         for name in sorted(self._used):
             library = self._libraries[name]
             if distribution is None or distribution == library.distribution.replace("_", "-"):
-                yield _Metadata(library)
+                yield Metadata(library)
 
 
 def is_simulated(package: str) -> bool:

@@ -11,8 +11,11 @@ allocates what it returns and drops what it takes for itself:
         return like(q), contiguous(q.shape[:-1], torch.float32)
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable
+from importlib.metadata import Distribution
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -192,3 +195,19 @@ class _Unknown(type):
             install = f"Install it where memlint runs, {sys.prefix}: pip install {distribution}."
         assume_once(text)  # a program that goes on without it may take other memory
         raise UnknownFunctionError(name, text, install)
+
+
+class Metadata(Distribution):
+    """The metadata that `importlib.metadata` finds for a library that has a stand-in."""
+
+    def __init__(self, library: Library) -> None:
+        self._texts = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {library.distribution}\nVersion: {library.version}\n",
+            "top_level.txt": library.name,
+        }
+
+    def read_text(self, filename: str) -> str | None:
+        return self._texts.get(filename)
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
+        raise FileNotFoundError(path)

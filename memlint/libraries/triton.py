@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ import torch
 from memlint.accelerator.device import is_virtual
 from memlint.base.after_import import after_import
 from memlint.base.signatures import signature_of
-from memlint.libraries.library import Library, assume_once, launch, temporary
+from memlint.libraries.library import Library, Metadata, assume_once, launch, temporary
 
 NAME = "triton"
 _WRITERS = ("store", "atomic_")
@@ -342,6 +343,11 @@ class _Finder:
         if name.startswith(f"{NAME}._torch"):  # what PyTorch's own build of Triton adds, and looks for
             return None
         return ModuleSpec(name, cast("Any", self), origin="memlint", is_package=True)
+
+    def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Distribution]:
+        """Find the metadata: PyTorch for a GPU is installed together with it."""
+        if context.name in (None, NAME):
+            yield Metadata(_library)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Make the stand-in."""

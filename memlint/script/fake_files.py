@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import importlib
 import json
 import random
@@ -66,13 +67,25 @@ _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
 """Settings of the number of values at each step of a series."""
 
 
+_NUM_CHARACTERS = 100_000_000
+"""Length of a text that is packed alone, under a name without an end: that of enwik8 and text8."""
+
+
 def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> str:
     """Write a file of `kind` that stands for `place` to `path`; return a description of its content.
 
     `options` are variables of the function that reads it: a shape, a dtype; and `seq`, the words of texts in rows.
     """
     number = len(forms.made)  # by which files differ, so that a value is found in its own
-    return _WRITERS[kind](PurePath(place), path, {**options, "number": number})
+    shown = PurePath(place)
+    is_compressed = shown.suffix.lower() == ".gz" and kind != "nifti"
+    inner = shown.with_suffix("") if is_compressed else shown
+    description = _WRITERS[kind](inner, path, {**options, "number": number})
+    if is_compressed:
+        content = path.read_bytes()
+        times = 1 if inner.suffix else _NUM_CHARACTERS // max(1, len(content)) + 1
+        path.write_bytes(gzip.compress(content * times, 1))
+    return description
 
 
 def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:

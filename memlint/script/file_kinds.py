@@ -37,4 +37,6 @@ def kind_by_name(place: str) -> str:
     suffix = path.suffix.lower()
     if path.name.lower().endswith((".nii", ".nii.gz")):
         return "nifti"
+    if suffix == ".gz":
+        return kind_by_name(str(path.with_suffix("")))
     return "" if suffix == ".model" and not _OF_TOKENS.search(path.stem.lower()) else _KINDS.get(suffix, "")

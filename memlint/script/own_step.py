@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from memlint.accelerator import state
 from memlint.accelerator.private import graph_task
@@ -30,6 +31,7 @@ from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.base.units import Mode, dtype_named, format_count
 from memlint.compile import requests
+from memlint.distributed.data_parallel import wrap_again
 from memlint.memory.records import Assumption
 from memlint.script.abandoned import abandon_iteration
 from memlint.script.construction import PARAMETERS, unwrapped
@@ -312,6 +314,9 @@ class _Plan:
         `num_steps` may change while they are taken.
         """
         workload = replace(self.workload, inputs=inferred.inputs, dimensions=inferred.dimensions)
+        for each in list(self.root.modules()):
+            if isinstance(each, DistributedDataParallel) and not each.find_unused_parameters:
+                wrap_again(each, find_unused_parameters=True)  # the loss is memlint's, and may leave some out
         program = Program(workload, self._constructed, self.place, accumulation_steps=self.accumulation)
         program.setup()
         num_taken = 0
