@@ -234,7 +234,7 @@ def ending_of(error: BaseException) -> Ending:
     is_other = isinstance(error, ImportError | SyntaxError | OSError) or type(error) is NameError
     if replaced and not (hint or says_itself or is_other):
         others = f"; and {len(replaced) - _MOST_REPLACED} more" if len(replaced) > _MOST_REPLACED else ""
-        shown = "; ".join(replaced[:_MOST_REPLACED])
+        shown = "; ".join(replaced[: -_MOST_REPLACED - 1 : -1])  # the last is the likeliest
         hint = f"The cause may be what is not there; if so, put it there: {shown}{others}."
     if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])

@@ -52,6 +52,15 @@ _LLAMA_TOKENS = {
     ),
 }
 """The same of models with Llama's config, by the size of their vocabulary: SmolLM's and Llama 3's."""
+_AROUND = {
+    **dict.fromkeys(_LIKE_BERT, ("[CLS] $A [SEP]", "$B [SEP]")),
+    **dict.fromkeys(_MASKED, ("<s> $A </s>", "</s> $B </s>")),
+    **dict.fromkeys(("Gemma2Config", "GemmaConfig", "MistralConfig"), ("<s> $A", "$B")),
+    **dict.fromkeys(("MT5Config", "T5Config"), ("$A </s>", "$B </s>")),
+    "CLIPTextConfig": ("<s> $A </s>", "<s> $B </s>"),
+    "LlamaConfig": ("<s> $A", "<s> $B"),
+}
+"""What the tokenizer puts around a text, and around the second one of a pair, by the class of the model's config."""
 _WANTED = "wants the tokenizer"
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
@@ -109,7 +118,7 @@ def _named_tokens(kind: str, size: int) -> tuple[str, ...]:
 def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     """Return a tokenizer with as many tokens as that of the model `name`; None for an unknown model."""
     transformers: Any = importlib.import_module("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: PLC0415
 
     folder = options.get("subfolder") or ""
     config = _config(name, folder.replace(*_FOLDERS))
@@ -132,6 +141,10 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     made.add_special_tokens(named)  # which are found between other words
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if kind in _AROUND:
+        first, second = _AROUND[kind]
+        pairs = [(word, vocabulary[word]) for word in special.values()]
+        made.post_processor = processors.TemplateProcessing(first, f"{first} {second}", pairs)
     length = getattr(text_config(config), "max_position_embeddings", None) or 512
     fields = {"model_max_length": length, "chat_template": _CHAT, **special}
     fields |= {key: options[key] for key in (*fields, *_OPTIONS) if key in options}

@@ -11,6 +11,7 @@ import ast
 import ctypes
 import inspect
 import linecache
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -45,6 +46,9 @@ _MOST_SECONDS = 40.0
 _NOTHING = object()
 """The result of a function that was left for good."""
 _Body = list[ast.stmt]
+
+
+_MODE = re.compile(r"\b(no_grad|inference_mode|set_grad_enabled|enable_grad|autocast)\(")
 
 
 class _UnknownValueError(TypeError):
@@ -347,8 +351,17 @@ def _within(statement: ast.stmt, line: int) -> _Place | None:
     handlers = (handler.body for handler in getattr(statement, "handlers", ()))
     for block in (*filter(None, blocks), *handlers):
         if (place := _located(block, line, is_loop=is_loop)) is not None:
-            return place
+            return place._replace(rest=tuple(_in_modes(statement, each) for each in place.rest))
     return None
+
+
+def _in_modes(around: ast.stmt, rest: _Body) -> _Body:
+    """Return what is left of a block in the modes of PyTorch that it sets, such as `with torch.no_grad():`."""
+    if not (rest and isinstance(around, ast.With) and all(_MODE.search(ast.unparse(each)) for each in around.items)):
+        return rest
+    whole = ast.copy_location(ast.With(around.items, list(rest)), rest[0])
+    whole.end_lineno = rest[-1].end_lineno
+    return [whole]
 
 
 def _builds(place: _Place) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from memlint.base.errors import TargetError, WorkloadError
+from memlint.memory.records import Assumption
 from memlint.source.model_makers import makers
 from memlint.targets.built import Asked
 from memlint.targets.target import SEPARATOR
@@ -18,7 +19,9 @@ from memlint.targets.workload import Workload
 from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_settings_of
 from memlint.workloads.candidates import Candidate, Discovery, candidate_of, chosen_of
 from memlint.workloads.construction.construct import build_object, simulated_device
+from memlint.workloads.guess.inputs import missing_inputs
 from memlint.workloads.guess.recipes import Recipes
+from memlint.workloads.tensors import placed
 
 
 def of_script(
@@ -57,7 +60,7 @@ def of_script(
             except (AttributeError, WorkloadError, TargetError):
                 continue
             if workload.inputs is not None and not takes_inputs(built, workload, place):
-                workload = replace(workload, inputs=None)
+                workload = _with_missing(built, workload, place)
             if workload.inputs is None and workload.shown is None:
                 workload = replace(workload, shown=recipes.shown_elsewhere(kind.qualname))
             name = workload.qualname or kind.qualname
@@ -65,6 +68,18 @@ def of_script(
     classes = {each.__name__: each for each in candidates}
     chosen = chosen_of(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
     return chosen if chosen.workloads else None
+
+
+def _with_missing(model: nn.Module, workload: Workload, place: str) -> Workload:
+    """Return `workload` with the inputs that a script's call lacked, as it failed before; without any if none fit."""
+    known = workload.inputs or ()
+    added = missing_inputs(placed(model, place), place, known, {**workload.sizes, **workload.arguments})
+    if not added:
+        return replace(workload, inputs=None)
+    texts = [each.described(workload.dimensions) for each in added]
+    notes = (Assumption(f"input {each}, which the script's call lacks", None) for each in texts)
+    built_by = f"{workload.built_by}; {', '.join(texts)}: nothing states their size"
+    return replace(workload, inputs=(*known, *added), found=(*workload.found, *notes), built_by=built_by)
 
 
 def _of(workload: Workload) -> frozenset[str]:

@@ -742,7 +742,7 @@ def test_a_tokenizer_pads_and_masks_as_that_of_its_model(tmp_path, name):
         fake=True,
     )
     assert ran.error is None, ran.stderr
-    assert ran.stdout == "2 True\n"
+    assert ran.stdout == "4 True\n"
 
 
 @needs("datasets")

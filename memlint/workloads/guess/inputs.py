@@ -165,6 +165,24 @@ def infer_inputs(
     return Inferred(specs, notes, dimensions, unstated, takes_one=trial.with_more is not None)
 
 
+def missing_inputs(model: nn.Module, device: str, known: Specs, stated: Mapping[str, object]) -> Specs:
+    """Find the required inputs that a call with `known` ones lacks; empty if it lacks none, or no guess works.
+
+    The model is on `device`, and `stated` are sizes by name.
+    """
+    given = {spec.name.partition(".")[0].partition("[")[0] for spec in known}
+    required = [each for each in parameters(model.forward).values() if each.default is each.empty]
+    lacking = [each for each in required if each.name not in given]
+    sizes, names = ModelSizes(model, stated), frozenset(each.name for each in required)
+    guesses = tuple(spec for each in lacking for spec in _guessed(each, model, names, sizes))
+    if not guesses or any(name.isdigit() for name in given):
+        return ()
+    with TrialModel(model, device).watched() as stage, suppress(WorkloadError):
+        found = _search(stage, [(*known, *guesses)], sizes).specs
+        return found[len(known) :] if found[: len(known)] == known else ()
+    return ()
+
+
 def in_dtype(model: nn.Module, device: str, inferred: Inferred, kind: torch.dtype) -> Inferred:
     """Return inputs with times of `kind` in place of whole ones if only those run with the model in that dtype.
 
