@@ -38,5 +38,6 @@ def kind_by_name(place: str) -> str:
     if path.name.lower().endswith((".nii", ".nii.gz")):
         return "nifti"
     if suffix == ".gz":
-        return kind_by_name(str(path.with_suffix("")))
+        inner = path.with_suffix("")
+        return kind_by_name(str(inner)) if inner.suffix else "text"
     return "" if suffix == ".model" and not _OF_TOKENS.search(path.stem.lower()) else _KINDS.get(suffix, "")

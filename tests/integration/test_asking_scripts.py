@@ -543,3 +543,83 @@ def test_a_model_whose_own_method_calls_its_forward_has_the_inputs_of_that_call(
     workload = checked(project)
     assert (workload["built_by"], workload["mode"], workload["batch"]) == ("as infer.py builds it", "inference", 1)
     assert "input x [batch, 6, 7, 50] float32, as the script gives it" in texts(workload)
+
+
+def test_an_example_that_only_builds_the_model_leaves_the_inputs_to_the_script_that_calls_it(project):
+    (project / "train.py").unlink()
+    (project / "README.md").write_text(
+        "```\nfrom argparse import Namespace\nfrom model import Net\nnet = Net(Namespace(width=48, depth=2))\n```\n"
+    )
+    (project / "net_example.py").write_text(
+        "from argparse import Namespace\nimport torch\nfrom model import Net\nnets = [Net(Namespace(width=24, depth=2))]\n"
+        "with torch.no_grad():\n    for net in nets:\n        net(torch.zeros(3, 5, 24))\n"
+    )
+    workload = checked(project)
+    assert (workload["built_by"], workload["mode"]) == ("as net_example.py builds it", "inference")
+    assert "input x [batch, 5, 24] float32, as the script gives it" in texts(workload)
+
+
+def test_a_notebook_that_imports_everything_from_a_module_beside_it_is_asked(project):
+    (project / "train.py").unlink()
+    inner = project / "net"
+    inner.mkdir()
+    (inner / "model.py").write_text((project / "model.py").read_text())
+    (inner / "sizes.py").write_text("from argparse import Namespace\nSIZES = Namespace(width=40, depth=2)\n")
+    cells = [
+        "from sizes import *\nfrom model import *\n",
+        "net = Net(SIZES).cuda()\n",
+        "net(torch.zeros(3, 9, 40).cuda()).mean().backward()\n",
+    ]
+    notebook = {
+        "cells": [{"cell_type": "code", "source": each.splitlines(True)} for each in cells],
+        "nbformat": 4,
+        "metadata": {},
+    }
+    (inner / "train.ipynb").write_text(json.dumps(notebook, indent=1))
+    workload = checked(project, "net/model.py")
+    assert workload["built_by"].startswith("as net/train.ipynb:")
+    assert (workload["batch"], parameters(workload)) == (3, 2 * 4 * (40 * 40 + 40))
+
+
+def test_an_example_comes_before_scripts_that_train_something_else(project):
+    (project / "zoo.py").write_text("import model\nclass Other(model.Block):\n    pass\n")
+    other = OPTIONS.replace("from model import Net", "import zoo").replace("Net(args)", "zoo.Other(args.width)")
+    for name in ("train.py", "pretrain.py"):
+        (project / name).write_text(other + STEPS + MAIN)
+    (project / "README.md").write_text(EXAMPLE + README)
+    assert checked(project)["built_by"] == "as README.md:5 builds it"
+
+
+def test_a_call_that_lacks_an_input_keeps_the_others(project):
+    takes = MODEL.replace("def forward(self, x):\n        return self.blocks(x)", "def forward(self, x, context):\n        return self.blocks(x) + context.mean()")  # fmt: skip
+    assert takes != MODEL
+    (project / "model.py").write_text(takes)
+    calls = (
+        "    with torch.no_grad():\n        context = open('words.json').no_such_method()\n"
+        "        model(torch.zeros(3, 5, args.width, device='cuda'), context)\n"
+    )
+    (project / "train.py").write_text(OPTIONS.replace("    optimizer", "    # optimizer") + calls + MAIN)
+    workload = checked(project)
+    assert (workload["error"], workload["batch"], workload["mode"]) == (None, 3, "inference")  # in its `no_grad`, too
+    assert "input x [batch, 5, 64] float32, as the script gives it" in texts(workload)
+    (added,) = (each for each in texts(workload) if each.endswith(", which the script's call lacks"))
+    assert added.startswith("input context [")
+    assert workload["built_by"].endswith(": nothing states their size")
+
+
+def test_a_script_that_fails_for_want_of_packages_says_which(project):
+    (project / "model.py").write_text(UNGUESSED)
+    parses = "from absent_parser import parse\nargs = {'parsed': str(parse(__doc__))}\nargs['batch_size']\n"
+    (project / "train.py").write_text(parses + OPTIONS + MAIN)
+    hint = checked(project)["error"]["hint"]
+    assert "pip install absent-parser" in hint
+    assert "KeyError: 'batch_size'" in hint
+
+
+def test_what_was_passed_over_is_the_reason_that_a_script_has_not_built_the_model(project):
+    sized = MODEL.replace("(self, configs)", "(self)").replace("configs.width", "64").replace("configs.depth", "3")
+    (project / "model.py").write_text(sized)
+    calls = "    other = torch.nn.Linear(8, 8).cuda()\n    other(torch.zeros(2, 8).cuda())\n"
+    (project / "train.py").write_text(OPTIONS.replace("Net(args).cuda()", "Net(depth=3).cuda()").replace("model.parameters()", "torch.nn.Linear(8, 8).parameters()") + calls + MAIN)  # fmt: skip
+    built_by = checked(project)["built_by"]
+    assert "builds it, which ended before that: memlint passed over `model = Net(depth=3).cuda()`" in built_by

@@ -712,6 +712,34 @@ def test_a_folder_without_which_a_script_has_a_value_of_its_own_is_not_made(tmp_
     assert ran.stdout.strip() == "[] 24"
 
 
+def test_a_packed_text_has_as_many_characters_as_enwik8_and_other_packed_files_what_their_name_says(tmp_path):
+    source = """\
+        import gzip, json, os
+        os.makedirs("data", exist_ok=True)
+        with gzip.open("data/enwik8.gz") as file:
+            print(len(file.read(int(95e6))))
+        with gzip.open("data/rows.jsonl.gz", "rt") as file:
+            print(type(json.loads(next(file))).__name__)
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "95000000\ndict\n"
+
+
+def test_a_packed_checkpoint_is_an_archive_without_the_file_that_is_taken_out(tmp_path):
+    source = """\
+        import zipfile, torch
+        with zipfile.ZipFile("weights/net.pt.zip") as file:
+            file.extractall("weights")
+        model = torch.nn.Linear(4, 4)
+        model.load_state_dict(torch.load("weights/net.pt"))
+        print("loaded")
+        """
+    ran = run(tmp_path / "p", source, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "loaded\n"
+
+
 @needs("datasets")
 def test_a_column_whose_classes_are_asked_for_has_some(tmp_path):
     text = """

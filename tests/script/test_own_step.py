@@ -719,6 +719,30 @@ def test_a_batch_that_the_model_did_not_take_is_not_beside_the_own_step(tmp_path
     assert workload.estimate.peak.requested.estimate < 32 << 20  # the batch has 64 MiB
 
 
+def test_a_model_in_data_parallel_whose_weights_its_output_leaves_out_takes_several_own_steps(tmp_path: Path) -> None:
+    text = """
+        import torch
+        import torch.distributed as dist
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.other = nn.Linear(64, 64), nn.Linear(64, 64)
+
+            def forward(self, x):
+                self.kept = self.other(x)
+                return self.layer(x)
+
+        dist.init_process_group("nccl")
+        model = nn.parallel.DistributedDataParallel(Net().cuda(), device_ids=[0])
+        optimizer = torch.optim.AdamW(model.parameters())
+        raise RuntimeError("no data")
+    """
+    workload = workload_of(run_text(tmp_path, text, ranks=1))
+    assert (happened(workload), workload.error) == ("built", None)
+
+
 def test_a_script_that_leaves_gradients_has_trained_without_an_optimizer(tmp_path: Path) -> None:
     text = """
         import torch
