@@ -437,6 +437,18 @@ def apply_rotary_emb_kv_(
     return _Rotary.apply(kv, lambda kv: kv[:, :, 0], True, cos, sin)  # type: ignore[no-untyped-call]
 
 
+@library.provides("flash_attn.ops.triton.rotary")
+def apply_rotary(
+    x: Tensor, cos: Tensor, sin: Tensor, seqlen_offsets: int | Tensor = 0, cu_seqlens: Tensor | None = None,
+    max_seqlen: int | None = None, interleaved: bool = False, inplace: bool = False, conjugate: bool = False,
+) -> Any:  # fmt: skip
+    """Launch the kernel alone, which has no gradient."""
+    if not inplace:
+        return _rotate(x, cos, sin)
+    _rotate_(x, cos, sin)
+    return x
+
+
 # --- cross entropy: flash_attn/ops/triton/cross_entropy.py
 
 

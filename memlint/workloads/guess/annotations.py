@@ -71,6 +71,15 @@ def are_unknown(names: Sequence[str]) -> bool:
     return len(names) > _RANK_OF_SEQUENCES and _SIDES.isdisjoint(map(str.lower, names))
 
 
+def with_stated_times(model: nn.Module, spec: InputSpec, sizes: ModelSizes) -> InputSpec:
+    """Return `spec` with as many frames as are stated, if its dimensions are unknown but for the name of that one."""
+    names = [name.lower() for name in dimension_names(model, spec.name)]
+    if sizes.pictures is None or not are_unknown(names) or len(names) != len(spec.shape):
+        return spec
+    known = dict.fromkeys(_TIMES_OF_VIDEOS, sizes.pictures)
+    return replace(spec, shape=tuple(known.get(name, size) for name, size in zip(names, spec.shape, strict=True)))
+
+
 def says_shape(annotation: object) -> bool:
     """Return True if an annotation says the shape of a tensor."""
     return _ANNOTATION.search(str(annotation)) is not None

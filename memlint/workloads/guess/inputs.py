@@ -31,7 +31,7 @@ from memlint.source.shown_inputs import ShownCall
 from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.annotations import are_unknown, dimension_names
+from memlint.workloads.guess.annotations import are_unknown, dimension_names, with_stated_times
 from memlint.workloads.guess.containers import entries, fields, of_batch_items, unpacked
 from memlint.workloads.guess.examples import as_shown, fed_inputs
 from memlint.workloads.guess.forward_names import first_entry, guess_input
@@ -134,6 +134,8 @@ def infer_inputs(
         first = _first_guess(model, sizes, feeding or {})
     others = _of_diffusion(TrialModel(model, device), first) if is_diffusion_model(model) else []
     example = as_shown(model, shown) if shown is not None else ()
+    if shown is not None and not shown.builds_so:
+        example = tuple(with_stated_times(model, spec, sizes) for spec in example)
     with TrialModel(model, device).watched() as stage:
         starts = [*others, _completed(stage, first).specs if is_model(model) else first]
         is_made_up = any(are_unknown(dimension_names(model, spec.name)) for spec in first)
@@ -159,7 +161,8 @@ def infer_inputs(
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
         where = "as in an example" if shown.builds_so else "as in an example elsewhere"
         note = Assumption(f"inputs {inputs}, {where}", place, found=shown.builds_so)
-        return Inferred(specs, (note,), dimensions, "" if shown.builds_so else inputs)
+        are_fixed = is_made_up and _made_up(TrialModel(model, device), specs, sizes) is None
+        return Inferred(specs, (note,), dimensions, "" if shown.builds_so or are_fixed else inputs)
     unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
     notes = tuple(_assumptions(specs, dimensions, trial, model))
     return Inferred(specs, notes, dimensions, unstated, takes_one=trial.with_more is not None)
@@ -223,12 +226,8 @@ def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], si
             longer = tuple(_of_length(spec, length, length + _OTHER_SIDE) for spec in specs)
             if longer != specs and stage.attempt(longer).error is None:
                 return f"sequences of {length} steps"
-    for spec in specs:
-        names = dimension_names(stage.model, spec.name)
-        for place in range(1, len(names)) if are_unknown(names) and len(names) == len(spec.shape) else ():
-            larger = tuple(size + (n == place) if isinstance(size, int) else size for n, size in enumerate(spec.shape))
-            if stage.attempt([replace(each, shape=larger) if each is spec else each for each in specs]).error is None:
-                return spec.described(dimensions)
+    if made_up := _made_up(stage, specs, sizes):
+        return made_up.described(dimensions)
     images = [spec.shape[-2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) in (4, 5)]
     if not images or sizes.image_size is not None or _size_of_its_own(stage.model) is not None:
         return ""
@@ -238,6 +237,21 @@ def _unstated(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], si
     other = (height + _OTHER_SIDE, width + _OTHER_SIDE)
     others = (replace(s, shape=(*s.shape[:-2], *other)) if s.shape[-2:] == images[0] else s for s in specs)
     return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
+
+
+def _made_up(stage: TrialModel, specs: Specs, sizes: ModelSizes) -> InputSpec | None:
+    """Return an input of unknown dimensions that the model takes with other sizes too, which nothing states."""
+    for spec in specs:
+        names = dimension_names(stage.model, spec.name)
+        if not are_unknown(names) or len(names) != len(spec.shape):
+            continue
+        for place, size in enumerate(spec.shape[1:], 1):
+            other = (*spec.shape[:place], size + 1 if isinstance(size, int) else size, *spec.shape[place + 1 :])
+            is_stated = with_stated_times(stage.model, replace(spec, shape=other), sizes).shape != other
+            larger = [replace(each, shape=other) if each is spec else each for each in specs]
+            if not is_stated and stage.attempt(larger).error is None:
+                return spec
+    return None
 
 
 def _of_length(spec: InputSpec, length: int, other: int) -> InputSpec:
