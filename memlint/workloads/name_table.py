@@ -90,6 +90,7 @@ FORWARD = (
     Row("boxes bboxes gt_boxes gt_bboxes", (BATCH, NUM_BOXES, 4), low=0.0, high=32.0),
     Row(_OF_TIMES, (BATCH,), "int64", high=TRAINING_STEPS),
     Row("guidance guidance_scale", (BATCH,)),
+    Row("coors coords coord coordinates vertices verts xyz", (BATCH, "@length", 3), when="!convolution !graph"),
     Row("edge_index", (2, EDGES), "int64", high=NODES),
     Row("edge_weight", (EDGES,)),
     Row("batch", (NODES,), "int64", high=1, when="graph"),
