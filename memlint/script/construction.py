@@ -41,6 +41,7 @@ from memlint.script.settings_by_name import (
     BATCH,
     GLOBAL_BATCH,
     LENGTH,
+    MICROBATCH,
     Value,
     batch_of_frames,
     lengths_in,
@@ -419,8 +420,15 @@ class Construction:
         if loader is None:
             of_frames = batch_of_frames(self.values)
             return of_frames or named_setting(self.values, BATCH) or self._share_of_global_batch()
+        if (part := self._part_of(loader.batch)) is not None:
+            return replace(part, source=f"{part.source}, a part of the {loader.batch} of {loader.text}")
         is_sure = len({each.batch for each in training or self._loaders}) == 1
         return Setting(loader.batch, loader.text, loader.frame, is_sure)
+
+    def _part_of(self, batch: int) -> Setting | None:
+        """Return the number of items that a step takes at a time, if a setting says that it takes a batch in parts."""
+        part = named_setting(self.values, MICROBATCH)
+        return part if part is not None and 0 < int(part.value) < batch and not batch % int(part.value) else None
 
     def _share_of_global_batch(self) -> Setting | None:
         """Return the number of items per batch of one rank if a setting says that of all."""
@@ -446,6 +454,9 @@ class Construction:
     def accumulation(self) -> Setting | None:
         """Return the number of batches per step if an argument or a config says one above 1."""
         setting = named_setting(self.values, ACCUMULATION)
+        for loader in (each for each in self._loaders if each.is_for_training):
+            if (part := self._part_of(loader.batch)) is not None:
+                setting = replace(part, value=loader.batch // int(part.value))
         return setting if setting is not None and setting.value != 1 else None
 
     def built(self, ending: Ending, happened: Happened, passed_over: str) -> Built:

@@ -26,6 +26,8 @@ BATCH = (
     *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
 )
 """Names of the number of items per batch, the surest first."""
+MICROBATCH = ("device_train_microbatch_size", "microbatch_size", "micro_batch_size", "microbatch", "micro_batch")
+"""Names of the number of items of one of the parts in which a step takes its batch."""
 GLOBAL_BATCH = ("global_batch_size", "total_batch_size", "effective_batch_size")
 """Names of the number of items per batch of all ranks together."""
 ACCUMULATION = (

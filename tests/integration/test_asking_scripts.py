@@ -623,3 +623,17 @@ def test_what_was_passed_over_is_the_reason_that_a_script_has_not_built_the_mode
     (project / "train.py").write_text(OPTIONS.replace("Net(args).cuda()", "Net(depth=3).cuda()").replace("model.parameters()", "torch.nn.Linear(8, 8).parameters()") + calls + MAIN)  # fmt: skip
     built_by = checked(project)["built_by"]
     assert "builds it, which ended before that: memlint passed over `model = Net(depth=3).cuda()`" in built_by
+
+
+def test_a_batch_that_a_step_takes_in_parts_is_one_of_them(project):
+    loads = OPTIONS.replace(
+        "    optimizer",
+        "    rows = torch.utils.data.TensorDataset(torch.zeros(256, args.width))\n"
+        "    loader = torch.utils.data.DataLoader(rows, batch_size=args.batch_size, shuffle=True)\n    optimizer",
+    )
+    loads = loads.replace("def main", "parser.add_argument('--microbatch', type=int, default=4)\n\ndef main")
+    (project / "train.py").write_text(loads + ENDS + MAIN)
+    workload = checked(project)
+    assert workload["batch"] == 4
+    assert "accumulation: args.microbatch = 4" in texts(workload)
+    assert "batch 4: args.microbatch = 4, a part of the 16 of DataLoader(batch_size=16)" in texts(workload)
