@@ -15,7 +15,7 @@ _DEPTH = 6
 """Depth to which nested modules and methods are followed."""
 _SAME = frozenset({"to", "float", "type_as", "contiguous", "clone", "detach"})
 """Methods whose result has the dimensions of the tensor."""
-_OF_EINOPS = ("rearrange", "reduce", "repeat", "asnumpy", "pack")
+_OF_EINOPS = ("rearrange", "reduce", "repeat")
 _AXIS = re.compile(r"\([^()]*\)|[^\s()]+")
 _WORD = re.compile(r"[A-Za-z]\w*")
 _BATCHES = frozenset({"b", "bs", "bsz", "bz", "bsize", "batch", "batch_size", "nb", "b_"})

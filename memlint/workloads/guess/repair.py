@@ -378,8 +378,8 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
         for index, spec in enumerate(trial.specs):
             places = [place for place, size in enumerate(spec.shape) if place and size == old] if new >= least else []
             are_sides = len(spec.shape) > 3 and places == [len(spec.shape) - 2, len(spec.shape) - 1]
-            alone = [] if are_sides else [[place] for place in places]  # sizes may be equal by chance
-            for changed in [*alone, places] if len(places) > 1 else [places] * bool(places):
+            alone = [] if are_sides or len(places) == 1 else [[place] for place in places]  # equal by chance
+            for changed in [*alone, places] if places else []:
                 shape = tuple(new if place in changed else size for place, size in enumerate(spec.shape))
                 yield _with(trial.specs, index, replace(spec, shape=shape))
 
