@@ -1,16 +1,16 @@
-"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, in docstrings, `(B, L, C)`, and code.
+"""Shapes in annotations, `Float[Tensor, "batch channels 32 32"]` as in jaxtyping, and of named dimensions.
 
 Many projects have classes of their own that leave the tensor out: `float["b n d"]`.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import nn
 
 from memlint.targets.workload import BATCH, InputSpec
-from memlint.workloads.guess.axes_in_code import axes, comments
+from memlint.workloads.guess.axes_in_code import axes
+from memlint.workloads.guess.dimension_names import SIDES, TIMES_OF_VIDEOS, dimension_names
 from memlint.workloads.guess.layers import PICTURES
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
 
@@ -18,18 +18,12 @@ _ANNOTATION = re.compile(
     r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped|bool|int|float)\d*"
     r"\[(?:.*?,)?\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
 )
-_BETWEEN = r"(?:\s*[,*]\s*|\s+x\s+)"
-_WORDS = r"(?:[^\n()\[\]]{0,60}(?:\n\s*)?|(?:\s*\([^()\n]*\))?:[^\n]*\n\s*shape:?\s*)"
-_DOCUMENTED = rf"\b%s\b{_WORDS}[(\[]\s*((?:B|N|bs|bsz|batch\w*)(?:(?:{_BETWEEN}\w+)+|,))\s*[)\]]"
-"""The name of an input, at most a few words or a line, and its sizes, of which the first is the batch."""
 _INTEGERS = ("Int", "Uint", "Integer")
-_RANK_OF_WORDS, _RANK_OF_SEQUENCES = 2, 3
+_RANK_OF_WORDS = 2
 """Dimensions of words and classes: what has more than its name says, and than these, is no number of either."""
 _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
 _FEATURES = _CHANNELS | {"d", "dim", "e", "f", "features", "hidden"}
 _BANDS = frozenset({"mel", "mels", "feats"})
-_SIDES = frozenset({"h", "w", "height", "width"})
-_TIMES_OF_VIDEOS = frozenset({"t", "time", "f", "frames", "num_frames", "l", "s"})
 _DEFAULT_SIDES = DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
@@ -50,36 +44,6 @@ def of_code(model: nn.Module, name: str, rank: int) -> str:
     return f"{kept}[Tensor, '{' '.join(names)}']" if len(names) > rank else ""
 
 
-def dimension_names(model: nn.Module, name: str) -> tuple[str, ...]:
-    """Return the names, or sizes, that docstrings, comments or code of `forward` have for an input's dimensions.
-
-    The batch is the first. Methods such as `forward_features` may do the work of `forward`. What the code takes apart
-    decides where a docstring has another number of dimensions.
-    """
-    kind, in_code = type(model), axes(model, name)
-    parts = (getattr(kind, method, None) for method in vars(kind) if method.startswith("forward_"))
-    for text in (kind.forward.__doc__, kind.__doc__, *(part.__doc__ for part in parts), comments(model, name)):
-        if (match := re.search(_DOCUMENTED % re.escape(name), text or "", re.IGNORECASE)) is not None:
-            sizes = re.split(_BETWEEN, match[1].rstrip(","))
-            if len(in_code) in (0, len(sizes)):
-                return tuple(sizes)
-    return in_code
-
-
-def are_unknown(names: Sequence[str]) -> bool:
-    """Return True for more dimensions than a batch of sequences has, which are not those of pictures."""
-    return len(names) > _RANK_OF_SEQUENCES and _SIDES.isdisjoint(map(str.lower, names))
-
-
-def with_stated_times(model: nn.Module, spec: InputSpec, sizes: ModelSizes) -> InputSpec:
-    """Return `spec` with as many frames as are stated, if its dimensions are unknown but for the name of that one."""
-    names = [name.lower() for name in dimension_names(model, spec.name)]
-    if sizes.pictures is None or not are_unknown(names) or len(names) != len(spec.shape):
-        return spec
-    known = dict.fromkeys(_TIMES_OF_VIDEOS, sizes.pictures)
-    return replace(spec, shape=tuple(known.get(name, size) for name, size in zip(names, spec.shape, strict=True)))
-
-
 def says_shape(annotation: object) -> bool:
     """Return True if an annotation says the shape of a tensor."""
     return _ANNOTATION.search(str(annotation)) is not None
@@ -94,10 +58,10 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     kind = match["kind"].capitalize()
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
-        sides = [place for place, name in enumerate(names) if name.lower() in _SIDES]
+        sides = [place for place, name in enumerate(names) if name.lower() in SIDES]
         if len(sides) == len(_DEFAULT_SIDES) and len(spec.shape) != len(names):
             of_images = dict(zip(sides, sizes.image_size or _DEFAULT_SIDES, strict=True))
-            times = {n: sizes.pictures or PICTURES for n, name in enumerate(names) if name.lower() in _TIMES_OF_VIDEOS}
+            times = {n: sizes.pictures or PICTURES for n, name in enumerate(names) if name.lower() in TIMES_OF_VIDEOS}
             colours = {n: spec.shape[1] for n, name in enumerate(names) if name.lower() in _CHANNELS and spec.shape[2:]}
             known: dict[int, int | str] = {**times, **of_images, **colours}
             shape = tuple(known.get(place, size) for place, size in enumerate(shape))

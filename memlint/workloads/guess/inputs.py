@@ -31,8 +31,8 @@ from memlint.source.shown_inputs import ShownCall
 from memlint.targets.workload import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.targets.workload_tables import inputs_as_toml
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.annotations import are_unknown, dimension_names, with_stated_times
 from memlint.workloads.guess.containers import entries, fields, of_batch_items, unpacked
+from memlint.workloads.guess.dimension_names import are_unknown, dimension_names, of_one_size, with_stated_times
 from memlint.workloads.guess.examples import as_shown, fed_inputs
 from memlint.workloads.guess.forward_names import first_entry, guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, SERIES_LENGTH
@@ -414,30 +414,12 @@ def _first_guess(model: nn.Module, sizes: ModelSizes, feeding: Mapping[str, FedI
         for parameter in required
         for spec in _guessed(parameter, model, names, sizes)
     ]
-    guesses = _with_axes_shared(model, guesses)
+    guesses = of_one_size(model, guesses)
     if not guesses:
         # forward(*inputs) or forward(**batch): only the first layer tells anything.
         entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
     return tuple(each for spec in guesses for each in entries(model, spec, sizes))
-
-
-def _with_axes_shared(model: nn.Module, guesses: Sequence[InputSpec]) -> list[InputSpec]:
-    """Give dimensions that the code of `forward` has the same name for the size of the input with the most of them."""
-    named = {spec.name: dimension_names(model, spec.name) for spec in guesses if "." not in spec.name}
-    sizes: dict[str, int | str] = {}
-    for spec in sorted(guesses, key=lambda spec: -len(spec.shape)):
-        names = named.get(spec.name, ())
-        if len(names) == len(spec.shape):
-            for name, size in zip(names, spec.shape, strict=True):
-                sizes.setdefault(name, size)
-    sizes = {name: size for name, size in sizes.items() if name != "_" and not name.isdigit()}
-    return [
-        replace(s, shape=tuple(sizes.get(n, size) for n, size in zip(named[s.name], s.shape, strict=True)))
-        if len(named.get(s.name, ())) == len(s.shape)
-        else s
-        for s in guesses
-    ]
 
 
 def _as_fed(spec: InputSpec, fed: FedInput) -> InputSpec:

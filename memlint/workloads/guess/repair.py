@@ -13,10 +13,10 @@ from memlint.accelerator.private import Convolution
 from memlint.base.frames import line_of, text_of
 from memlint.targets.workload import BATCH, CONSTANT, InputSpec
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.annotations import are_unknown
 from memlint.workloads.guess.assertions import asserted_equal, asserted_ranks
 from memlint.workloads.guess.axes_in_code import axes
 from memlint.workloads.guess.containers import learnt, of_batch_items
+from memlint.workloads.guess.dimension_names import are_unknown
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.layers import AUDIO_LENGTH, PICTURES, VIDEO_SIZE, entry_layers, input_of
 from memlint.workloads.guess.trial_forward import TRIAL_BATCH, Trial
