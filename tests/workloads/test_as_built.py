@@ -137,11 +137,14 @@ def test_the_batch_is_where_the_inputs_have_it(write, shape, batch, named):
     assert (workload.batch, *workload.inputs[0].shape) == named
 
 
-def test_inputs_that_the_model_does_not_take_alone_are_looked_for_as_ever(write):
+@pytest.mark.parametrize(("width", "added"), [(5, None), (4, ["x", "flag"])], ids=["others", "one is lacking"])
+def test_inputs_that_the_model_does_not_take_alone_are_looked_for_unless_it_takes_them_with_another(
+    write, width, added
+):
     path = write(OTHERS.replace("self, x", "self, x, flag"))
-    model = BuiltModel(**kind(path, "Other", 4), is_called=True, inputs=(BuiltInput("x", (2, 4), "float32"),))
+    model = BuiltModel(**kind(path, "Other", 4), is_called=True, inputs=(BuiltInput("x", (2, width), "float32"),))
     (workload,) = found(path, asked(model))
-    assert workload.inputs is None
+    assert (workload.inputs and [each.name for each in workload.inputs]) == added
 
 
 def test_both_models_of_a_script_that_trains_two_are_found_and_one_that_it_only_uses_is_not(write):
