@@ -391,13 +391,11 @@ class LeadingScripts:
 
     def _is_imported_by(self, program: Source) -> bool:
         """Return True if the imports of a program in a document lead to the file."""
-        stars = [each.module or "" for each in ast.walk(program.tree) if isinstance(each, ast.ImportFrom)]
-        modules = {each for name in (*program.imports.values(), *stars) for each in (name, name.rpartition(".")[0])}
-        starts: list[str | Path] = sorted(modules - {""})
-        beside = (
-            Path(program.path).parent.joinpath(*name.split(".")).with_suffix(".py") for name in sorted(modules - {""})
-        )
-        starts += [path for path in beside if path in self._files.paths]
+        froms = [each.module or "" for each in ast.walk(program.tree) if isinstance(each, ast.ImportFrom)]
+        names = {each for name in (*program.imports.values(), *froms) for each in (name, name.rpartition(".")[0])}
+        modules, folder = sorted(names - {""}), Path(program.path).parent
+        beside = (folder.joinpath(*name.split(".")).with_suffix(".py") for name in modules)
+        starts: list[str | Path] = [*modules, *(path for path in beside if path in self._files.paths)]
         if "hub" in program.words:
             starts.append(self.root / "hubconf.py")  # in which `torch.hub.load` finds the models of a project
         return any(map(self._leads_by, starts))

@@ -103,7 +103,7 @@ def _reason(name: str, frame: Frame | None) -> str:
 
 
 def missing() -> list[str]:
-    """Return the packages that are not installed, and whose results no placeholder has, even where it fails at none."""
+    """Return the packages that are not installed and whose placeholders have no values, whether they fail or not."""
     names = [name for name, frame in record.replaced.items() if frame and name not in record.failed]
     others = (name for name in record.required() if name not in names)
     return [name for name in (*names, *others) if record.known_kind_of(name) is None]
