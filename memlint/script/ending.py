@@ -37,6 +37,7 @@ _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 """Signals that a script cannot handle or block; at the second one it writes where it is."""
 _ASSERTED_VERSION = re.compile(r"(\w+)\.__version__\s*==\s*[\"']([\w.]+)")
 _INSTALLS = re.compile(r"(?i)\b(?:pip3?|conda|apt(?:-get)?) install|\bplease install\b")
+_URL = re.compile(r"\w+://\S+")
 _PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*-]+")
 _MOST_REPLACED = 4
 """Things that were made up and that a message names."""
@@ -260,7 +261,7 @@ def _text(error: BaseException) -> str:
 
 def _absent_path(error: BaseException) -> str:
     """Return a hint at the path that a `raise` of the script names, if nothing is there; else empty."""
-    paths = _PATH.findall(str(error)) if line_of(error).lstrip().startswith("raise") else ()
+    paths = _PATH.findall(_URL.sub("", str(error))) if line_of(error).lstrip().startswith("raise") else ()
     absent = (each for each in paths if not os.path.lexists(each.partition("*")[0]))
     return next((f"It wants {each}, which is not there: put it there." for each in absent), "")
 

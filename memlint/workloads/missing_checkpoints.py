@@ -17,6 +17,7 @@ import torch
 
 from memlint.base.after_import import after_import
 from memlint.base.frames import user_frames
+from memlint.base.variables import variables_of
 from memlint.workloads.absent_weights import Absent, replace_loading
 
 _OF_WEIGHTS = re.compile(
@@ -51,7 +52,7 @@ def is_of_weights(path: str | os.PathLike[Any]) -> bool:
     if suffix not in _WEIGHT_SUFFIXES | _BOTH_SUFFIXES:
         return False
     frames = list(user_frames())
-    if any(isinstance(frame.f_locals.get("self"), torch.utils.data.Dataset) for frame in frames):
+    if any(isinstance(variables_of(frame).get("self"), torch.utils.data.Dataset) for frame in frames):
         return False
     words = [word for part in place.parts[-3:] for word in _words(part)]
     for frame in frames[:1]:

@@ -726,6 +726,27 @@ def test_a_packed_text_has_as_many_characters_as_enwik8_and_other_packed_files_w
     assert ran.stdout == "95000000\ndict\n"
 
 
+def test_variables_that_a_script_keeps_stay_as_they_are_where_a_file_of_weights_is_looked_for(tmp_path):
+    source = """\
+        def main():
+            kept = locals()
+            try:
+                open("net.pt", "rb")
+            except OSError:
+                pass
+            print(kept)
+        main()
+        """
+    ran = run(tmp_path / "p", source)
+    assert ran.stdout == "{}\n"
+
+
+def test_an_address_in_an_error_is_no_file_that_is_to_be_put_there(tmp_path):
+    text = "import torch\nraise RuntimeError('no images, see https://docs.example.com/sets/ and data/images')\n"
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error.hint == "It wants data/images, which is not there: put it there."
+
+
 def test_a_packed_checkpoint_is_an_archive_without_the_file_that_is_taken_out(tmp_path):
     source = """\
         import zipfile, torch
