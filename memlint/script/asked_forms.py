@@ -263,11 +263,24 @@ def _separator(at: Failure, source: ast.AST) -> str:
     calls = splits(source) or sorted(
         (each for each in splits(at.tree) if each.lineno <= at.line), key=lambda each: -each.lineno
     )
-    with suppress(UnknownError):
-        for call in calls[:1]:
-            value = at.value(call.args[0]) if call.args else None
-            return value if isinstance(value, str) else ""
+    for call in calls[:1]:
+        value = _default_of(at.tree, call) if call.args else None
+        with suppress(UnknownError):
+            value = at.value(call.args[0]) if call.args and value is None else value
+        return value if isinstance(value, str) else ""
     return ""
+
+
+def _default_of(tree: ast.AST, call: ast.Call) -> object:
+    """Return the default of the parameter that a call's first argument is, in the function around it; None if none."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.FunctionDef) and each.lineno <= call.lineno <= (each.end_lineno or each.lineno):
+            names = [argument.arg for argument in each.args.args]
+            defaults = dict(zip(names[::-1], each.args.defaults[::-1], strict=False))
+            default = defaults.get(call.args[0].id) if isinstance(call.args[0], ast.Name) else None
+            if isinstance(default, ast.Constant):
+                return default.value
+    return None
 
 
 def _of_key(at: Failure) -> bool:

@@ -286,3 +286,24 @@ def test_a_pattern_that_nothing_matches_is_a_cause_of_what_fails_then(tmp_path):
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.error is not None
     assert "no file matches scans/of_nobody/*/*" in (workload.error.hint or "")
+
+
+def test_a_separator_that_a_parameter_has_by_default_is_between_the_columns(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        def load(name, split="|"):
+            with open(name, encoding="utf-8") as file:
+                return [line.strip().split(split) for line in file]
+
+        rows, lines = [], load("files/train.txt")
+        for word, path, _kind in lines:
+            rows.append((word, path))
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.zeros(len(rows[0]), 4, device="cuda")).sum().backward()
+        optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.error, workload.batch) == (None, 2)
+    assert any("3 columns, with '|' between them" in each.text for each in workload.assumptions)
