@@ -199,15 +199,18 @@ class Construction:
         """Note a call of a model on the GPU; from the script's first one on, nothing is held any more."""
         if self._is_over:
             return
+        known = self._inputs.get(id(module))
+        is_first = known is None or known[0]() is not module
+        if is_first and _is_being_built(module):
+            return
         self._held = None
         self._of_class.clear()
-        known = self._inputs.get(id(module))
-        if known is None or known[0]() is not module:
+        if is_first:
             self._inputs[id(module)] = _first_inputs(module, args, kwargs)
 
     def note_call_on_host(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note a call of a model that is not on the GPU, such as one that counts its operations."""
-        if not self._is_over and id(module) not in self._host_inputs:
+        if not self._is_over and id(module) not in self._host_inputs and not _is_being_built(module):
             self._host_inputs[id(module)] = _first_inputs(module, args, kwargs)
 
     def _hold(self, value: object) -> None:
@@ -544,6 +547,14 @@ class Construction:
     def _call(self, module: nn.Module) -> _Call | None:
         call = self._calls.get(id(module))
         return call if call is not None and call.module() is module else None
+
+
+def _is_being_built(module: nn.Module) -> bool:
+    """Return True in a constructor of `module`, which may call it to learn its strides."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not (frame.f_code.co_name == "__init__" and _first_argument(frame) is module):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:

@@ -743,6 +743,31 @@ def test_a_model_in_data_parallel_whose_weights_its_output_leaves_out_takes_seve
     assert (happened(workload), workload.error) == ("built", None)
 
 
+def test_a_call_in_the_models_own_constructor_says_nothing_of_its_inputs(tmp_path: Path) -> None:
+    text = """
+        from argparse import Namespace
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3, stride=2)
+                self.stride = 64 // self.forward(torch.zeros(1, 3, 64, 64)).shape[-1]
+
+            def forward(self, x):
+                return self.conv(x)
+
+        options = Namespace(imgsz=320, batch_size=4)
+        model = Net().cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        raise RuntimeError("no images")
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert (happened(workload), workload.batch) == ("built", 4)
+    assert any(each.text.startswith("input x [batch, 3, 320, 320] float32") for each in workload.assumptions)
+
+
 def test_a_script_that_leaves_gradients_has_trained_without_an_optimizer(tmp_path: Path) -> None:
     text = """
         import torch
