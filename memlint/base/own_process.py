@@ -2,11 +2,12 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 _exit, _getppid, _sleep = os._exit, os.getppid, time.sleep
@@ -17,6 +18,8 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 HEADROOM = 2**30
 """Bytes of private memory that are reserved but never touched, such as thread stacks and arenas."""
+
+_PATIENCE = 10.0  # seconds for the kernel to remove a killed process
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a process to end, where the system has them."""
@@ -126,6 +129,12 @@ def signals_end() -> None:
     """Let the signals that end this process arrive, which the process that started it may have let wait."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def wait_for_killed(wait: Callable[[float], object]) -> None:
+    """Wait for a child that was killed, but not for ever: an interrupt in `Popen.wait` may have left its lock taken."""
+    with suppress(subprocess.TimeoutExpired):
+        wait(_PATIENCE)
 
 
 def may_fork() -> bool:

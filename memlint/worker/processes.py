@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 
 from memlint.base.errors import WorkerError
-from memlint.base.own_process import adopt_orphans
+from memlint.base.own_process import adopt_orphans, wait_for_killed
 
 
 class Fork:
@@ -146,7 +146,7 @@ class ProcessTree:
                     os.killpg(self._root.pid, signal.SIGKILL)
             with suppress(ProcessLookupError):
                 self._root.kill()
-            self._root.wait()
+            wait_for_killed(self._root.wait)
         deadline = time.monotonic() + _PATIENCE
         while processes := self._processes():
             for process in processes:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memlint.base.exchange import Exchange
-from memlint.base.own_process import signals_wait, terminations_raise
+from memlint.base.own_process import signals_wait, terminations_raise, wait_for_killed
 from memlint.base.temporary import exchange_folder
 from memlint.worker.child import FILES, STDERR, STDOUT
 from memlint.worker.dependencies import child_environment
@@ -42,7 +42,7 @@ class Started(NamedTuple):
                 os.killpg(self.child.pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             self.child.kill()
-        self.child.wait()
+        wait_for_killed(self.child.wait)
 
 
 @contextmanager

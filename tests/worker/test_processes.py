@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from memlint.base import own_process
 from memlint.worker.processes import ProcessTree
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a child is a session of its own")
@@ -35,6 +36,15 @@ def test_the_child_and_what_it_starts_count_and_what_was_there_before_does_not()
         for process in (*psutil.Process(other.pid).children(), other):
             process.kill()
         other.wait()
+
+
+def test_a_child_whose_lock_an_interrupt_has_left_taken_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "_PATIENCE", 0.1)
+    with ProcessTree() as tree:
+        child = subprocess.Popen([sys.executable, "-c", SLEEPING_TWICE], start_new_session=True)
+        tree.grow_from(child)
+        child._waitpid_lock.acquire()  # type: ignore[attr-defined]
+    assert not psutil.pid_exists(child.pid)
 
 
 def test_measuring_takes_a_fiftieth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
