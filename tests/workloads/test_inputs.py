@@ -208,6 +208,18 @@ def test_dimensions_that_the_code_names_have_the_sizes_that_the_models_tables_ha
     assert inputs(write(module(body))) == ["x [batch, 27, 17, 3] float32"]
 
 
+@pytest.mark.parametrize(("stated", "frames"), [("self.n_frames = 81; ", 81), ("", 512)])
+def test_frames_that_the_model_states_are_those_of_its_input_and_others_are_in_the_headline(write, stated, frames):
+    body = f"""{stated}self.proj, self.joints = nn.Linear(2, 8), nn.Parameter(torch.zeros(1, 1, 17, 8))|
+        b, t, j, c = x.shape
+        return self.proj(x) + self.joints"""
+    path = write(module(body))
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
+    shown = f"x [batch, {frames}, 17, 2] float32"
+    assert described(workload) == [shown]
+    assert workload.built_by == ("" if stated else f"{shown}: nothing states their size")
+
+
 def test_dimensions_of_one_name_in_the_code_are_as_large_in_every_input(write):
     body = """self.proj = nn.Conv2d(3, 4, 1)|
         B, T, C, H, W = x.shape

@@ -247,7 +247,7 @@ def _made_up(stage: TrialModel, specs: Specs, sizes: ModelSizes) -> InputSpec | 
             continue
         for place, size in enumerate(spec.shape[1:], 1):
             other = (*spec.shape[:place], size + 1 if isinstance(size, int) else size, *spec.shape[place + 1 :])
-            is_stated = with_stated_times(stage.model, replace(spec, shape=other), sizes).shape != other
+            is_stated = with_stated_times(stage.model, replace(spec, shape=other), sizes) == spec
             larger = [replace(each, shape=other) if each is spec else each for each in specs]
             if not is_stated and stage.attempt(larger).error is None:
                 return spec

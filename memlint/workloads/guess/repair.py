@@ -78,7 +78,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
     yield from _shapes_for_module(trial, sizes)
-    yield from _of_named_sizes(trial, message)
+    yield from _of_named_sizes(trial, message, sizes)
     yield from _of_lower_values(trial, message)
     yield from _as_image(trial, sizes)
     yield from _of_other_sizes(trial)
@@ -360,7 +360,7 @@ def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec
         yield replace(spec, shape=(BATCH, 3, sizes.pictures or PICTURES, *(sizes.image_size or VIDEO_SIZE)))
 
 
-def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
+def _of_named_sizes(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     """Replace a size that the message names by another size that it names."""
     # The larger size is the likelier one: the other was guessed.
     pairs = [(min(int(a), int(b)), max(int(a), int(b))) for a, b in _MISMATCH.findall(message)]
@@ -378,6 +378,7 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
         for index, spec in enumerate(trial.specs):
             places = [place for place, size in enumerate(spec.shape) if place and size == old] if new >= least else []
             are_sides = len(spec.shape) > 3 and places == [len(spec.shape) - 2, len(spec.shape) - 1]
+            are_sides = are_sides and not are_unknown(axes(sizes.model, spec.name))
             alone = [] if are_sides or len(places) == 1 else [[place] for place in places]  # equal by chance
             for changed in [*alone, places] if places else []:
                 shape = tuple(new if place in changed else size for place, size in enumerate(spec.shape))
