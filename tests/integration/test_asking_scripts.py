@@ -529,7 +529,7 @@ def test_inputs_that_nothing_else_gives_are_those_of_an_example(project):
         "```\nimport torch\nfrom model import Net\nnet = Net(50)\nnet(torch.randn(8, 22, 4, 50))\n```\n"
     )
     workload = checked(project)
-    assert workload["built_by"] == "as train.py builds it; x [batch, 22, 4, 50] float32: nothing states their size"
+    assert workload["built_by"] == "as train.py builds it; x [batch, 22, 4, 50] float32, as in an example"
     assert "inputs x [batch, 22, 4, 50] float32, as in an example elsewhere" in texts(workload)
 
 

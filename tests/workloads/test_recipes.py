@@ -949,7 +949,7 @@ def test_inputs_of_another_file_that_builds_the_model_alike_are_those_of_an_exam
         (path.parent / name).write_text(built + text)
     workload = the_only(path)
     completed, _assumptions = complete(workload, path.parent)
-    assert completed.built_by == "data [batch, 40, 24, 3] float32: nothing states their size"
+    assert completed.built_by == "data [batch, 40, 24, 3] float32, as in an example"
 
 
 def test_ids_of_an_example_are_below_what_it_says(write):

@@ -184,7 +184,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
                 if workload.mode == "generate":
                     inputs = inputs_of_generate(inputs, built.model)
                     dimensions.pop(SEQUENCE, None)
-                built_by = _with_unstated(workload.built_by, inferred.unstated)
+                built_by = _with_unstated(workload.built_by, inferred)
                 batch = 1 if inferred.takes_one else workload.batch
                 workload = replace(workload, inputs=inputs, dimensions=dimensions, built_by=built_by, batch=batch)
                 assumptions += inferred.assumptions
@@ -247,9 +247,10 @@ def _tried(
         return built, inferred
 
 
-def _with_unstated(built_by: str, unstated: str) -> str:
+def _with_unstated(built_by: str, inferred: Inferred) -> str:
     """Return the part of the headline that says who builds a model, with the size of its inputs that nothing states."""
-    return f"{f'{built_by}; ' if built_by else ''}{unstated}: nothing states their size" if unstated else built_by
+    why = ", as in an example" if inferred.is_of_example else ": nothing states their size"
+    return "; ".join(filter(None, (built_by, inferred.unstated and f"{inferred.unstated}{why}")))
 
 
 def settings_of(workload: Workload) -> Iterator[Assumption]:

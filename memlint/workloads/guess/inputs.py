@@ -89,6 +89,8 @@ class Inferred:
     """Sizes of the names in the inputs' shapes."""
     unstated: str = ""
     """A size of the inputs that nothing states, and that the model takes as well as others: `images of 224 x 224`."""
+    is_of_example: bool = False
+    """True if an example has that size, of a model that it builds in another way."""
     takes_one: bool = False
     """True if the model accepts a batch of 1 and no larger one."""
     is_first_choice: bool = True
@@ -162,7 +164,8 @@ def infer_inputs(
         where = "as in an example" if shown.builds_so else "as in an example elsewhere"
         note = Assumption(f"inputs {inputs}, {where}", place, found=shown.builds_so)
         are_fixed = is_made_up and _made_up(TrialModel(model, device), specs, sizes) is None
-        return Inferred(specs, (note,), dimensions, "" if shown.builds_so or are_fixed else inputs)
+        unstated = "" if shown.builds_so or are_fixed else inputs
+        return Inferred(specs, (note,), dimensions, unstated, is_of_example=True)
     unstated = _unstated(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
     notes = tuple(_assumptions(specs, dimensions, trial, model))
     return Inferred(specs, notes, dimensions, unstated, takes_one=trial.with_more is not None)
