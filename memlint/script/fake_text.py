@@ -60,7 +60,7 @@ _AROUND = {
     "CLIPTextConfig": ("<s> $A </s>", "<s> $B </s>"),
     "LlamaConfig": ("<s> $A", "<s> $B"),
 }
-"""What the tokenizer puts around a text, and around the second one of a pair, by the class of the model's config."""
+"""The tokens around a text, and around the second one of a pair, by the class of the model's config."""
 _WANTED = "wants the tokenizer"
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.guess.axes_in_code import axes
-from memlint.workloads.guess.dimension_names import SIDES, TIMES_OF_VIDEOS, are_unknown, dimension_names
+from memlint.workloads.guess.dimension_names import SIDES, TIMES_OF_VIDEOS, dimension_names, with_stated_times
 from memlint.workloads.guess.layers import PICTURES
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
 
@@ -65,9 +65,7 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
             colours = {n: spec.shape[1] for n, name in enumerate(names) if name.lower() in _CHANNELS and spec.shape[2:]}
             known: dict[int, int | str] = {**times, **of_images, **colours}
             shape = tuple(known.get(place, size) for place, size in enumerate(shape))
-        elif sizes.pictures is not None and are_unknown(names):
-            times = {n: sizes.pictures for n, name in enumerate(names) if name.lower() in TIMES_OF_VIDEOS}
-            shape = tuple(times.get(place, size) for place, size in enumerate(shape))
+        shape = with_stated_times(names, shape, sizes)
         if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
             kind = "Float"
         spec = replace(spec, shape=shape)

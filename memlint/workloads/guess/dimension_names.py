@@ -42,13 +42,12 @@ def are_unknown(names: Sequence[str]) -> bool:
     return len(names) > _RANK_OF_SEQUENCES and SIDES.isdisjoint(map(str.lower, names))
 
 
-def with_stated_times(model: nn.Module, spec: InputSpec, sizes: ModelSizes) -> InputSpec:
-    """Return `spec` with as many frames as are stated, if its dimensions are unknown but for the name of that one."""
-    names = [name.lower() for name in dimension_names(model, spec.name)]
-    if sizes.pictures is None or not are_unknown(names) or len(names) != len(spec.shape):
-        return spec
+def with_stated_times(names: Sequence[str], shape: tuple[int | str, ...], sizes: ModelSizes) -> tuple[int | str, ...]:
+    """Return a shape with as many frames as are stated, if its dimensions are unknown but for the name of that one."""
+    if sizes.pictures is None or not are_unknown(names) or len(names) != len(shape):
+        return shape
     known = dict.fromkeys(TIMES_OF_VIDEOS, sizes.pictures)
-    return replace(spec, shape=tuple(known.get(name, size) for name, size in zip(names, spec.shape, strict=True)))
+    return tuple(known.get(name.lower(), size) for name, size in zip(names, shape, strict=True))
 
 
 def of_one_size(model: nn.Module, guesses: Sequence[InputSpec]) -> list[InputSpec]:

@@ -137,7 +137,8 @@ def infer_inputs(
     others = _of_diffusion(TrialModel(model, device), first) if is_diffusion_model(model) else []
     example = as_shown(model, shown) if shown is not None else ()
     if shown is not None and not shown.builds_so:
-        example = tuple(with_stated_times(model, spec, sizes) for spec in example)
+        shapes = [with_stated_times(dimension_names(model, spec.name), spec.shape, sizes) for spec in example]
+        example = tuple(replace(spec, shape=shape) for spec, shape in zip(example, shapes, strict=True))
     with TrialModel(model, device).watched() as stage:
         starts = [*others, _completed(stage, first).specs if is_model(model) else first]
         is_made_up = any(are_unknown(dimension_names(model, spec.name)) for spec in first)
@@ -250,7 +251,7 @@ def _made_up(stage: TrialModel, specs: Specs, sizes: ModelSizes) -> InputSpec | 
             continue
         for place, size in enumerate(spec.shape[1:], 1):
             other = (*spec.shape[:place], size + 1 if isinstance(size, int) else size, *spec.shape[place + 1 :])
-            is_stated = with_stated_times(stage.model, replace(spec, shape=other), sizes) == spec
+            is_stated = with_stated_times(names, other, sizes) == spec.shape
             larger = [replace(each, shape=other) if each is spec else each for each in specs]
             if not is_stated and stage.attempt(larger).error is None:
                 return spec
