@@ -52,7 +52,8 @@ from memlint.workloads.construction.training_step import (
     of_methods,
     own_optimizer,
 )
-from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.guess.inferred import Inferred
+from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.loss import ALIKE, OF_CLASSES, NamedLoss
 from memlint.workloads.tensors import make_inputs
 from memlint.workloads.user_errors import describe

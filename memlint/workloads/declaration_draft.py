@@ -18,8 +18,8 @@ from memlint.workloads.construction.construct import complete
 from memlint.workloads.constructor_values import parameters, plain_value
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
 from memlint.workloads.guess.forward_names import guess_input
-from memlint.workloads.guess.inputs import NoInputsError
 from memlint.workloads.guess.layers_in_code import layers_in_constructor
+from memlint.workloads.guess.search import NoInputsError
 from memlint.workloads.loading import load_object
 from memlint.workloads.model_sizes import ModelSizes
 

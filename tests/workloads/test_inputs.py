@@ -17,7 +17,8 @@ from memlint.tracing.recorder import trace_program
 from memlint.workloads.construction.construct import build_program, complete
 from memlint.workloads.constructor_values import plain_value
 from memlint.workloads.discover import find_workloads
-from memlint.workloads.guess.inputs import Inferred, in_dtype, infer_inputs
+from memlint.workloads.guess.inferred import Inferred
+from memlint.workloads.guess.inputs import in_dtype, infer_inputs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 

@@ -33,7 +33,9 @@ from memlint.workloads.construction.training_step import (
     own_optimizer,
 )
 from memlint.workloads.guess.arguments import arguments_for
-from memlint.workloads.guess.inputs import Inferred, NoInputsError, in_dtype, infer_inputs
+from memlint.workloads.guess.inferred import Inferred
+from memlint.workloads.guess.inputs import in_dtype, infer_inputs
+from memlint.workloads.guess.search import NoInputsError
 from memlint.workloads.huggingface.adapters import with_adapter
 from memlint.workloads.huggingface.configs import config_from_json, few_layers, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
