@@ -176,8 +176,14 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
             table = _table_of(file) if file.exists() or file.is_symlink() else None
             if table is not None:
                 return _parse(table, file), directory
-    marked = (parent for parent in (start, *start.parents) if any((parent / mark).exists() for mark in _PROJECT_MARKS))
-    return Settings(), next(marked, None) or _unmarked_root(start)
+    return Settings(), next(filter(_is_marked, (start, *start.parents)), None) or _unmarked_root(start)
+
+
+def _is_marked(folder: Path) -> bool:
+    """Return True for the folder of a project; a setup.py within a package builds a part of it, such as an extension."""
+    if (folder / "__init__.py").is_file():
+        return any((folder / name).exists() for name in (*CONFIGURATIONS, ".git"))
+    return any((folder / mark).exists() for mark in _PROJECT_MARKS)
 
 
 def _unmarked_root(start: Path) -> Path:

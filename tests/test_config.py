@@ -40,6 +40,16 @@ def test_without_a_readme_a_project_is_around_its_outermost_package(tmp_path):
     assert find_settings(tmp_path / "container")[1] == tmp_path / "container"
 
 
+def test_a_setup_within_a_package_is_of_a_part_of_the_project(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    for file in (tmp_path / "README.md", package / "__init__.py", package / "setup.py"):
+        file.touch()
+    assert find_settings(package)[1] == tmp_path
+    (package / ".git").mkdir()
+    assert find_settings(package)[1] == package
+
+
 def test_a_home_is_no_project(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "README.md").touch()

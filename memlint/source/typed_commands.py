@@ -252,7 +252,7 @@ def _started_by(
     """
     first = next(iter(arguments), "")
     started = _found(first, folder, document, files) if first.endswith(".py") else None
-    if started is None or started[0] == launcher:
+    if started is None or started[0] == launcher or "__main__" not in files.text(started[0]):  # a config, as mmcv's
         return None
     own, text = files.text(launcher), files.text(started[0])
     given: list[str] = []

@@ -497,6 +497,18 @@ def test_data_loaders_run_in_the_process(gpu: Ledger, num_workers: int) -> None:
         assert batches[2][1].tolist() == [8, 9]
 
 
+def test_data_parallel_on_one_gpu_copies_the_gradient_of_what_came_in(gpu: Ledger) -> None:
+    model = nn.DataParallel(nn.Linear(256, 256, device="cuda"), [0])
+    batch = torch.randn(64, 256, device="cuda", requires_grad=True)
+    output = model(model(batch))
+    before = live(gpu)
+    output.sum().backward()
+    made = live(gpu) - before - 256 * 256 * 4 - 256 * 4
+    assert batch.grad is not None
+    assert batch.grad.device == torch.device("cuda", 0)
+    assert made >= 64 * 256 * 4
+
+
 def test_lazy_modules_find_their_shapes_on_the_gpu(gpu: Ledger) -> None:
     model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2)).cuda()
     model(torch.rand(2, 3, 8, 8, device="cuda")).sum().backward()

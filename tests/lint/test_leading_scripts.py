@@ -698,3 +698,9 @@ def test_an_option_that_the_script_has_under_a_shorter_name_is_that_one(tmp_path
     text = "```\npython train.py --drop-path-rate 0.2 --other-rate 1\n```\n"
     project(tmp_path, model=MODEL, train=f"{options}parser.parse_known_args()\n{TRAIN}", **{"README.md": text})
     assert leading(tmp_path) == ["train.py --drop-path 0.2 --other-rate 1"]
+
+
+def test_a_config_in_python_is_an_argument_of_the_script(tmp_path):
+    text = "```\npython train.py conf/a.py conf/b.py --x 1\n```\n"
+    project(tmp_path, model=MODEL, train=TRAIN, conf__a="lr = 1\n", conf__b="x = 1\n", **{"README.md": text})
+    assert leading(tmp_path) == ["train.py conf/a.py conf/b.py --x 1"]

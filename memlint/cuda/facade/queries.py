@@ -1,7 +1,7 @@
 """`torch.cuda.*`: queries about the simulated GPU, answered from the catalogue and the simulation."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ from memlint.accelerator.private import (
     CUDART,
     GET_STREAM,
     NVTX,
+    GATHER,
     SCATTER,
     USES_CUDNN_FOR_WEIGHTS,
     accelerator_functions,
@@ -218,6 +219,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch.backends.cudnn: {"is_acceptable": _is_acceptable, "version": lambda: cudnn_versions()[0]},
         compiled: {
             SCATTER: lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
+            GATHER: _gather,
             **statistics.patches(),
             **cuda_functions({"clearCublasWorkspaces": simulation.workspaces.clear}),
         },
@@ -242,6 +244,12 @@ def _on_one_gpu(self: Any, module: nn.Module, device_ids: Any = None, *args: Any
         state.assume(f"DataParallel over {len(device_ids)} GPUs runs on one, which gets the whole batch")
         device_ids = [0]
     _init_parallel(self, module, device_ids, *args, **kwargs)
+
+
+def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int) -> torch.Tensor:
+    """Stand in for what brings the parts of a batch to one device, which copies even one part (`comm.cpp`)."""
+    whole = torch.cat(list(tensors), dim)
+    return whole.cpu() if destination == -1 else whole
 
 
 def _copying_stream(to: torch.device) -> Any:
