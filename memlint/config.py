@@ -180,7 +180,7 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
 
 
 def _is_marked(folder: Path) -> bool:
-    """Return True for the folder of a project; a setup.py within a package builds a part of it, such as an extension."""
+    """Return True for the folder of a project; a setup.py within a package builds a part, such as an extension."""
     if (folder / "__init__.py").is_file():
         return any((folder / name).exists() for name in (*CONFIGURATIONS, ".git"))
     return any((folder / mark).exists() for mark in _PROJECT_MARKS)

@@ -88,6 +88,15 @@ def executed_pythons(copied_pythons: None) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def checked_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the PyTorch that runs be among the checked ones: a newer one is an assumption of every trace."""
+    from memlint.cuda import versions
+
+    first, last = versions.CHECKED
+    monkeypatch.setattr(versions, "CHECKED", (first, max(last, versions.torch_version())))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests of holders first: once Dynamo has compiled in a process, no variable of a running function there
     gives up its value (seen with torch 2.13 and Python 3.11), and tests of compiled steps compile in this process.

@@ -40,7 +40,7 @@ def test_autocast_casts_the_ops_that_it_casts_for_cuda() -> None:
         *autocast.LOWER_PRECISION, *autocast.FLOAT32, *autocast.FLOAT32_OUTPUT, *autocast.PROMOTE, *autocast.BANNED,
     }  # fmt: skip
     listed |= set(autocast.FLOAT32_SINCE_2_12) if torch_version() >= (2, 12) else set()
-    listed |= set(autocast.FLOAT32_SINCE_2_15) if torch_version() >= (2, 15) else set()
+    listed |= set(autocast.FLOAT32_SINCE_2_14) if torch_version() >= (2, 14) else set()
     cuda = {name for name in registered("AutocastCUDA") if "imname" not in name and not name.startswith("norm.names")}
     assert cuda - WITHOUT_TENSORS_OF_OURS == listed
     assert listed <= registered("AutocastPrivateUse1")

@@ -63,7 +63,7 @@ LOWER_PRECISION, FLOAT32 = _LOWER_PRECISION.split(), _FLOAT32.split()
 FLOAT32_OUTPUT, PROMOTE = _FLOAT32_OUTPUT.split(), _PROMOTE.split()
 BANNED = ("binary_cross_entropy",)
 FLOAT32_SINCE_2_12 = ("rms_norm",)
-FLOAT32_SINCE_2_15 = ("linalg_matrix_sqrth",)
+FLOAT32_SINCE_2_14 = ("linalg_matrix_sqrth",)
 
 _HOST_LOWER_PRECISION = """
     conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding bmm mm linalg_vecdot baddbmm addmm
@@ -183,7 +183,7 @@ def _kernels_of_gpu() -> dict[str, Callable[..., Any]]:
     kernels: dict[str, Callable[..., Any]] = {}
     for names, kernel_of in (
         (LOWER_PRECISION, lambda op: partial(_casting, op, lower)),
-        ((*FLOAT32, *FLOAT32_SINCE_2_15), lambda op: partial(_casting, op, _float32)),
+        ((*FLOAT32, *FLOAT32_SINCE_2_14), lambda op: partial(_casting, op, _float32)),
         (FLOAT32_SINCE_2_12, lambda op: partial(_casting, op, _float32_since_2_12)),
         (FLOAT32_OUTPUT, lambda op: partial(_float32_output, op)),
         (PROMOTE, lambda op: partial(_promoting, op)),

@@ -63,7 +63,7 @@ class SymmetricMemory:
         alloc_id: int | None = None,
     ) -> torch.Tensor:
         """Allocate a tensor outside the caching allocator."""
-        if alloc_id is not None or torch.device(device).type != "cuda":
+        if alloc_id is not None or torch.device(device).type == "cpu":
             _refuse("an allocation that persists, or of another device than a GPU")
         now = simulated()
         tensor = allocate_apart(size, stride, dtype)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from memlint.accelerator.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("checked_torch")
+
 
 @pytest.fixture
 def assumptions(monkeypatch: pytest.MonkeyPatch) -> list[str]:

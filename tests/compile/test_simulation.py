@@ -36,6 +36,8 @@ from memlint.memory.timeline import Timeline, live, without
 from memlint.tracing.recorder import trace_program
 from tests.compile.programs import Compiled, Net
 
+pytestmark = pytest.mark.usefixtures("checked_torch")
+
 GPU = device_named("a100-80gb")
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 """A process that has compiled for real with Triton simulates no compilation."""

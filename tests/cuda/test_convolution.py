@@ -21,6 +21,8 @@ from memlint.memory.records import Category
 from memlint.memory.timeline import Timeline, alive_at, peak_event
 from memlint.tracing.recorder import trace_program
 
+pytestmark = pytest.mark.usefixtures("checked_torch")
+
 V100, A100 = device_named("v100-16gb"), device_named("a100-80gb")
 
 

@@ -12,6 +12,8 @@ from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
 
+pytestmark = pytest.mark.usefixtures("checked_torch")
+
 GIB = 2**30
 T4, V100, A100 = (device_named(name) for name in ("t4", "v100-16gb", "a100-80gb"))
 HALF = torch.float16

@@ -221,8 +221,9 @@ SAVED = "_saved_"
 """The attributes of a node that give what it has saved begin so, and give tensors;"""
 SAVED_AS_PACKED = "_saved_tensors"
 """those that begin so give what hooks have packed."""
-CHECKPOINT = "_checkpoint_without_reentrant_generator"
-"""Name of the function of `torch.utils.checkpoint` that both sides of a non-reentrant checkpoint run through."""
+CHECKPOINTS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
+"""Names of the function of `torch.utils.checkpoint` that both sides of a checkpoint run through, if it is not reentrant:
+the first from 2.14 on."""
 
 # --- Devices: PrivateUse1 and CUDA
 

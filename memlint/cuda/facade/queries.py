@@ -14,9 +14,9 @@ from memlint.accelerator import state
 from memlint.accelerator.private import (
     CUDA_INITIALIZED,
     CUDART,
+    GATHER,
     GET_STREAM,
     NVTX,
-    GATHER,
     SCATTER,
     USES_CUDNN_FOR_WEIGHTS,
     accelerator_functions,

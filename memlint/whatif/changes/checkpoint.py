@@ -85,9 +85,10 @@ def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[No
     """Turn other checkpoints, reentrant or not, into plain calls inside the block."""
     from torch.utils import checkpoint as checkpointing
 
-    from memlint.accelerator.private import CHECKPOINT
+    from memlint.accelerator.private import CHECKPOINTS
 
-    begin = getattr(checkpointing, CHECKPOINT)
+    name = next(each for each in CHECKPOINTS if hasattr(checkpointing, each))
+    begin = getattr(checkpointing, name)
 
     def begin_ours(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return begin(function, *args, **kwargs) if function in forwards else iter((None,))
@@ -99,6 +100,6 @@ def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[No
         def apply(function: Callable[..., Any], _preserve: bool, *args: Any) -> Any:
             return function(*args)
 
-    ours = {CHECKPOINT: begin_ours, "CheckpointFunction": Plain}
-    with patched((checkpointing, name, value) for name, value in ours.items()):
+    ours = {name: begin_ours, "CheckpointFunction": Plain}
+    with patched((checkpointing, each, value) for each, value in ours.items()):
         yield
