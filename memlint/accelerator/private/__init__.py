@@ -222,7 +222,7 @@ SAVED = "_saved_"
 SAVED_AS_PACKED = "_saved_tensors"
 """those that begin so give what hooks have packed."""
 CHECKPOINTS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
-"""Names of the function of `torch.utils.checkpoint` that both sides of a checkpoint run through, if it is not reentrant:
+"""Names of the function of `torch.utils.checkpoint` that both sides of a non-reentrant checkpoint run through:
 the first from 2.14 on."""
 
 # --- Devices: PrivateUse1 and CUDA
