@@ -88,6 +88,9 @@ def _number(at: Failure, place: str, path: Path, kind: Kind = "") -> bool:
         return False
     value = _value_at(place, path)
     names = [name for name in path if name != ITEM]
+    if names and isinstance(at.node, ast.Call) and ast.unparse(at.node.func).endswith("Tensor"):  # a scalar has no use
+        value.kind, value.fields = "list", usual(names[-1]).fields or {ITEM: Value(kind or "whole")}
+        return True
     value.kind = kind or ("whole" if names and _WHOLE.fullmatch(names[-1]) else "real")
     form.asked_at[at.key] = form.asked_at.get(at.key, 0) + 1
     if form.asked_at[at.key] > 1 and form.separator is not None:
@@ -364,6 +367,21 @@ def _columns(at: Failure, names: list[str]) -> bool:
     for name in names:
         _add(forms.change((fitting or tables)[-1]).row, name)
     return True
+
+
+def _of_file_names(at: Failure) -> bool:
+    """A row is taken for the name of a file: all rows of its file are such names."""
+    if _NO_NAME_OF_FILE.search(at.text) is None:
+        return False
+    rows = [each for each in at.values(at.node) if isinstance(each, Mapping)]
+    places = [place for place, made in forms.made.items() if any(row in made for row in rows)]
+    words = re.findall("[a-z]{3,}", ast.unparse(at.node).lower())  # files that were made alike go by their names
+    for place in sorted(places, key=lambda each: not any(word in PurePath(each).stem.lower() for word in words))[:1]:
+        forms.change(place).shape = "files"
+    return bool(places)
+
+
+_NO_NAME_OF_FILE = re.compile("'dict' object has no attribute '(?:read|seek)'|(?:PathLike|integer|bytes).*not '?dict")
 
 
 def _of_attribute(at: Failure) -> bool:
@@ -655,6 +673,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
     ((ValueError, IndexError), _of_rows),
+    ((AttributeError, TypeError), _of_file_names),
     (Exception, _of_small_images),
     (KeyError, _of_key),
     (IndexError, _of_index),

@@ -33,7 +33,7 @@ from memlint.script.fake_rows import (
     texts_of_script,
 )
 from memlint.script.file_kinds import SHEETS
-from memlint.script.forms import ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made
+from memlint.script.forms import BOXES, ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made, usual
 from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
@@ -209,12 +209,17 @@ def _rows(options: Mapping[str, Any], *, is_row: bool = False) -> list[dict[str,
             is_text = not are_tokens or not _OF_TEXT.isdisjoint(re.split(r"[\W_]+", name.lower()))
             kinds[name] = kinds.get(name) or ("" if is_text else "tokens")
         first = options["number"]
+        if not BOXES.isdisjoint(kinds):  # of objects, each of which has a class and more
+            listed = {name: "items" for name, kind in kinds.items() if kind in ("class", "tokens")}
+            kinds |= listed | dict.fromkeys(BOXES.intersection(kinds), "boxes")
         if "messages" in kinds and "from" not in keys_of_script():
             kinds["messages"] = "talk"
             roles = ("user", "assistant")
             values["talk"] = lambda i: [
                 {"role": role, "content": texts[(i + place) % len(texts)]} for place, role in enumerate(roles)
             ]
+        values["boxes"] = lambda i: made(usual("boxes"), "boxes", i, str)
+        values["items"] = lambda i: [(i + place) % 2 for place in range(Value.length)]
         values["tokens"] = lambda i: [(first + i + place) % _NUM_TOKENS for place in range(_NUM_WORDS)]
     makes = [(name, values.get(kind)) for name, kind in (kinds or {"text": ""}).items()]
     return [
@@ -263,6 +268,11 @@ def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     words = set() if form.shape else set(place.stem.lower().split("_"))
     if form.shape == "boxes" or (words & {*_OF_BOXES, _OF_CAPTIONS} and _reads_boxes()):
         return _boxes(path, has_captions=_OF_CAPTIONS in words)
+    if form.shape == "files":
+        names = [str(made(Value("file"), "", i, str)) for i in range(forms.num_rows)]
+        path.write_text(json.dumps(names), encoding="utf-8")
+        forms.note(str(place), names)
+        return f"{len(names)} names of files"
     count = 1 if form.shape == "row" else forms.num_rows
     rows: list[dict[str, Any]] = [{} for _ in range(count)] if form.shape else _rows(options, is_row=True)
     rows = _asked(rows, place, options)

@@ -30,6 +30,8 @@ SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".
 _PERIOD = 97
 """Different words in a column of words."""
 _IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
+BOXES = frozenset(("boxes", "bboxes"))
+"""Names of the boxes of an image's objects."""
 _OF_CAMERAS = frozenset(("camera_angle_x", "camera_angle_y", "fl_x", "fl_y", "cx", "cy"))
 """Numbers that decide on no size (Mildenhall et al., 2020; Müller et al., 2022)."""
 _MOST_KEPT = 16
@@ -67,10 +69,10 @@ class Value:
 
 
 def usual(name: str) -> Value:
-    """Return a value of this name: a date, of a scene's cameras as NeRF's files have it, or one not known yet."""
+    """Return a value of this name: a date, boxes, of a scene's cameras as in NeRF's files, or one not known yet."""
     if name in ("date", "datetime"):
         return Value("date")
-    if name == "transform_matrix":
+    if name == "transform_matrix" or name in BOXES:
         return Value("list", fields={ITEM: Value("list", fields={ITEM: Value("real")})})
     return Value("real") if name in _OF_CAMERAS else Value()
 
@@ -85,8 +87,9 @@ class Form:
     """Separator of columns in the lines of a text; empty for any white space; None if there are no columns."""
     width: int = 0
     """The number of columns; 0 if nothing depends on it."""
-    shape: Literal["", "rows", "row", "map", "boxes"] = ""
-    """The whole of a JSON file: a list of rows, one row, a dictionary of rows, objects in images; of a record, rows."""
+    shape: Literal["", "rows", "row", "map", "boxes", "files"] = ""
+    """The whole of a JSON file: a list of rows, one row, a dictionary of rows, objects in images, names of files; of a
+    record, rows."""
     row: Value = field(default_factory=Value)
     given: dict[int, list[str]] = field(default_factory=dict)
     """Words that certain lines begin with."""

@@ -638,19 +638,21 @@ def _is_comprehension(value: object) -> TypeGuard[CodeType]:
 def _suffix_asked_for(*, of_media: bool = False) -> str:
     """Return the end of file names that the running function of the user, or one that calls it, names in a string.
 
-    With `of_media` the ends of images, recordings and the like alone count. Where none does, a function or file that is
-    called by images has images.
+    With `of_media`, and where media are read, the ends of images, recordings and the like alone count. Where none does,
+    a function that reads images, or that has a name or a file of images, has images.
     """
     called = ""
     for number, frame in enumerate(user_frames()):
         if number and frame.f_code.co_name == "<module>":
             break  # which names much else
-        called += f" {PurePath(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
+        reads = _kind_read_by(frame)
+        called += f" {PurePath(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname} {reads}"
         for value in itertools.chain(_strings(frame.f_code.co_consts), _named_strings(frame.f_code, frame.f_globals)):
             match = re.fullmatch(r"(\*?\.)?(\w+)", value)
             kind = kind_by_name(f"file.{match[2]}") if match else ""
             is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
-            is_end = kind in _MEDIA or (match is not None and match[1] and not of_media)  # `name.endswith("png")`
+            is_any = match is not None and match[1] and not (of_media or reads)  # `name.endswith("png")`
+            is_end = kind in _MEDIA or is_any
             if match and kind and not is_weights and is_end:
                 return f".{match[2]}"
     return ".png" if re.search(r"(?i)image|img", called) else ""

@@ -35,7 +35,7 @@ _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|examples?|"
     r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache|calc(ulate)?|compute|metrics?|"
-    r"extract|create|average|webui)(?![a-z]).*",
+    r"extract|create|average|webui|flops|params|latency|speed|throughput)(?![a-z]).*",
     re.IGNORECASE,
 )
 """Stems of scripts that do something else with a model than train it, or nothing."""
@@ -84,6 +84,9 @@ _CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
+_CONFIGS = frozenset((".yaml", ".yml", ".py"))
+_OF_PYTHON_CONFIGS = re.compile(r"[/\\]conf(?:ig)?s?[/\\].*\.py$")
+"""Configs, and the places of those that are written in Python, as mmengine's are."""
 _OF_CONFIGS, _TEMPLATE = (".yaml", ".yml", ".json", ".toml"), re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
 _MODEL_OPTION = re.compile(
     r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
@@ -147,7 +150,7 @@ class LeadingScripts:
     def _found(self) -> Iterator[LeadingScript]:
         scripts: dict[Path, list[TypedCommand]] = {}
         typed = list(map(self._completed, self._all()))
-        for command in sorted([*typed, *self._choosing(typed)], key=self._order):
+        for command in sorted([*typed, *self._choosing(typed), *self._configured(typed)], key=self._order):
             scripts.setdefault(command.script, []).append(command)
         later: list[LeadingScript] = []
         trainers = self._trainers(scripts, later)
@@ -218,6 +221,26 @@ class LeadingScripts:
             is_default = default is not None and chosen == default[1] and option not in command.arguments
             if chosen is not None and not is_default:
                 yield command._replace(arguments=_with_model(command.arguments, option, chosen))
+
+    def _configured(self, typed: Sequence[TypedCommand]) -> Iterator[TypedCommand]:
+        """Yield the first command of each script with a config that names what the file defines, in place of another.
+
+        The other one is a config of the project, too, and names nothing of the file.
+        """
+        seen: set[Path] = set()
+        for command in typed:
+            places = [i for i, each in enumerate(command.arguments) if (command.folder / each).suffix in _CONFIGS]
+            place = next((i for i in places if (command.folder / command.arguments[i]).is_file()), None)
+            if place is None or command.script in seen or self._evaluates(command):
+                continue
+            config = (command.folder / command.arguments[place]).resolve()
+            beside = (each for each in self._configs if each.is_relative_to(config.parent.parent))
+            own = next((each for each in beside if each.suffix == config.suffix), None)
+            seen.add(command.script)
+            if own is not None and config not in self._configs:
+                arguments = list(command.arguments)
+                arguments[place] = os.path.relpath(own, command.folder)
+                yield command._replace(arguments=tuple(arguments))
 
     def _registered(self, added: str) -> str | None:
         """Return the choice of an option under which a table of the project has what the file defines."""
@@ -420,7 +443,10 @@ class LeadingScripts:
         names = sorted(self._classes.union(makers(self._tree, self._classes)))
         pattern = re.compile(rf"(?<![\w./-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)")
         yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
-        return tuple(path for path in yaml if names and pattern.search(self._files.text(path)))
+        found = [path for path in yaml if names and pattern.search(self._files.text(path))]
+        quoted = re.compile(rf"[\"'](?:{'|'.join(map(re.escape, names))})[\"']")
+        programs = (path for path in self._files.paths if path.suffix == ".py" and _OF_PYTHON_CONFIGS.search(str(path)))
+        return (*found, *(path for path in programs if names and quoted.search(self._files.text(path))))
 
     @cached_property
     def _classes(self) -> frozenset[str]:

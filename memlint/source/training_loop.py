@@ -443,7 +443,25 @@ def _is_enabled(call: ast.Call, scope: Scope, values: Values) -> bool:
     if enabled is None:
         return all(each.arg for each in call.keywords)  # `**settings` may say no
     value = _value(enabled, scope, values)
+    if value is None:
+        value = _by_default(enabled, scope)
     return value is True or (value is None and "cuda" in ast.unparse(enabled))
+
+
+def _by_default(node: ast.expr, scope: Scope) -> bool | None:
+    """Return the value of a flag, or of `not flag`, that the function has as a parameter; None without a default."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        value = _by_default(node.operand, scope)
+        return None if value is None else not value
+    if not isinstance(node, ast.Name) or isinstance(scope.node, ast.Module):
+        return None
+    given = scope.node.args
+    known = [
+        *zip(given.args[::-1], given.defaults[::-1], strict=False),
+        *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+    ]
+    values = (each.value for name, each in known if name.arg == node.id and isinstance(each, ast.Constant))
+    return next((each for each in values if isinstance(each, bool)), None)
 
 
 def _is_evaluation(call: ast.Call, scope: Scope) -> bool:

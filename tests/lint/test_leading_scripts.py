@@ -152,7 +152,8 @@ def test_a_placeholder_for_a_config_is_one_that_the_document_names_or_that_names
     found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
     assert found[0].command.arguments[-1] == "your data"
     readme.write_text(f"{readme.read_text()}\nConfigs: [a](configs/a.yml)\n")
-    assert leading(tmp_path) == ["train.py -c configs/a.yml --data your data"]
+    of_class = "train.py -c configs/net.yml --data your data"  # the next to try
+    assert leading(tmp_path) == ["train.py -c configs/a.yml --data your data", of_class]
 
 
 @pytest.mark.parametrize("config", ["conf", "conf/main.yaml"])
@@ -704,3 +705,13 @@ def test_a_config_in_python_is_an_argument_of_the_script(tmp_path):
     text = "```\npython train.py conf/a.py conf/b.py --x 1\n```\n"
     project(tmp_path, model=MODEL, train=TRAIN, conf__a="lr = 1\n", conf__b="x = 1\n", **{"README.md": text})
     assert leading(tmp_path) == ["train.py conf/a.py conf/b.py --x 1"]
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "py"])
+def test_a_config_that_names_what_the_file_defines_takes_the_place_of_another(tmp_path, suffix):
+    text = f"```\npython train.py --config configs/one/first.{suffix} --lr 1\n```\n"
+    others = {f"configs/one/first.{suffix}": "model = 'Other'\n", f"configs/two/segnet.{suffix}": "model = 'SegNet'\n"}
+    train = f"import importlib\nimport yaml\nimportlib.import_module(name).fit()\n{MAIN}"
+    project(tmp_path, segnet=MODEL.replace("Net(", "SegNet("), train=train, **{"README.md": text}, **others)
+    typed, own = (f"train.py --config configs/{each}.{suffix} --lr 1" for each in ("one/first", "two/segnet"))
+    assert leading(tmp_path, "segnet.py") == [own, typed]

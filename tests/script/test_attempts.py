@@ -20,6 +20,7 @@ FOLDER = Path(__file__).with_name("data_readers")
 PACKAGES = {
     "caption_tsv": ("PIL",),
     "label_files": ("PIL",),
+    "boxes_by_name": ("PIL",),
     "coco_detection": ("PIL",),
     "voc_xml": ("PIL",),
     "csv_tabular": ("pandas", "sklearn"),
@@ -32,6 +33,7 @@ PACKAGES = {
 }
 BATCHES = {
     "audio_folder": 16,
+    "boxes_by_name": 8,
     "caption_tsv": 16,
     "coco_detection": 4,
     "csv_tabular": 32,
@@ -57,7 +59,7 @@ BATCHES = {
 """Batch sizes of the scripts' loaders."""
 QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
-    *("delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
+    *("boxes_by_name", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
 )
 """Those that stand for the others in each run of the tests."""
 

@@ -16,7 +16,7 @@ movies = pd.read_csv(
 )
 genres = sorted({g for row in movies["genres"] for g in row.split("|")})
 n_users, n_movies = ratings["user_id"].max() + 1, ratings["movie_id"].max() + 1
-ratings = ratings.sort_values("timestamp")
+ratings = ratings[ratings["rating"] > 0].sort_values("timestamp")
 u = torch.tensor(ratings["user_id"].values, dtype=torch.long)
 m = torch.tensor(ratings["movie_id"].values, dtype=torch.long)
 r = torch.tensor(ratings["rating"].values, dtype=torch.float32)
