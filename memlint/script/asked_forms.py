@@ -544,8 +544,8 @@ def _of_numbers(at: Failure) -> bool:
     nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
     for node in nodes:
         values = list(at.values(node))
-        texts = [each for each in values if isinstance(each, str) and forms.find(each) is not None]
-        values = texts or values  # `row["age"] < 18` is not about `row`
+        inner = [each for each in values if isinstance(each, str) or type(each).__name__ == "Series"]
+        values = inner or values  # `row["age"] < 18` is not about `row`
         found = list(dict.fromkeys(itertools.chain.from_iterable(map(_tainted, values))))
         for each in found[1:]:
             _number(at, *each, _kind_asked(at))

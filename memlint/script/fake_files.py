@@ -370,7 +370,8 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         named = {name: value for name, value in form.row.fields.items() if not _NAME_OF_NUMBER.fullmatch(name)}
         values = sum(value.kind != "date" for value in named.values())
         count = _NUM_NUMBERS if (variables := _num_variables()) is None else variables - values
-        form.row.fields = {**named, **{f"x{number}": Value("real") for number in range(count)}}
+        kind: Kind = "real" if options.get("header", "infer") is not None else ""
+        form.row.fields = {**named, **{f"x{number}": Value(kind) for number in range(count)}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
         form.row.at((f"x{number}",)).kind = form.rest or "real"
     if options.get("header", "infer") is None:  # the cells of a list without a head are rather short
