@@ -283,7 +283,9 @@ class _Plan:
     def tried(self) -> tuple[Inferred, float]:
         """Find inputs, and take a step with them; return the seconds that it took, too."""
         train = self.workload.mode == "train"
-        model = unwrapped(self.root.to(self.place).train(train))
+        placed = self.root.to(self.place)
+        placed.train(train)
+        model = unwrapped(placed)
         if self.workload.inputs is not None and takes_inputs(model, self.workload, self.place):
             inferred = Inferred(self.workload.inputs, self.workload.found, self.workload.dimensions)
         else:

@@ -281,7 +281,8 @@ def _stated(workload: Workload) -> dict[str, object]:
 def _inferred(workload: Workload, built: Construction, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
         # The tracer applies autocast as well; autocast changes no shape, so trials run without it.
-        model = placed(built.model, place).train(workload.mode == "train")
+        model = placed(built.model, place)
+        model.train(workload.mode == "train")  # which may return nothing where a model has its own
     train = workload.mode == "train" and built.loss is None and built.step is None
     inferred = infer_inputs(
         model,

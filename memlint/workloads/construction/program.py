@@ -148,7 +148,8 @@ class Program:
             if strategy is not None and strategy.cuts:
                 text = wrapping.spread(model, strategy, self.device, AUTOCASTS.get(workload.dtype))
                 self._assume(Assumption(text, None))
-            self.model = placed(model, self.device).train(workload.mode == "train")
+            self.model = placed(model, self.device)
+            self.model.train(workload.mode == "train")
             self.copies = [copy.deepcopy(self.model).requires_grad_(False) for _ in range(workload.copies)]
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self._make_lazy_parameters(self.model)

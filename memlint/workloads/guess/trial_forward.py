@@ -3,7 +3,7 @@
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -70,8 +70,9 @@ class TrialModel:
         hooks = []
         for module in self.model.modules():
             if isinstance(module, ENTRIES) or not any(True for _ in module.children()):
-                hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-                hooks.append(module.register_forward_hook(self._leave))
+                with suppress(RuntimeError):  # of a module of TorchScript, which has none
+                    hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                    hooks.append(module.register_forward_hook(self._leave))
         try:
             yield self
         finally:
