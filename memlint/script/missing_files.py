@@ -647,7 +647,8 @@ def _suffix_asked_for(*, of_media: bool = False) -> str:
             break  # which names much else
         reads = _kind_read_by(frame)
         called += f" {PurePath(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname} {reads}"
-        for value in itertools.chain(_strings(frame.f_code.co_consts), _named_strings(frame.f_code, frame.f_globals)):
+        named = _named_strings(frame.f_code, frame.f_globals), _strings_of_methods(frame)
+        for value in itertools.chain(_strings(frame.f_code.co_consts), *named):
             match = re.fullmatch(r"(\*?\.)?(\w+)", value)
             kind = kind_by_name(f"file.{match[2]}") if match else ""
             is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
@@ -667,6 +668,15 @@ def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: b
         elif isinstance(value, FunctionType) and not is_called:
             yield from _strings(value.__code__.co_consts)
             yield from _named_strings(value.__code__, value.__globals__, is_called=True)
+
+
+def _strings_of_methods(frame: FrameType) -> Iterator[str]:
+    """Yield the strings in methods of its own object that a running method names: `self._check(names)`."""
+    methods = vars(type(variables_of(frame).get("self")))
+    for name in frame.f_code.co_names:
+        method = getattr(methods.get(name), "__func__", methods.get(name))  # of a static method, too
+        if isinstance(method, FunctionType):
+            yield from _strings(method.__code__.co_consts)
 
 
 def _strings(constants: tuple[Any, ...]) -> Iterator[str]:

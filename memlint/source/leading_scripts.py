@@ -480,7 +480,7 @@ class LeadingScripts:
         for added in _ADDED.findall(self._files.text(command.script)):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
             if place is not None and is_text and not command.arguments and _NEEDS_NO_WORD.search(added) is None:
-                yield place[1]
+                yield self._config_named(place[1], command) or place[1]
             is_text = is_text and _TAKES_NO_WORD_OR_MANY.search(added) is None
             flags = _FLAG.findall(added.partition(",")[0]) + _FLAG.findall(added)
             if not flags or not given.isdisjoint(flags) or _REQUIRED.search(added) is None:
@@ -489,9 +489,13 @@ class LeadingScripts:
             if choices is not None and (texts := re.findall(r"[\"']([\w.-]+)[\"']", choices[1])):
                 yield from (flags[0], next(filter(_NEEDS_NO_DATA.search, texts), texts[0]))
             elif is_text:
-                yield from (flags[0], flags[0].lstrip("-"))
+                yield from (flags[0], self._config_named(flags[0], command) or flags[0].lstrip("-"))
             elif _LOCAL_RANK.fullmatch(flags[0]):  # which its launcher gives it
                 yield from (flags[0], "0")
+
+    def _config_named(self, name: str, command: TypedCommand) -> str | None:
+        """Return the config for an argument of this name; None if it is none of a config."""
+        return self._config_for(command) if CONFIG_OPTION.fullmatch(name) is not None else None
 
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
@@ -530,7 +534,7 @@ class LeadingScripts:
     def _config_for(self, command: TypedCommand) -> str | None:
         """Return a config that the document of the command names, or else one that names the class, or the only one."""
         text = "" if command.document is None else self._files.text(command.document)
-        named = re.findall(r"[\w./-]+\.(?:yaml|yml)\b", text)
+        named = [each for each in re.findall(r"[\w./-]+\.(?:ya?ml|py)\b", text) if _is_config(each)]
         folders = (command.folder, command.folder if command.document is None else command.document.parent)
         places = [folder / name for name in named for folder in folders] + list(self._configs)
         others = [path for path in self._files.paths if path.suffix in (".yaml", ".yml")]
@@ -554,6 +558,10 @@ class LeadingScripts:
             if group and not any(each.startswith(f"{key}=") for each in command.arguments):
                 return f"{key}={Path(name).stem}"
         return None
+
+
+def _is_config(name: str) -> bool:
+    return not name.endswith(".py") or _OF_PYTHON_CONFIGS.search(f"/{name}") is not None
 
 
 def _may_train(text: str) -> bool:

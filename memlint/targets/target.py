@@ -1,6 +1,7 @@
 """The targets that a user may type after `memlint check`: a file, a name in it, a Hugging Face config."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -68,7 +69,7 @@ def is_known_model(text: str) -> bool:
 def refuse_notebook(path: Path) -> None:
     """Raise TargetError for a notebook, which is JSON and not a program, with the command that runs its cells."""
     if path.suffix == ".ipynb":
-        hint = f"Type memlint check {path.name}, which runs its cells in order."
+        hint = f"Type memlint check {shlex.quote(path.name)}, which runs its cells in order."
         raise TargetError(f"{path.name} is a notebook, not a Python file", hint)
 
 

@@ -19,8 +19,8 @@ from memlint.workloads.known_packages import distribution_of
 from memlint.workloads.pinned_versions import requirement_for
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
-_EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
-"""Name of the extension that a setup.py builds."""
+_EXTENSION = re.compile(r"(?:[Ee]xtension|setup)\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
+"""Name of the extension that a setup.py builds, or of all that it does."""
 _MOST_FOLDERS = 1000
 _OF_PROJECTS = frozenset(
     [
@@ -178,5 +178,6 @@ def _project_of(importer: Path) -> Path:
 def _built_by(setup: Path) -> frozenset[str]:
     """Return the last names of the compiled modules that a setup.py names."""
     with suppress(OSError):  # an unreadable file names none
-        return frozenset(each.rpartition(".")[2] for each in _EXTENSION.findall(setup.read_text(errors="replace")))
+        text = setup.read_text(errors="replace")
+        return frozenset(each.rpartition(".")[2] for each in _EXTENSION.findall(text) if "ext_modules" in text)
     return frozenset()

@@ -53,7 +53,7 @@ _OF_CLASSES = "y class_labels class_label class_ids c classes"
 _OF_ADJACENCIES = "adj adjacency adj_matrix adjacency_matrix a_hat"
 _OF_TIMES = (
     "t time times timestep timesteps time_step time_steps step diffusion_step diffusion_steps noise_level noise_levels"
-    " sigma sigmas"
+    " sigma sigmas time_cond noise_label noise_labels noise_cond"
 )
 LABELS = frozenset(_OF_LABELS.split())
 """Parameters that make a model return its loss."""

@@ -715,3 +715,11 @@ def test_a_config_that_names_what_the_file_defines_takes_the_place_of_another(tm
     project(tmp_path, segnet=MODEL.replace("Net(", "SegNet("), train=train, **{"README.md": text}, **others)
     typed, own = (f"train.py --config configs/{each}.{suffix} --lr 1" for each in ("one/first", "two/segnet"))
     assert leading(tmp_path, "segnet.py") == [own, typed]
+
+
+def test_a_required_config_is_one_that_the_document_names(tmp_path):
+    added = "parser.add_argument('--cfg', required=True, type=str)\n"
+    text = "Run `bash run.sh -t train --cfg conf/net.yaml`.\n"
+    run = {"README.md": text, "run.sh": "python train.py ${EXTRA_ARGS}\n"}
+    project(tmp_path, model=MODEL, train=f"{added}{TRAIN}", **run, **{"conf/net.yaml": "lr: 1\n"})
+    assert leading(tmp_path)[0] == "train.py ${EXTRA_ARGS} --cfg conf/net.yaml"

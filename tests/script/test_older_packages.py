@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
+from memlint.memory.records import Category
 from tests.script.isolated import needs
 from tests.script.running import run_text, write
 
@@ -185,3 +186,52 @@ def test_an_assertion_on_values_that_nobody_knows_is_taken_to_hold(tmp_path: Pat
         "an assertion on values that are not known is taken to hold: line 5" in each.text
         for each in workload.assumptions
     )
+
+
+OF_TRANSFORMERS_4 = """
+    import torch
+    from torch import nn
+    from transformers import PreTrainedModel
+    from transformers.configuration_utils import PretrainedConfig
+
+    class OwnConfig(PretrainedConfig):
+        model_type = "own"
+
+        def __init__(self, vocab_size=512, hidden_size=64, **kwargs):
+            self.vocab_size, self.hidden_size = vocab_size, hidden_size
+            super().__init__(tie_word_embeddings=True, **kwargs)
+
+    class OwnForCausalLM(PreTrainedModel):
+        config_class = OwnConfig
+        _tied_weights_keys = ["lm_head.weight"]
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.embed = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.post_init()
+
+        def get_input_embeddings(self):
+            return self.embed
+
+        def forward(self, input_ids):
+            assert not self.config.is_decoder
+            return self.lm_head(self.embed(input_ids))
+
+    model = OwnForCausalLM(OwnConfig()).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.zeros(8, 32, dtype=torch.long, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@needs("transformers")
+def test_a_model_of_transformers_4_has_its_settings_and_one_weight_for_what_it_ties(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, OF_TRANSFORMERS_4).report.workloads
+    texts = [each.text for each in workload.assumptions]
+    assert workload.error is None
+    assert any("no attribute pad_token_id of PreTrainedConfig: it is None" in text for text in texts)
+    assert any("each is tied to the embedding of the inputs" in text for text in texts)
+    assert workload.estimate is not None
+    assert workload.estimate.categories[Category.PARAMETER] == 512 * 64 * 4

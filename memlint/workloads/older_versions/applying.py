@@ -23,6 +23,7 @@ from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
+from memlint.workloads.older_versions.former_transformers import FORMER_SETTINGS, with_listed_tied_weights
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -172,9 +173,11 @@ def _value(module: str, name: str, message: str) -> Any:
 
 def _put_attribute(path: str, module: ModuleType) -> None:
     kind, _, name = path.partition(".")
-    setattr(getattr(module, kind), name, _Renamed(ATTRIBUTES[path]))
+    is_renamed = path in ATTRIBUTES
+    value = _Renamed(ATTRIBUTES[path]) if is_renamed else FORMER_SETTINGS[name]
+    setattr(getattr(module, kind), name, value)
     package = installed_version(module.__name__.partition(".")[0])
-    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path]}"] = None
+    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path] if is_renamed else value}"] = None
 
 
 class _Renamed:
@@ -352,10 +355,12 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "devices": with_one_device,
     "optimizers": with_several_optimizers,
     "assertion": without_assertion,
+    "tied": with_listed_tied_weights,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
+    "tied": "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",

@@ -25,6 +25,7 @@ from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.environment_variables import is_made_up, unset_variable
 from memlint.workloads.older_versions.assertions import of_assertion
+from memlint.workloads.older_versions.former_transformers import FORMER_SETTINGS
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
 from memlint.workloads.older_versions.renames import (
@@ -42,6 +43,7 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
 _RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
+_NO_KEYS = re.compile(r"'(?:list|tuple|set)' object has no attribute 'keys'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
@@ -166,9 +168,17 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
     """Objects of an installed class, or of a class of the user's that derives from it, had the attribute before."""
     frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
     for kind in type(error.obj if error.name else frame.f_locals.get("self")).__mro__:
-        if f"{kind.__name__}.{name}" in ATTRIBUTES and is_installed_package(kind.__module__):
+        is_setting = kind.__name__ == "PreTrainedConfig" and name in FORMER_SETTINGS
+        if (is_setting or f"{kind.__name__}.{name}" in ATTRIBUTES) and is_installed_package(kind.__module__):
             return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
     return None
+
+
+def _of_tied_weights(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
+    """Models of transformers have a dictionary of their tied weights since version 5, and had a list before."""
+    names = (each.f_code.co_name for each, _line in traceback.walk_tb(error.__traceback__))
+    is_tying = "get_expanded_tied_weights_keys" in names
+    return Amendment("tied", "transformers.modeling_utils", "PreTrainedModel") if is_tying else None
 
 
 def _of_hparams(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
@@ -316,6 +326,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
     (AttributeError, _NO_METHOD, _of_method),
     (AttributeError, _NO_SETTER, _of_hparams),
+    (AttributeError, _NO_KEYS, _of_tied_weights),
     (AttributeError, _NO_FIELD, lambda error, match: _of_attribute(error, match[1])),
     (
         AttributeError,
