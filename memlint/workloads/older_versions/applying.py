@@ -23,7 +23,7 @@ from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
-from memlint.workloads.older_versions.former_transformers import FORMER_SETTINGS, with_listed_tied_weights
+from memlint.workloads.older_versions.former_transformers import put_former_settings, with_listed_tied_weights
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -173,11 +173,13 @@ def _value(module: str, name: str, message: str) -> Any:
 
 def _put_attribute(path: str, module: ModuleType) -> None:
     kind, _, name = path.partition(".")
-    is_renamed = path in ATTRIBUTES
-    value = _Renamed(ATTRIBUTES[path]) if is_renamed else FORMER_SETTINGS[name]
-    setattr(getattr(module, kind), name, value)
-    package = installed_version(module.__name__.partition(".")[0])
-    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path] if is_renamed else value}"] = None
+    owner, package = getattr(module, kind), installed_version(module.__name__.partition(".")[0])
+    if path not in ATTRIBUTES:
+        put_former_settings(owner)
+        _texts[f"{package} has no attribute {name} of {kind}: settings have the values that version 4 gave them"] = None
+        return
+    setattr(owner, name, _Renamed(ATTRIBUTES[path]))
+    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path]}"] = None
 
 
 class _Renamed:

@@ -27,6 +27,12 @@ FORMER_SETTINGS: Mapping[str, Any] = {
 """Settings of every config by name, with their values where nothing else was said."""
 
 
+def put_former_settings(config: type) -> None:
+    """Give the class of all configs the settings that it lacks."""
+    for name in (each for each in FORMER_SETTINGS if not hasattr(config, each)):
+        setattr(config, name, FORMER_SETTINGS[name])
+
+
 def with_listed_tied_weights(name: str, module: ModuleType) -> None:
     """Let models of the class `name` list their tied weights: each is tied to the embedding of the inputs."""
     kind: Any = getattr(module, name)
