@@ -654,6 +654,15 @@ _TOO_SMALL = re.compile(
 )
 
 
+def _of_odd_sides(at: Failure) -> bool:
+    """A model has halved the sides of images, and what it has doubled again differs by one."""
+    match = _DIFFER.search(at.text)
+    return match is not None and abs(int(match[1]) - int(match[2])) == 1 and forms.square()
+
+
+_DIFFER = re.compile(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension [23]")
+
+
 def _of_record(at: Failure) -> bool:
     """Values of a record are those of many rows."""
     place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
@@ -675,6 +684,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     ((ValueError, IndexError), _of_rows),
     ((AttributeError, TypeError), _of_file_names),
     (Exception, _of_small_images),
+    (RuntimeError, _of_odd_sides),
     (KeyError, _of_key),
     (IndexError, _of_index),
     (AttributeError, _of_attribute),

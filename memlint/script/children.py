@@ -82,8 +82,12 @@ class Children:
         self._end.take_over()
 
     def take_over(self) -> None:
-        """Make this process the one that the script began in."""
-        self._main = _getpid()
+        """Make this process the one that the script began in: another attempt, which may lead as the one before did."""
+        before, self._main = self._main, _getpid()
+        with suppress(OSError):
+            leader = int(self._leader.readlink().name)
+            if leader == before or not _is_alive(leader):
+                self._leader.unlink()
 
     def leave_end_to_leader(self, ending: Ending) -> None:
         """If another process leads, exit after it, because it has the answer; copies of the leader have their own."""

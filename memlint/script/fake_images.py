@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _NUM_FILES = 10_000
 PHOTO = (500, 375)
 """Most frequent width and height in pixels of ImageNet's photographs."""
+_SQUARE = (512, 512)
+"""Width and height that models of diffusion are trained with, where the usual ones cannot be halved often enough."""
 _TRAIN, _TEST = 60_000, 10_000
 _EMNIST = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
 _TABLE: dict[str, list[Any]] = json.loads(
@@ -426,8 +428,10 @@ def _name_classes(self: Any, number: int) -> None:
 
 
 def photo() -> tuple[int, int]:
-    """Return the width and height of a photograph: as usual, or large enough for the crops that the script takes."""
-    return PHOTO[0] * forms.times_enlarged, PHOTO[1] * forms.times_enlarged
+    """Return the width and height of a photograph: as usual, or such that the script's crops and model take it."""
+    forms.has_images = True
+    width, height = _SQUARE if forms.has_square_images else PHOTO
+    return width * forms.times_enlarged, height * forms.times_enlarged
 
 
 def black_image(size: tuple[int, int], mode: str = "RGB") -> Any:

@@ -136,6 +136,8 @@ class Forms:
         """Rows of the latest files, dictionaries of values; the last that was made is the last one."""
         self.has_folders = False
         """True once files were made up for a folder or a pattern."""
+        self.has_images = False
+        """True once an image was made up."""
         self.begin: Callable[[], None] = lambda: None
         """Called before the first piece of data is made up."""
         self._places: dict[str, tuple[str, Path]] | None = None
@@ -163,6 +165,18 @@ class Forms:
         if not self.has_folders or self.times_enlarged == _MOST_TIMES_ENLARGED:
             return False
         self.asked.setdefault(_IMAGES, Form()).width = 2 * self.times_enlarged
+        return True
+
+    @property
+    def has_square_images(self) -> bool:
+        """True if images have sides that a model halves again and again."""
+        return self.asked.get(_IMAGES, Form()).kind == "square"
+
+    def square(self) -> bool:
+        """Make images with sides that can be halved often; False if no image was made."""
+        if not self.has_images or self.has_square_images:
+            return False
+        self.asked.setdefault(_IMAGES, Form()).kind = "square"
         return True
 
     @property

@@ -41,6 +41,7 @@ class Amendment(NamedTuple):
         "variable",
         "assertion",
         "tied",
+        "loader_index",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -48,7 +49,8 @@ class Amendment(NamedTuple):
     of a model, or a name of an accelerator, that Lightning no longer has; more GPUs than are there; several
     optimizers of one model; a checkpoint with more in it than weights; the path of a config where hydra wants the
     folder and the name; settings that a model of Lightning may not be given; an environment variable that is not set
-    and names a place or an account; an assertion of the user's on values; a list of tied weights.
+    and names a place or an account; an assertion of the user's on values; a list of tied weights; a hook that
+    wants the number of its loader.
     """
     owner: str
     """The module; for an option, the option."""

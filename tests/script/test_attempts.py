@@ -28,6 +28,7 @@ PACKAGES = {
     "time_series": ("pandas", "sklearn"),
     "audio_folder": ("scipy",),
     "h5_points": ("h5py",),
+    "halved_sides": ("PIL",),
     "listed_in_process": ("pandas", "scipy"),
     "pixel_maps": ("PIL",),
 }
@@ -39,6 +40,7 @@ BATCHES = {
     "csv_tabular": 32,
     "delimited_list": 8,
     "h5_points": 32,
+    "halved_sides": 2,
     "json_pairs": 8,
     "jsonl_sft": 8,
     "label_files": 16,
@@ -59,7 +61,7 @@ BATCHES = {
 """Batch sizes of the scripts' loaders."""
 QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
-    *("boxes_by_name", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
+    *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
 )
 """Those that stand for the others in each run of the tests."""
 

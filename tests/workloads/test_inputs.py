@@ -1001,3 +1001,39 @@ def test_tokens_of_an_image_are_in_rows_and_what_chooses_is_a_mask():
     tokens, labels, chosen = infer_inputs(Net(), train=True, device="cpu").inputs
     assert (len(tokens.shape), tokens.shape[1], tokens.dtype) == (3, tokens.shape[2], "int64")
     assert (labels.shape, labels.dtype, chosen.shape, chosen.dtype) == (("batch",), "int64", ("batch",), "bool")
+
+
+def test_layers_of_torchscript_are_called_without_being_watched():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scripted = torch.jit.script(torch.nn.Linear(8, 8))
+            self.conv = torch.nn.Conv2d(3, 8, 3)
+
+        def forward(self, x):
+            return self.scripted(self.conv(x).mean((2, 3)))
+
+    (image,) = infer_inputs(Net(), train=False, device="cpu").inputs
+    assert image.shape[:2] == ("batch", 3)
+
+
+def test_a_model_whose_train_returns_nothing_is_built(tmp_path):
+    text = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 2)
+
+    def train(self, mode=True):
+        super().train(mode)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    file = tmp_path / "net.py"
+    file.write_text(text)
+    (workload,) = find_workloads(str(file), tmp_path).workloads
+    assert complete(workload, tmp_path)[0].inputs == (InputSpec("x", ("batch", 8)),)
+    trace_program(build_program(workload, tmp_path), device_named("a100-80gb"), num_steps=1)

@@ -51,6 +51,13 @@ _PACKAGE = {
                 _verify_loop_configurations(self)
                 return model.training_step()
     """,
+    "trainer/call.py": """
+        def _call_lightning_module_hook(trainer, hook_name, *args):
+            return getattr(trainer, hook_name)(*args)
+
+        def begin(model):
+            return _call_lightning_module_hook(model, "on_train_batch_start", "batch", 3)
+    """,
     "settings.py": """
         from dataclasses import dataclass
 
@@ -419,6 +426,28 @@ def test_a_model_is_given_its_settings_as_before_version_1(run):
     """
     assert run(text)["width"] == 3
     assert texts() == ["Lightning lets a model be given its hparams, as before version 1.0"]
+
+
+def test_a_hook_of_a_model_gets_the_number_of_the_loader_that_it_wants(run):
+    text = """
+    from boxes.trainer import call
+
+    class Net:
+        def on_train_batch_start(self, batch, batch_idx, dataloader_idx):
+            return batch, batch_idx, dataloader_idx
+    given = call.begin(Net())
+    """
+    assert run(textwrap.dedent(text))["given"] == ("batch", 3, 0)
+    assert texts() == ["Lightning gives on_train_batch_start no number of the loader any more: it is 0"]
+
+
+def test_an_iterator_over_a_loader_has_its_next_of_before(run):
+    text = "import torch\nfrom torch.utils.data import DataLoader\nbatch = iter(DataLoader([1, 2], 2)).next()\n"
+    try:
+        assert run(text)["batch"].tolist() == [1, 2]
+        assert any("has no attribute next of _BaseDataLoaderIter: it is __next__" in each for each in texts())
+    finally:
+        del torch.utils.data.dataloader._BaseDataLoaderIter.next
 
 
 def test_an_attribute_that_another_one_has_taken_in_is_what_does_nothing_there(run):

@@ -214,6 +214,7 @@ def test_what_no_script_builds_is_no_answer_for_a_model_that_needs_a_missing_pac
         ("kernels/fused/fused_ops.cpp", ""),
         ("fused_ops.pyx", ""),
         ("kernels/setup.py", "setup(ext_modules=[CUDAExtension(name='own.fused_ops', sources=['ops.cu'])])"),
+        ("kernels/setup.py", "setup(\n    name='fused_ops',\n    ext_modules=extensions(),\n)"),
     ],
 )
 def test_a_compiled_module_of_the_project_is_built_and_not_installed(write, source, text):

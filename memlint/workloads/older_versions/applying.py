@@ -28,6 +28,7 @@ from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
     RESTORED,
+    with_index_of_loader,
     with_one_device,
     with_settable_hparams,
     with_several_optimizers,
@@ -357,11 +358,13 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "devices": with_one_device,
     "optimizers": with_several_optimizers,
     "assertion": without_assertion,
+    "loader_index": with_index_of_loader,
     "tied": with_listed_tied_weights,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
+    "loader_index": "Lightning gives {} no number of the loader any more: it is 0",
     "tied": "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",

@@ -44,6 +44,7 @@ _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(
 _RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_KEYS = re.compile(r"'(?:list|tuple|set)' object has no attribute 'keys'")
+_NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 'dataloader_idx'")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
@@ -121,6 +122,12 @@ def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
         return None if trainer is None else Amendment(kind, trainer, match[1])
 
     return learn
+
+
+def _of_loader_index(error: BaseException, match: re.Match[str]) -> Amendment | None:
+    modules = [str(frame.f_globals["__name__"]) for frame, _line in traceback.walk_tb(error.__traceback__)]
+    module = next((each for each in modules if each.endswith(".trainer.call")), None)
+    return None if module is None else Amendment("loader_index", module, match[1])
 
 
 def _module_raising(error: BaseException) -> str:
@@ -336,6 +343,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (AttributeError, _RENAMED, lambda error, match: _of_name(error, _module_raising(error), match[1])),
     (AttributeError, _NO_WORDS, _of_default),
     (TypeError, _NO_ARGUMENTS, _of_positional),
+    (TypeError, _NO_INDEX, _of_loader_index),
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),

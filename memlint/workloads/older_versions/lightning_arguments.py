@@ -92,6 +92,17 @@ def with_one_device(_numbers: str, module: Any) -> None:
     _change_arguments(module, lambda named: named | {"devices": 1})
 
 
+def with_index_of_loader(hook: str, module: Any) -> None:
+    """Let a hook of the user's models take the number of the loader behind the batch, as before version 2."""
+    call = module._call_lightning_module_hook
+
+    @functools.wraps(call)
+    def call_with_index(trainer: Any, name: str, *arguments: Any, **named: Any) -> Any:
+        return call(trainer, name, *arguments, *([0] if name == hook else []), **named)
+
+    module._call_lightning_module_hook = call_with_index
+
+
 def with_several_optimizers(_name: str, module: Any) -> None:
     """Let a model train with several optimizers by its `training_step` alone, one after the other as in version 1."""
     validate = module._validate_multiple_optimizers_support
