@@ -789,6 +789,18 @@ def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, se
     assert (settings[setting].value if setting in settings else None) == value
 
 
+@pytest.mark.parametrize(("parameter", "dtype"), [("fp32=False", "fp16-amp"), ("fp32=True", None), ("fp32", None)])
+def test_a_flag_of_the_training_function_has_its_default(tmp_path, parameter, dtype):
+    (tmp_path / "train.py").write_text(
+        f"import torch\nfrom model import Net\ndef train(net, {parameter}):\n"
+        "    with torch.cuda.amp.autocast(enabled=not fp32):\n        loss = net(x)\n    loss.backward()\ntrain(Net(), *rest)\n"
+    )
+    target = tmp_path / "model.py"
+    target.write_text("class Net: ...\n")
+    settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
+    assert (settings["dtype"].value if "dtype" in settings else None) == dtype
+
+
 def test_a_class_of_settings_says_what_its_attributes_are(tmp_path):
     (tmp_path / "config.py").write_text(
         "class Config(object):\n    train_batch_size = 16\n    input_shape = (1, 128, 128)\n"

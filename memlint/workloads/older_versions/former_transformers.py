@@ -1,6 +1,6 @@
 """Models and configs written for transformers 4: the settings that each config had, and lists of tied weights.
 
-Source: `PretrainedConfig` and `PreTrainedModel.tie_weights` of transformers 4.57, and the migration guide of version 5.
+Source: `PretrainedConfig` of transformers 4.46, and what `PreTrainedModel` of version 5 says of tied weights.
 """
 
 from __future__ import annotations

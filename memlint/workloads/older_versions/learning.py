@@ -101,8 +101,8 @@ def changed_package(error: BaseException) -> str:
 
 def _asking_base(error: AttributeError, kind: type) -> str:
     """Return the package that asks for what a class of the user's lacks, if that derives from one of its own."""
-    names = [str(frame.f_globals.get("__name__")) for frame, _line in traceback.walk_tb(error.__traceback__)]
-    asking = next((each.partition(".")[0] for each in reversed(names) if not each.startswith("torch.")), "")
+    modules = reversed(_modules_of(error))
+    asking = next((each.partition(".")[0] for each in modules if not each.startswith("torch.")), "")
     derives = any(each.__module__.partition(".")[0] == asking for each in kind.__mro__[1:])
     return asking if derives and is_installed_package(asking) else ""
 
@@ -117,22 +117,24 @@ def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
 
     def learn(error: BaseException, match: re.Match[str]) -> Amendment | None:
         *_, error = causes(error)
-        modules = [str(frame.f_globals["__name__"]) for frame, _line in traceback.walk_tb(error.__traceback__)]
-        trainer = next((each for each in modules if each.endswith(".trainer.trainer")), None)
+        trainer = next((each for each in _modules_of(error) if each.endswith(".trainer.trainer")), None)
         return None if trainer is None else Amendment(kind, trainer, match[1])
 
     return learn
 
 
 def _of_loader_index(error: BaseException, match: re.Match[str]) -> Amendment | None:
-    modules = [str(frame.f_globals["__name__"]) for frame, _line in traceback.walk_tb(error.__traceback__)]
-    module = next((each for each in modules if each.endswith(".trainer.call")), None)
+    module = next((each for each in _modules_of(error) if each.endswith(".trainer.call")), None)
     return None if module is None else Amendment("loader_index", module, match[1])
 
 
 def _module_raising(error: BaseException) -> str:
-    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
-    return str(frame.f_globals["__name__"])
+    return _modules_of(error)[-1]
+
+
+def _modules_of(error: BaseException) -> list[str]:
+    """Return the modules that an exception went through, the raising one last."""
+    return [str(frame.f_globals.get("__name__")) for frame, _line in traceback.walk_tb(error.__traceback__)]
 
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:

@@ -8,7 +8,15 @@ from torch.utils.data import DataLoader, Dataset
 
 class Pictures(Dataset):
     def __init__(self, root):
-        self.files = [os.path.join(root, name) for name in os.listdir(root)]
+        names = os.listdir(root)
+        self._check(names)
+        self.files = [os.path.join(root, name) for name in names]
+
+    @staticmethod
+    def _check(names):
+        for name in names:
+            if name.split(".")[-1] not in ["png", "jpg"]:
+                raise ValueError
 
     def __len__(self):
         return len(self.files)
