@@ -92,15 +92,19 @@ def with_one_device(_numbers: str, module: Any) -> None:
     _change_arguments(module, lambda named: named | {"devices": 1})
 
 
+_CALLS_HOOKS = "_call_lightning_module_hook"
+"""Name of the function of Lightning that calls the hooks of a model."""
+
+
 def with_index_of_loader(hook: str, module: Any) -> None:
     """Let a hook of the user's models take the number of the loader behind the batch, as before version 2."""
-    call = module._call_lightning_module_hook
+    call = getattr(module, _CALLS_HOOKS)
 
     @functools.wraps(call)
     def call_with_index(trainer: Any, name: str, *arguments: Any, **named: Any) -> Any:
         return call(trainer, name, *arguments, *([0] if name == hook else []), **named)
 
-    module._call_lightning_module_hook = call_with_index
+    setattr(module, _CALLS_HOOKS, call_with_index)
 
 
 def with_several_optimizers(_name: str, module: Any) -> None:
