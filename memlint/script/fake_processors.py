@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 _KINDS = {
     "ImageProcessingMixin": ("image_processor_type", "image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES"),
+    **dict.fromkeys(
+        ("VideoProcessorMixin", "BaseVideoProcessor"),
+        ("video_processor_type", "video_processing_auto", "VIDEO_PROCESSOR_MAPPING_NAMES"),
+    ),
     "FeatureExtractionMixin": (
         "feature_extractor_type",
         "feature_extraction_auto",
@@ -26,9 +30,9 @@ _KINDS = {
 
 def replace_processors(replacing: Replacing, owner: str, method: str, module: ModuleType, *, fake: bool) -> None:
     """Make `owner.method` of transformers, which reads a processor's settings, report or replace missing ones."""
-    cls = getattr(module, owner)
-    if cls.__module__ != module.__name__:
-        return  # another module has it in this version
+    cls = getattr(module, owner, None)
+    if cls is None or cls.__module__ != module.__name__ or method not in vars(cls):
+        return  # another module or class has it in this version
     load = vars(cls)[method].__func__
 
     def read(cls: Any, name: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -47,6 +51,31 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
         return fields
 
     replacing.put(cls, method, classmethod(read))
+
+
+def complete_processors(owner: Any, replacing: Replacing) -> None:
+    """Give processors of texts and images what only a file of theirs says: the chat's form, the size of patches."""
+    load = vars(owner)["from_pretrained"].__func__
+
+    def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        processor = load(cls, pretrained_model_name_or_path, *args, **kwargs)
+        kind, fields = _config(str(pretrained_model_name_or_path))
+        if not kind:
+            return processor
+        vision = fields.get("vision_config", {})
+        tokenizer = getattr(processor, "tokenizer", None)
+        known = {
+            "chat_template": getattr(tokenizer, "chat_template", None),
+            "patch_size": vision.get("patch_size"),
+            "vision_feature_select_strategy": "default",
+            "num_additional_image_tokens": 1,  # the class's token, which that strategy leaves out again
+        }
+        for name, value in known.items():
+            if not getattr(processor, name, True):  # it has this setting, and none was read
+                setattr(processor, name, value)
+        return processor
+
+    replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
 def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:

@@ -23,14 +23,24 @@ _OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side",
 """Further arguments of `from_pretrained` that create a tokenizer."""
 _FOLDERS = ("tokenizer", "text_encoder")
 """The folder of a pipeline's tokenizer, and that of its model; a second one has `_2` after it."""
-_PADDED = (
-    *("BartConfig", "CLIPTextConfig", "MT5Config", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig"),
-    *("T5Config", "WhisperConfig", "XLMRobertaConfig"),
+_LIKE_BERT = (
+    *("AlbertConfig", "BertConfig", "DebertaConfig", "DebertaV2Config", "DistilBertConfig", "ElectraConfig"),
+    *("LayoutLMConfig", "ModernBertConfig", "SqueezeBertConfig"),
 )
-"""Configs of models whose tokenizers have a padding token."""
-_LIKE_BERT = ("AlbertConfig", "BertConfig", "DebertaV2Config", "DistilBertConfig", "ElectraConfig")
-_MASKED = ("BartConfig", "RobertaConfig", "XLMRobertaConfig")
-"""Those whose tokenizers have a token for what is masked, too; those like BERT's have it as well."""
+_MASKED = (
+    *("BartConfig", "EsmConfig", "LEDConfig", "LongformerConfig", "MBartConfig", "MPNetConfig", "RobertaConfig"),
+    *("XLMRobertaConfig", "XLNetConfig"),
+)
+"""Configs of models whose tokenizers have a token for what is masked; those like BERT's have it as well."""
+_WITH_END = ("M2M100Config", "MT5Config", "MarianConfig", "PegasusConfig", "T5Config")
+"""Those whose tokenizers put a token behind each text."""
+_PADDED = (
+    *(*_MASKED, *_WITH_END, "BloomConfig", "CLIPTextConfig", "Gemma2Config", "Gemma3TextConfig", "GemmaConfig"),
+    *("OPTConfig", "OlmoConfig", "Olmo2Config", "Phi3Config", "Qwen2Config", "Qwen3Config", "WhisperConfig"),
+)
+"""Those whose tokenizers have a padding token."""
+_LETTERS_ALONE = 1000
+"""A vocabulary of fewer tokens has one for each letter, or residue of a protein."""
 _TOKENS = {
     "CLIPTextConfig": ("<|startoftext|>", "<|endoftext|>"),
     "GPT2Config": ("<|endoftext|>",),
@@ -56,13 +66,25 @@ _AROUND = {
     **dict.fromkeys(_LIKE_BERT, ("[CLS] $A [SEP]", "$B [SEP]")),
     **dict.fromkeys(_MASKED, ("<s> $A </s>", "</s> $B </s>")),
     **dict.fromkeys(("Gemma2Config", "GemmaConfig", "MistralConfig"), ("<s> $A", "$B")),
-    **dict.fromkeys(("MT5Config", "T5Config"), ("$A </s>", "$B </s>")),
+    **dict.fromkeys(_WITH_END, ("$A </s>", "$B </s>")),
     "CLIPTextConfig": ("<s> $A </s>", "<s> $B </s>"),
     "LlamaConfig": ("<s> $A", "<s> $B"),
 }
 """The tokens around a text, and around the second one of a pair, by the class of the model's config."""
+_MEDIA = {"image_token_id": "<image>", "video_token_id": "<video>"}
+_MEDIA_BETWEEN = {
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+}
+"""Tokens that stand for an image or a video, by what a config calls their numbers; Qwen's has two around them."""
 _WANTED = "wants the tokenizer"
-_CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
+_CHAT = """{% for message in messages %}{{ message['role'] }} : \
+{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}\
+{% if part['type'] == 'text' %}{{ part['text'] }}{% else %} MEDIA {% endif %}\
+{% endfor %}{% endif %}{{ eos_token }} {% endfor %}"""
+"""How a conversation is written; parts of a message that are no text are media."""
 
 
 def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
@@ -115,16 +137,23 @@ def _named_tokens(kind: str, size: int) -> tuple[str, ...]:
     return _LLAMA_TOKENS.get(size, ()) if kind == "LlamaConfig" else _TOKENS.get(kind, ())
 
 
+def _family(kind: str) -> str:
+    """Return the config that is known here of the family of one of class `kind`: of Qwen 2 for Qwen2_5_VLTextConfig."""
+    known = {*_TOKENS, *_AROUND, *_PADDED}
+    alike = (each for each in known if kind.startswith(each.removesuffix("Config")))
+    return kind if kind in known else max(alike, key=len, default=kind)
+
+
 def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     """Return a tokenizer with as many tokens as that of the model `name`; None for an unknown model."""
     transformers: Any = importlib.import_module("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: PLC0415
+    from tokenizers import Tokenizer, models, processors  # noqa: PLC0415
 
     folder = options.get("subfolder") or ""
     config = _config(name, folder.replace(*_FOLDERS))
     if config is None:
         return None
-    kind = type(text_config(config)).__name__
+    kind = _family(type(text_config(config)).__name__)
     if kind in _LIKE_BERT:
         special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
         special["mask_token"] = "[MASK]"
@@ -134,25 +163,56 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
             special["pad_token"] = "<pad>"
         if kind in _MASKED:
             special["mask_token"] = "<mask>"
+    media = media_tokens(config)
+    if media:  # its texts are padded in batches, whatever its family does
+        special["pad_token"] = special.get("pad_token", "<pad>")
     size = text_config(config).vocab_size
     named = [*special.values(), *_named_tokens(kind, size)]
     words = [*named, *(f"w{i}" for i in range(size - len(named)))]
+    media = {number: word for number, word in media.items() if len(named) <= number < size}
+    for number, word in media.items():
+        words[number] = word
+    named += media.values()
     vocabulary = {word: i for i, word in enumerate(words)}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     made.add_special_tokens(named)  # which are found between other words
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.pre_tokenizer = _apart(size)
     if kind in _AROUND:
         first, second = _AROUND[kind]
         pairs = [(word, vocabulary[word]) for word in special.values()]
         made.post_processor = processors.TemplateProcessing(first, f"{first} {second}", pairs)
     length = getattr(text_config(config), "max_position_embeddings", None) or 512
-    fields = {"model_max_length": length, "chat_template": _CHAT, **special}
+    fields = {"model_max_length": length, "chat_template": _chat(list(media.values())), **special}
     fields |= {key: options[key] for key in (*fields, *_OPTIONS) if key in options}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **fields)
     for attribute, value in _settings_of_own_classes(type(config)):
         if not hasattr(tokenizer, attribute):
             setattr(tokenizer, attribute, value)
     return tokenizer
+
+
+def media_tokens(config: Any) -> dict[int, str]:
+    """Return the tokens that stand for media in the texts of a model, by their numbers."""
+    names = _MEDIA_BETWEEN if hasattr(config, "vision_start_token_id") else _MEDIA
+    numbers = {getattr(config, name, None): word for name, word in names.items()}
+    return {number: word for number, word in numbers.items() if isinstance(number, int)}
+
+
+def _chat(media: list[str]) -> str:
+    """Return the template of a conversation in which the first of these tokens stands for an image."""
+    start, end = (_MEDIA_BETWEEN[name] for name in ("vision_start_token_id", "vision_end_token_id"))
+    around = (start, media[0], end) if start in media else media[:1]
+    return _CHAT.replace("MEDIA", " ".join(around))
+
+
+def _apart(size: int) -> Any:
+    """Return what takes a text apart for a vocabulary of `size` tokens: into words, or letters where these are few."""
+    from tokenizers import Regex, pre_tokenizers  # noqa: PLC0415
+
+    words = pre_tokenizers.WhitespaceSplit()
+    if size >= _LETTERS_ALONE:
+        return words
+    return pre_tokenizers.Sequence([words, pre_tokenizers.Split(Regex("."), "isolated")])
 
 
 def _settings_of_own_classes(kind: type) -> Iterator[tuple[str, Any]]:

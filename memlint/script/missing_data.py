@@ -21,7 +21,7 @@ from memlint.script.fake_bunches import replace_fetchers
 from memlint.script.fake_downloads import replace_downloads
 from memlint.script.fake_graphs import replace_graphs
 from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
-from memlint.script.fake_processors import replace_processors
+from memlint.script.fake_processors import complete_processors, replace_processors
 from memlint.script.fake_records import replace_record_readers
 from memlint.script.fake_rows import replace_load_dataset, replace_readers_of_files
 from memlint.script.fake_text import replace_encodings, replace_tokenizers
@@ -85,9 +85,16 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
             ("transformers.image_processing_base", "ImageProcessingMixin", "get_image_processor_dict"),
             ("transformers.image_processing_utils", "ImageProcessingMixin", "get_image_processor_dict"),  # before 4.40
             ("transformers.feature_extraction_utils", "FeatureExtractionMixin", "get_feature_extractor_dict"),
+            ("transformers.video_processing_utils", "VideoProcessorMixin", "get_video_processor_dict"),
+            (
+                "transformers.video_processing_utils",
+                "BaseVideoProcessor",
+                "get_video_processor_dict",
+            ),  # earlier
         ):
             replace = functools.partial(replace_processors, replacing, owner, method, fake=fake)
             after_import(module, replace)
+        after_import("transformers.processing_utils", lambda m: complete_processors(m.ProcessorMixin, replacing))
         for module, function in (
             ("huggingface_hub.file_download", "hf_hub_download"),
             ("huggingface_hub._snapshot_download", "snapshot_download"),

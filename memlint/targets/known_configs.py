@@ -15,6 +15,10 @@ from typing import Any
 
 _TUNED = re.compile(r"-(?:instruct|chat|it)(?=-|$)|-base(?=-\d{4}$)")
 """Part of the name of a model that was tuned further, or not, and has the sizes of its base."""
+_QUANTIZED = re.compile(r"gptq|awq|bnb|gguf|fp8|fp4|\bint[348]|[348]-?bit|quant")
+"""Part of the name of a model whose weights are packed, which the config of its base does not say."""
+_SIZED = re.compile(r"[\d_-]")
+"""A character without which a name is that of a family of models: bloom has no size."""
 Config = tuple[str, dict[str, Any]]
 """Class of a config, and what differs from its defaults."""
 
@@ -23,27 +27,39 @@ def _config(fields: dict[str, Any]) -> Config:
     return str(fields["class"]), {name: value for name, value in fields.items() if name != "class"}
 
 
-def _of_diffusers(fields: dict[str, Any]) -> Config:
-    kind, values = _config(fields)
-    return kind, {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
 _DATA: dict[str, dict[str, Any]] = json.loads(
     resources.files(__package__).joinpath("known_configs.json").read_text("utf-8")
 )
+SAME: dict[str, str] = _DATA["same"]
+"""Models by names of others that have their sizes."""
 KNOWN_CONFIGS: dict[str, Config] = {name: _config(fields) for name, fields in _DATA["models"].items()}
 """Configs by the last part of the model's name, in lower case."""
-STABLE_DIFFUSION: dict[str, Config] = {
-    name: _of_diffusers(fields) for name, fields in _DATA["stable_diffusion"].items()
-}
-"""Configs of versions 1.4 and 1.5 by folder of the repository. With diffusers the class is that of the model."""
+KNOWN_CONFIGS |= {name: KNOWN_CONFIGS[like] for name, like in SAME.items() if like in KNOWN_CONFIGS}
 ARCHITECTURES: dict[str, str] = _DATA["architectures"]
 """The class of the model that their config.json names, by class of the config."""
 
 
+def _part(fields: dict[str, Any] | str) -> Config:
+    """Return the config of a pipeline's part; of the model's class where diffusers has it, which takes no lists."""
+    if isinstance(fields, str):  # another pipeline has the same
+        name, _, folder = fields.partition("/")
+        return _part(_DATA["pipelines"][name][folder])
+    kind, values = _config(fields)
+    if kind.endswith("Config"):
+        return kind, values
+    return kind, {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+_PIPELINES: dict[str, dict[str, Config]] = {
+    name: {folder: _part(fields) for folder, fields in parts.items()} for name, parts in _DATA["pipelines"].items()
+}
+_PIPELINES |= {name: _PIPELINES[like] for name, like in SAME.items() if like in _PIPELINES}
+"""Configs by folder of the repository of a pipeline; what is in no folder has none."""
+
+
 def _base_of(name: str) -> str:
     """Return the name without what says that it was tuned, or brought into the form of transformers."""
-    return _TUNED.sub("", name).removesuffix("-hf")
+    return _TUNED.sub("", name).removesuffix("-hf").removeprefix("meta-")
 
 
 _BY_BASE: dict[str, Config] = {_base_of(name): config for name, config in KNOWN_CONFIGS.items()}
@@ -81,22 +97,39 @@ def documented_config(name: str) -> str:
     return _documented().get(name.lower(), "")
 
 
-def known_config(name: str, folder: str = "", *, documented: bool = True) -> Config | None:
+def known_config(name: str, folder: str = "", *, exact: bool = False) -> Config | None:
     """Class and arguments of the config of the model `name`, with or without its owner, in `folder` of its repository.
 
-    With `documented` those of `documented_config` count, too. None if it is not known.
+    Without `exact` that of a model that `likeness` names counts, too. None if it is not known.
     """
-    last = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
-        return STABLE_DIFFUSION.get(folder)
-    if last in ("sd-vae-ft-ema", "sd-vae-ft-mse"):  # which have finetuned its decoder alone
-        return STABLE_DIFFUSION["vae"]
-    if last == "stable-diffusion-safety-checker":
-        return STABLE_DIFFUSION["safety_checker"]
+    last = _last(name)
+    if last in _PIPELINES:
+        return _PIPELINES[last].get(folder)
+    known = KNOWN_CONFIGS.get(last) or _BY_BASE.get(_base_of(last))
+    if known is not None or exact or folder:
+        return known
+    if kind := documented_config(name):
+        return kind, {}
+    return _BY_BASE.get(_beginning(last))
+
+
+def likeness(name: str) -> str:
+    """Return in words which config `known_config` gives for a model that it does not know itself; else empty."""
+    if known_config(name, exact=True) is not None:
+        return ""
+    if kind := documented_config(name):
+        return f"the defaults of {kind} are taken, which transformers documents as like it"
+    return f"that of {known} is taken, with which its name begins" if (known := _beginning(_last(name))) else ""
+
+
+def _last(name: str) -> str:
+    return name.rstrip("/").rsplit("/", 1)[-1].lower()
+
+
+def _beginning(last: str) -> str:
+    """Return the longest known name with which another begins, as bert-base-uncased-mine does; empty without one."""
+    if _QUANTIZED.search(last):
+        return ""
     base = _base_of(last)
-    if last in KNOWN_CONFIGS:
-        return KNOWN_CONFIGS[last]
-    names = (base, last.removeprefix("meta-"), base.removeprefix("meta-"))
-    known = next((_BY_BASE[each] for each in names if each in _BY_BASE), None)
-    kind = documented_config(name) if known is None and documented and not folder else ""
-    return (kind, {}) if kind else known
+    known = (each for each in _BY_BASE if _SIZED.search(each) and base.startswith((f"{each}-", f"{each}_")))
+    return max(known, key=len, default="")

@@ -51,7 +51,7 @@ def parse_target(text: str, base: Path) -> Target:
         path /= "config.json"
     hint = "Write path.py, path.py::Name or the path of a config.json."
     if is_known_model(text):
-        kind, values = known_config(text, documented=False) or ("", {})
+        kind, values = known_config(text, exact=True) or ("", {})
         return Target(text, None, "transformers", kind, values)
     if not path.exists():
         raise TargetError(f"{place} does not exist", hint)
@@ -63,7 +63,8 @@ def parse_target(text: str, base: Path) -> Target:
 
 def is_known_model(text: str) -> bool:
     """Return True if `text` is no file here, but the name of a well-known model: `meta-llama/Llama-3.1-8B`."""
-    return text.count("/") == 1 and not Path(text).exists() and known_config(text, documented=False) is not None
+    known = known_config(text, exact=True) if text.count("/") == 1 and not Path(text).exists() else None
+    return known is not None and known[0].endswith("Config")  # and no part of a pipeline, which diffusers has
 
 
 def refuse_notebook(path: Path) -> None:

@@ -30,7 +30,7 @@ from memlint.base.after_import import after_import
 from memlint.base.frames import user_frames
 from memlint.base.guarded_imports import statements_at
 from memlint.base.variables import variables_of
-from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
+from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config, likeness
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import Put, replace_loads
 from memlint.workloads.notes import note, note_assumption, note_fake_data, note_replaced
@@ -163,9 +163,7 @@ def _replace_configs(owner: Any, put: Put) -> None:
                 raise
             import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
-            is_sure = known_config(str(source), kwargs.get("subfolder") or "", documented=False) is not None
-            like = f"the defaults of {known[0]} are taken, which transformers documents as like it"
-            known_as = "it is the one that is known by this name" if is_sure else like
+            known_as = likeness(str(source)) or "it is the one that is known by this name"
             note_assumption(f"the config of {source} is not on this machine: {known_as}")
             kind = getattr(transformers, known[0])
             names = [ARCHITECTURES[known[0]]] if known[0] in ARCHITECTURES else None
