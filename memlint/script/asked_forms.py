@@ -318,7 +318,8 @@ def _of_dictionary(base: Any, key: Any) -> bool:
         return False
     keys = [each for each in base if isinstance(each, str)]
     found = forms.find(key)
-    if found is not None and keys and next(_tainted(keys), None) is None:
+    made_key = next(_tainted(keys), None)
+    if found is not None and keys and (made_key is None or _value_at(*made_key).kind == "choice"):
         value = _value_at(*found)
         value.kind, value.choices = "choice", tuple(keys[:_MOST_CHOICES])
         return True
@@ -328,13 +329,35 @@ def _of_dictionary(base: Any, key: Any) -> bool:
             _add(forms.change(place).row, key)
         if keys and alike:
             return True
-        nested = next(_tainted(dict(base)), None)
-        if nested is not None and len(nested[1]) > 1:
+        text = next(_tainted(dict(base)), None)
+        nested = (text[0], text[1][:-1]) if text is not None else _of_equal_row(base)
+        if nested is not None and nested[1]:
             for place in forms.alike(*nested):
-                _add(_value_at(place, nested[1][:-1]), key)
+                _add(_value_at(place, nested[1]), key)
             return True
         return _give(keys, key)
     return False
+
+
+def _of_equal_row(base: Mapping[Any, Any]) -> tuple[str, Path] | None:
+    """Return where a row stands, within made rows, that equals this one: it may have no text by which it is found."""
+    for place, rows in reversed(forms.made.items()):
+        for row in rows[:_NUM_TRIED]:
+            for path, inner in _rows_within(row, ()):
+                if json.loads(json.dumps(inner, default=str)) == base:
+                    return place, path
+    return None
+
+
+def _rows_within(value: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield the rows in a made value, with their places."""
+    if isinstance(value, Mapping):
+        yield path, value
+        for name, each in value.items():
+            yield from _rows_within(each, (*path, str(name)))
+    elif isinstance(value, list):
+        for each in value[:_NUM_TRIED]:
+            yield from _rows_within(each, (*path, ITEM))
 
 
 def _has_names(rows: Sequence[Any]) -> bool:
@@ -654,6 +677,32 @@ _TOO_SMALL = re.compile(
 )
 
 
+def _of_rate(at: Failure) -> bool:
+    """A program takes audio of one sampling rate, with which it compares that of what was made up."""
+    for each in (*ast.walk(at.node), *(test for found in at.enclosing(ast.If) for test in ast.walk(found.test))):
+        if isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq | ast.NotEq):
+            rates = [value for side in (each.left, *each.comparators) if isinstance(value := _known(at, side), int)]
+            wanted = [rate for rate in rates if rate != forms.sampling_rate]
+            if len(rates) == 2 and len(wanted) == 1 and _LOWEST_RATE <= wanted[0] <= _HIGHEST_RATE:
+                return forms.sample(wanted[0])
+    return False
+
+
+_LOWEST_RATE, _HIGHEST_RATE = 8_000, 192_000
+"""Times that audio is sampled in a second, of telephones and of studios."""
+
+
+def _known(at: Failure, node: ast.expr) -> Any:
+    with suppress(UnknownError):
+        return at.value(node)
+    return None
+
+
+def _of_no_batch(at: Failure) -> bool:
+    """A number of batches, or of items of a given length, is zero."""
+    return "by zero" in at.text and forms.lengthen()
+
+
 def _of_odd_sides(at: Failure) -> bool:
     """A model has halved the sides of images, and what it has doubled again differs by one."""
     match = _DIFFER.search(at.text)
@@ -685,6 +734,8 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     ((AttributeError, TypeError), _of_file_names),
     (Exception, _of_small_images),
     (RuntimeError, _of_odd_sides),
+    (Exception, _of_rate),
+    (ZeroDivisionError, _of_no_batch),
     (KeyError, _of_key),
     (IndexError, _of_index),
     (AttributeError, _of_attribute),

@@ -100,16 +100,27 @@ class Failure:
         return texts <= {each.value for each in ast.walk(self.tree) if isinstance(each, ast.Constant)}
 
     def looped(self, name: str) -> Iterator[Any]:
-        """Yield the values over which loops of this file go by a variable called `name`."""
+        """Yield the values of which a variable called `name` is an item in this file, by a loop or by its number."""
         for each in ast.walk(self.tree):
-            if (
-                isinstance(each, ast.For | ast.comprehension)
-                and isinstance(each.target, ast.Name)
-                and each.target.id == name
-            ):
-                over = each.iter
-                if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
-                    over = over.value
+            match each:
+                case (
+                    ast.For(target=ast.Name(id=target), iter=over)
+                    | ast.comprehension(target=ast.Name(id=target), iter=over)
+                ):
+                    pass
+                case ast.For(target=ast.Tuple(elts=[_, ast.Name(id=target)]), iter=ast.Call(args=[over, *_])):
+                    pass  # by `enumerate`
+                case ast.Assign(
+                    targets=[ast.Name(id=target)], value=ast.Subscript(value=over, slice=ast.Name() | ast.BinOp())
+                ):
+                    pass
+                case _:
+                    continue
+            if isinstance(over, ast.Call) and over.args:  # a progress bar, `sorted` and others
+                over = over.args[0]
+            if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
+                over = over.value
+            if target == name:
                 with suppress(UnknownError):
                     yield self.value(over)
 

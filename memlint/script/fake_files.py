@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -401,11 +402,11 @@ def _xml(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     name = form.row.fields.get("name", Value("word"))
     side = min(width, height) // 4
     box = f"<bndbox><xmin>{side}</xmin><ymin>{side}</ymin><xmax>{2 * side}</xmax><ymax>{2 * side}</ymax></bndbox>"
-    names = [str(made(name, "name", i, str)) for i in range(_NUM_OBJECTS)]
+    names = [escape(str(made(name, "name", i, str))) for i in range(_NUM_OBJECTS)]
     rest = "<pose>Unspecified</pose><truncated>0</truncated><difficult>0</difficult>"
     objects = "".join(f"<object><name>{each}</name>{rest}{box}</object>" for each in names)
     size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
-    head = f"<folder>images</folder><filename>{place.stem}.jpg</filename>"
+    head = f"<folder>images</folder><filename>{escape(place.stem)}.jpg</filename>"
     path.write_text(f"<annotation>{head}{size}<segmented>0</segmented>{objects}</annotation>", encoding="utf-8")
     forms.note(str(place.with_name("*.xml")), [{"name": each} for each in names])
     return f"{_NUM_OBJECTS} objects in an image of {width} x {height} pixels"

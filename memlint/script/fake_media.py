@@ -30,7 +30,6 @@ _LARGE = (480, 360)
 """A size that every usual scale divides."""
 _PACKED_SIDE, _NUM_CLASSES = 256, 10
 """Side and classes of the images in an archive whose name does not say the side."""
-_SAMPLING_RATE = 24_000
 _VIDEO = Path(__file__).with_name("black.mp4")
 """300 black frames of 640 x 360 pixels in ten seconds, as H.264 (made by PyAV)."""
 _MASKS = frozenset(
@@ -75,9 +74,8 @@ def map_of_pixels(place: PurePath, path: Path, _options: Mapping[str, Any]) -> s
 
 def audio(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     """Write silence; return its description."""
-    recording = silence(_SAMPLING_RATE)
-    path.write_bytes(recording)
-    return f"silence, sampled {_SAMPLING_RATE:,} times a second"
+    path.write_bytes(silence(forms.sampling_rate))
+    return f"silence, sampled {forms.sampling_rate:,} times a second"
 
 
 def video(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:

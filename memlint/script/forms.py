@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-Kind = Literal["", "text", "word", "whole", "real", "class", "date", "choice", "row", "list", "joined", "file"]
+Kind = Literal["", "text", "word", "whole", "real", "class", "date", "choice", "row", "list", "joined", "file", "pose"]
 """Kinds of values: a text of many words or of one, a number, one of two classes with names, a date, one of several
-words, values by names or numbers, texts with a separator, the name of a file; empty: what its name says.
+words, values by names or numbers, texts with a separator, the name of a file, the matrix of a camera; empty: what its
+name says.
 """
 Path = tuple[str, ...]
 """The place of a value in a row: names and numbers of columns; `[]` for the items of a list."""
@@ -41,6 +42,8 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
 _TIMES_LENGTHENED = 16
+_AUDIO, _SAMPLING_RATE = "audio", 24_000
+"""The key for audio of any file, and how many times a second it is sampled otherwise."""
 _IMAGES, _MOST_TIMES_ENLARGED = "images", 8
 """The key for images of any file, and the most times that their sides are those of a usual photograph."""
 _NUM_FILES = 8
@@ -72,7 +75,9 @@ def usual(name: str) -> Value:
     """Return a value of this name: a date, boxes, of a scene's cameras as in NeRF's files, or one not known yet."""
     if name in ("date", "datetime"):
         return Value("date")
-    if name == "transform_matrix" or name in BOXES:
+    if name == "transform_matrix":
+        return Value("pose")
+    if name in BOXES:
         return Value("list", fields={ITEM: Value("list", fields={ITEM: Value("real")})})
     return Value("real") if name in _OF_CAMERAS else Value()
 
@@ -189,6 +194,16 @@ class Forms:
         """The number of files that are made up for a pattern, or for each split in a folder."""
         return _NUM_FILES * self.num_rows // _NUM_ROWS
 
+    @property
+    def sampling_rate(self) -> int:
+        """Samples of audio in a second."""
+        return self.asked.get(_AUDIO, Form()).width or _SAMPLING_RATE
+
+    def sample(self, rate: int) -> bool:
+        """Let audio be sampled so many times a second; returns True."""
+        self.asked.setdefault(_AUDIO, Form()).width = rate
+        return True
+
     def extend(self, length: int, batch: int) -> bool:
         """Make more rows and files, where a data set of `length` has less than one `batch`; False if that is no use.
 
@@ -293,9 +308,15 @@ def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
             return (dt.datetime(2020, 1, 1) + dt.timedelta(hours=i)).strftime(value.layout)
         case "file":
             return f"{i}.jpg"
-        case "word":
-            return f"w{random.Random(name).randrange(1, 9999)}{i % _PERIOD:02}"
+        case "word" | "pose":
+            return f"w{random.Random(name).randrange(1, 9999)}{i % _PERIOD:02}" if value.kind == "word" else _pose(i)
     return text()
+
+
+def _pose(i: int) -> list[list[float]]:
+    """Return the matrix of a camera that looks along an axis, from one of a few places."""
+    turned = [[float(row == column) for column in range(3)] for row in range(4)]
+    return [[*each, 1.0 if row == len(turned) - 1 else float(i % 4)] for row, each in enumerate(turned)]
 
 
 def _is_id(name: str) -> bool:

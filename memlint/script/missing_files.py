@@ -109,6 +109,10 @@ _NUM_FOLDERS = 2
 """Number of folders in a folder whose folders are looked into: one for each of two classes."""
 _LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
 _LOOKS = ("isdir", "is_dir")
+_BEGINNING = re.compile(r"(?<!not )\b\w+\.startswith\([\"']([\w-]+)[\"']\)")
+"""A beginning of the names of files that code takes."""
+_LINES_OF_CHOICE = 4
+"""Lines behind one that lists a folder in which it may choose among the names."""
 _MOST_LOOKED_FOR = 3
 _SAVED = frozenset((".pt", ".pth"))
 """Ends of names of what a training saves itself, and looks for to go on."""
@@ -267,7 +271,8 @@ class MissingFiles:
             note_fake_data(f"the folder {shown} {state}: replaced by one of {_NUM_FOLDERS} folders, 0 to {i}")
             return True
         suffix = _suffix_asked_for()
-        names = [f"{split}_{i:06}{suffix}" for split in _SPLITS for i in range(forms.num_files)]
+        beginnings = _beginnings_asked_for() or _SPLITS
+        names = [f"{each}_{i:06}{suffix}" for each in beginnings for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
         self._report_folder(place, shown, f"the folder {shown} {state}: {replaced}")
@@ -657,6 +662,15 @@ def _suffix_asked_for(*, of_media: bool = False) -> str:
             if match and kind and not is_weights and is_end:
                 return f".{match[2]}"
     return ".png" if re.search(r"(?i)image|img", called) else ""
+
+
+def _beginnings_asked_for() -> tuple[str, ...]:
+    """Return the beginnings of names by which the user's lines choose among the files of a folder that they list."""
+    frame = next(user_frames(), None)
+    if frame is None:
+        return ()
+    lines = linecache.getlines(frame.f_code.co_filename)[max(frame.f_lineno - 2, 0) : frame.f_lineno + _LINES_OF_CHOICE]
+    return tuple(dict.fromkeys(_BEGINNING.findall("".join(lines))))
 
 
 def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:

@@ -465,7 +465,7 @@ class LeadingScripts:
                 continue
             if is_placeholder(value) or Path(value).suffix in _OF_CONFIGS:
                 path = self._config_like(value, command)
-                path = self._config_for(command) if path is None and is_placeholder(value) else path
+                path = self._config_for(command) if path is None else path
                 if path is not None:
                     arguments[place] = f"{option}={path}" if has_value else path
         chosen = self._chosen_group(command)

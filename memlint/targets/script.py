@@ -39,9 +39,12 @@ class Amendment(NamedTuple):
         "config",
         "hparams",
         "variable",
+        "launcher",
         "assertion",
         "tied",
         "loader_index",
+        "spectra",
+        "strings",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -49,8 +52,9 @@ class Amendment(NamedTuple):
     of a model, or a name of an accelerator, that Lightning no longer has; more GPUs than are there; several
     optimizers of one model; a checkpoint with more in it than weights; the path of a config where hydra wants the
     folder and the name; settings that a model of Lightning may not be given; an environment variable that is not set
-    and names a place or an account; an assertion of the user's on values; a list of tied weights; a hook that
-    wants the number of its loader.
+    and names a place or an account, or that a launcher sets; an assertion of the user's on values; a list of tied
+    weights; a hook that wants the number of its loader; spectra of real numbers; columns of texts that take other
+    values.
     """
     owner: str
     """The module; for an option, the option."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+import pytest
+
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.memory.records import Category
@@ -88,6 +90,71 @@ def test_variables_for_a_place_or_an_account_are_made_up_as_data_is_and_others_a
     (workload,) = run_text(tmp_path, number, fake_data=True).report.workloads
     assert workload.error is not None
     assert "TEST_DATA_RANK=VALUE" in workload.error.hint
+
+
+LAUNCHED = """
+    import os
+    import torch
+    from torch import nn
+
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.distributed.init_process_group("nccl")
+    model = nn.Linear(4, int(os.environ["WORLD_SIZE"])).to(f"cuda:{rank}")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        model(torch.zeros(8, 4, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("fake_data", [True, False])
+def test_a_script_of_a_launcher_finds_the_variables_that_torchrun_sets(tmp_path: Path, fake_data: bool) -> None:
+    (workload,) = run_text(tmp_path, LAUNCHED, fake_data=fake_data).report.workloads
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    said = "the environment variable LOCAL_RANK is not set: it and others are as torchrun sets them for one process"
+    assert said in [each.text for each in workload.assumptions]
+
+
+SPECTRA = """
+    import torch
+    from torch import nn
+
+    model = nn.Linear(129, 129).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    signal = torch.zeros(2, 4096, device="cuda")
+    window = torch.hann_window(256, device="cuda")
+    for _ in range(2):
+        spectrum = torch.stft(signal, 256, 64, window=window)
+        real = model(spectrum[..., 0].transpose(1, 2)).transpose(1, 2)
+        torch.istft(torch.stack([real, spectrum[..., 1]], -1), 256, 64, window=window).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(tuple(spectrum.shape))
+"""
+
+
+def test_spectra_are_pairs_of_real_numbers_for_a_script_that_takes_them_for_that(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, SPECTRA).report.workloads
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    said = "torch.stft gives pairs of real numbers where it is not told, as in PyTorch 1"
+    assert said in [each.text for each in workload.assumptions]
+
+
+@needs("pandas")
+def test_a_column_of_texts_takes_a_number_as_before_pandas_3(tmp_path: Path) -> None:
+    text = """
+        import pandas
+        import torch
+
+        table = pandas.DataFrame({"label": ["tumor", "normal"] * 4})
+        for number in range(8):
+            table.loc[number, "label"] = number % 2
+        model = torch.nn.Linear(8, 2).cuda()
+        labels = torch.tensor(list(table["label"]), device="cuda")
+        torch.nn.functional.cross_entropy(model(torch.zeros(8, 8, device="cuda")), labels).backward()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is None
 
 
 def test_an_option_that_the_script_does_not_have_stays_an_error_with_what_argparse_wrote(tmp_path: Path) -> None:

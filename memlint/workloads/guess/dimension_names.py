@@ -62,7 +62,7 @@ def of_one_size(model: nn.Module, guesses: Sequence[InputSpec]) -> list[InputSpe
     sizes = {name: size for name, size in sizes.items() if name != "_" and not name.isdigit()}
     return [
         replace(s, shape=tuple(sizes.get(n, size) for n, size in zip(named[s.name], s.shape, strict=True)))
-        if len(named.get(s.name, ())) == len(s.shape)
+        if s.name in named and len(named[s.name]) == len(s.shape)
         else s
         for s in guesses
     ]

@@ -19,10 +19,12 @@ from typing import Any, TypeVar
 
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
+from memlint.distributed.rank import Rank
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
+from memlint.workloads.older_versions.former_audio import with_real_spectra
 from memlint.workloads.older_versions.former_transformers import put_former_settings, with_listed_tied_weights
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
@@ -73,11 +75,19 @@ def amend(amendment: Amendment) -> None:
             _let_the_later_option_count()
         case "load":
             os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
-        case "variable":
-            os.environ.setdefault(amendment.name, amendment.name.lower())
-            replaced.append(_SAID["variable"].format(amendment.name))
+        case "variable" | "launcher":
+            _set_variables(amendment)
         case "option":
             sys.argv[1:] = _without_option(sys.argv[1:], amendment)
+
+
+def _set_variables(amendment: Amendment) -> None:
+    """Set those that a launcher sets, or one that names a place or an account, which is data that is made up."""
+    if amendment.kind == "launcher":
+        os.environ.update(Rank.current().variables())
+        return
+    os.environ[amendment.name] = amendment.name.lower()
+    replaced.append(_SAID["variable"].format(amendment.name))
 
 
 def with_amendments(call: Callable[[], T]) -> T:
@@ -257,6 +267,11 @@ def _with_default(path: str, module: ModuleType) -> None:
     setattr(owner, name, call)
 
 
+def _with_any_values(_name: str, pandas: ModuleType) -> None:
+    """Let columns of texts be of objects, as before pandas 3, which lets them have no other values."""
+    pandas.set_option("future.infer_string", False)
+
+
 def _with_value(path: str, module: ModuleType) -> None:
     """Let a setting of a dataclass that is None have its default."""
     kind, _, name = path.partition(".")
@@ -360,12 +375,16 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "assertion": without_assertion,
     "loader_index": with_index_of_loader,
     "tied": with_listed_tied_weights,
+    "spectra": with_real_spectra,
+    "strings": _with_any_values,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
     "loader_index": "Lightning gives {} no number of the loader any more: it is 0",
     "tied": "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs",
+    "spectra": "torch.stft gives pairs of real numbers where it is not told, as in PyTorch 1",
+    "strings": "columns of texts take other values, too, as before pandas 3",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
@@ -373,6 +392,7 @@ _SAID = {
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "variable": "the environment variable {} is not set: its own name, in small letters, is taken",
+    "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
     "assertion": "an assertion on values that are not known is taken to hold: line {} of a module of the script's",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from memlint.base.frames import causes, text_of
 from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
+from memlint.distributed.rank import Rank
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.environment_variables import is_made_up, unset_variable
@@ -45,6 +46,8 @@ _RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_KEYS = re.compile(r"'(?:list|tuple|set)' object has no attribute 'keys'")
 _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 'dataloader_idx'")
+_NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^istft requires a complex-valued input")
+_NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
@@ -75,8 +78,11 @@ def _amendment_of(error: BaseException) -> Amendment | None:
     if isinstance(error, SystemExit):
         refused = _refusing(error)
         return None if refused is None else _of_words(refused[1].split(), refused[0])
-    if (variable := unset_variable(error)) and is_made_up(variable):
-        return Amendment("variable", "os", variable)
+    if variable := unset_variable(error):
+        if variable in Rank.current().variables():
+            return Amendment("launcher", "os", variable)
+        if is_made_up(variable):
+            return Amendment("variable", "os", variable)
     if isinstance(error, AssertionError):
         return of_assertion(error)
     text = text_of(error)
@@ -352,6 +358,8 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
     (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
+    (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
+    (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),

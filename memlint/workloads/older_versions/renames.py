@@ -39,6 +39,7 @@ NAMES: Mapping[str, str] = {
     "torch._six.nan": "math.nan",
     "torch._six.string_classes": "builtins.str",
     "torch._utils._accumulate": "itertools.accumulate",
+    "torchaudio.set_audio_backend": "memlint.workloads.older_versions.former_audio.set_audio_backend",
     "torchvision.transforms.functional_tensor": "torchvision.transforms._functional_tensor",
     "transformers.file_utils": "transformers.utils",
     **{
