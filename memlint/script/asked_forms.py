@@ -330,23 +330,26 @@ def _of_dictionary(base: Any, key: Any) -> bool:
         if keys and alike:
             return True
         text = next(_tainted(dict(base)), None)
-        nested = (text[0], text[1][:-1]) if text is not None else _of_equal_row(base)
-        if nested is not None and nested[1]:
-            for place in forms.alike(*nested):
-                _add(_value_at(place, nested[1]), key)
+        place, path = (text[0], text[1][:-1]) if text is not None else _of_equal_row(base)
+        for each in (forms.alike(*text) if text is not None else [place]) if path else ():
+            _add(_value_at(each, path), key)
+        if path:
             return True
         return _give(keys, key)
     return False
 
 
-def _of_equal_row(base: Mapping[Any, Any]) -> tuple[str, Path] | None:
-    """Return where a row stands, within made rows, that equals this one: it may have no text by which it is found."""
+def _of_equal_row(base: Mapping[Any, Any]) -> tuple[str, Path]:
+    """Return where a row stands, within made rows, that equals this one: it may have no text by which it is found.
+
+    Both parts are empty if there is none.
+    """
     for place, rows in reversed(forms.made.items()):
         for row in rows[:_NUM_TRIED]:
             for path, inner in _rows_within(row, ()):
                 if json.loads(json.dumps(inner, default=str)) == base:
                     return place, path
-    return None
+    return "", ()
 
 
 def _rows_within(value: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
@@ -677,6 +680,21 @@ _TOO_SMALL = re.compile(
 )
 
 
+def _of_sides(at: Failure) -> bool:
+    """A program takes images of a size, into which it cannot bring the values of those that were made up."""
+    match = _NO_SUCH_SHAPE.search(at.text)
+    sizes = [int(each) for each in re.findall(r"-?\d+", match[1] or match[2])] if match is not None else []
+    pairs = (pair for pair in itertools.pairwise(sizes) if min(pair) >= _SHORTEST_SIDE)
+    height, width = next(pairs, (0, 0))
+    return height > 0 and forms.resize(width, height)
+
+
+_NO_SUCH_SHAPE = re.compile(
+    r"shape '\[([-\d, ]+)\]' is invalid for input|cannot reshape array of size \d+ into shape \((.*)\)"
+)
+_SHORTEST_SIDE = 16
+
+
 def _of_rate(at: Failure) -> bool:
     """A program takes audio of one sampling rate, with which it compares that of what was made up."""
     for each in (*ast.walk(at.node), *(test for found in at.enclosing(ast.If) for test in ast.walk(found.test))):
@@ -696,11 +714,6 @@ def _known(at: Failure, node: ast.expr) -> Any:
     with suppress(UnknownError):
         return at.value(node)
     return None
-
-
-def _of_no_batch(at: Failure) -> bool:
-    """A number of batches, or of items of a given length, is zero."""
-    return "by zero" in at.text and forms.lengthen()
 
 
 def _of_odd_sides(at: Failure) -> bool:
@@ -734,8 +747,8 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     ((AttributeError, TypeError), _of_file_names),
     (Exception, _of_small_images),
     (RuntimeError, _of_odd_sides),
+    ((RuntimeError, ValueError), _of_sides),
     (Exception, _of_rate),
-    (ZeroDivisionError, _of_no_batch),
     (KeyError, _of_key),
     (IndexError, _of_index),
     (AttributeError, _of_attribute),

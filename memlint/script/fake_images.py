@@ -430,8 +430,27 @@ def _name_classes(self: Any, number: int) -> None:
 def photo() -> tuple[int, int]:
     """Return the width and height of a photograph: as usual, or such that the script's crops and model take it."""
     forms.has_images = True
+    sides = forms.sides or _stated_sides()
+    if sides is not None:
+        return sides
     width, height = _SQUARE if forms.has_square_images else PHOTO
     return width * forms.times_enlarged, height * forms.times_enlarged
+
+
+def _stated_sides() -> tuple[int, int] | None:
+    """Return the width and height that the object which reads an image has for them; None without any."""
+    frame = next(user_frames(), None)
+    owner = None if frame is None else variables_of(frame).get("self")
+    with contextlib.suppress(
+        TypeError, ValueError, StopIteration
+    ):  # it has none, or of another form
+        width, height = next(value for name, value in vars(owner).items() if _WIDTH_AND_HEIGHT.fullmatch(name))
+        if type(width) is type(height) is int and min(width, height) > 0:
+            return width, height
+    return None
+
+
+_WIDTH_AND_HEIGHT = re.compile(r"(?:img|image)_?wh")
 
 
 def black_image(size: tuple[int, int], mode: str = "RGB") -> Any:

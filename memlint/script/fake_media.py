@@ -40,8 +40,9 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 def image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     """Write a black image, with one channel if its folders say that it is a mask; return its description."""
-    mode = "L" if _MASKS & {word.lower() for word in _WORD.findall("/".join(place.parts[-3:]))} else "RGB"
     suffix = place.suffix.lower() if kind_by_name(str(place)) == "image" else ".png"
+    of_mask = _MASKS & {word.lower() for word in _WORD.findall("/".join(place.parts[-3:]))}
+    mode = "L" if of_mask else "RGBA" if suffix == ".png" and _is_of_scene(place) else "RGB"
     file = io.BytesIO()
     from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
 
@@ -49,6 +50,12 @@ def image(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     black_image((width, height), mode).save(file, Image.registered_extensions()[suffix])
     path.write_bytes(file.getvalue())
     return f"a black image of {width} x {height} pixels"
+
+
+def _is_of_scene(place: PurePath) -> bool:
+    """Return True for a view of an object without a background, of the cameras beside it (Mildenhall et al., 2020)."""
+    cameras = (PurePath(each) for each in forms.made if PurePath(each).name.startswith("transforms"))
+    return any(place.is_relative_to(each.parent) for each in cameras)
 
 
 def _sides(folder: str) -> tuple[int, int]:

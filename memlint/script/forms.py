@@ -185,6 +185,19 @@ class Forms:
         return True
 
     @property
+    def sides(self) -> tuple[int, int] | None:
+        """Width and height of images, if a program has said them."""
+        chosen = self.asked.get(_IMAGES, Form()).row.choices
+        return chosen or None
+
+    def resize(self, width: int, height: int) -> bool:
+        """Make images of this size; False if no image was made."""
+        if not self.has_images:
+            return False
+        self.asked.setdefault(_IMAGES, Form()).row.choices = (width, height)
+        return True
+
+    @property
     def num_rows(self) -> int:
         """The number of rows that are made up."""
         return self.asked.get(_ROWS, Form()).width or _NUM_ROWS
