@@ -59,6 +59,8 @@ _OF_BOXES, _OF_CAPTIONS = frozenset(("instances", "coco", "annotations")), "capt
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _NUM_OF_POINT = 6
 """Coordinates of a point and of the normal there."""
+_NUM_VIEWS = 100
+"""Views of a scene of which the cameras are known (Mildenhall et al., 2020)."""
 _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
@@ -236,7 +238,8 @@ def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, An
     usual: Kind = "word" if has_tokenized_data() else ""
     fields = {name: _known(value, name, compared, usual) for name, value in form.row.fields.items()}
     if form.shape == "row":  # lists of which are the data
-        fields = {name: dataclasses.replace(value, length=forms.num_rows) for name, value in fields.items()}
+        count = _NUM_VIEWS if any(map(_has_poses, fields.values())) else forms.num_rows
+        fields = {name: dataclasses.replace(value, length=count) for name, value in fields.items()}
     for i, row in enumerate(rows):
         for name, value in fields.items():
             row[name] = made(value, name, i, texts)
@@ -244,6 +247,10 @@ def _asked(rows: list[dict[str, Any]], place: PurePath, options: Mapping[str, An
             row.pop(name, None)
     forms.note(str(place), rows)
     return rows
+
+
+def _has_poses(value: Value) -> bool:
+    return value.kind == "pose" or any(map(_has_poses, value.fields.values()))
 
 
 def _known(value: Value, name: str, compared: Mapping[str, tuple[str, ...]], usual: Kind) -> Value:

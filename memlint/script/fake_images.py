@@ -441,9 +441,7 @@ def _stated_sides() -> tuple[int, int] | None:
     """Return the width and height that the object which reads an image has for them; None without any."""
     frame = next(user_frames(), None)
     owner = None if frame is None else variables_of(frame).get("self")
-    with contextlib.suppress(
-        TypeError, ValueError, StopIteration
-    ):  # it has none, or of another form
+    with contextlib.suppress(TypeError, ValueError, StopIteration):  # it has none, or of another form
         width, height = next(value for name, value in vars(owner).items() if _WIDTH_AND_HEIGHT.fullmatch(name))
         if type(width) is type(height) is int and min(width, height) > 0:
             return width, height

@@ -110,7 +110,8 @@ _NUM_FOLDERS = 2
 _LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
 _LOOKS = ("isdir", "is_dir")
 _BEGINNING = re.compile(r"(?<!not )\b\w+\.startswith\([\"']([\w-]+)[\"']\)")
-"""A beginning of the names of files that code takes."""
+_END = re.compile(r"(?<!not )\b\w+\.endswith\([\"'](\.\w+)[\"']\)")
+"""A beginning, and an end, of the names of files that code takes."""
 _LINES_OF_CHOICE = 4
 """Lines behind one that lists a folder in which it may choose among the names."""
 _MOST_LOOKED_FOR = 3
@@ -270,8 +271,9 @@ class MissingFiles:
                 self._make_folder(os.path.join(place, str(i)))  # noqa: PTH118 -- as the overlay has it
             note_fake_data(f"the folder {shown} {state}: replaced by one of {_NUM_FOLDERS} folders, 0 to {i}")
             return True
-        suffix = _suffix_asked_for()
-        beginnings = _beginnings_asked_for() or _SPLITS
+        ends = _END.findall(_choosing_lines())
+        suffix = ends[0] if ends else _suffix_asked_for()
+        beginnings = dict.fromkeys(_BEGINNING.findall(_choosing_lines()) or _SPLITS)
         names = [f"{each}_{i:06}{suffix}" for each in beginnings for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
@@ -664,13 +666,11 @@ def _suffix_asked_for(*, of_media: bool = False) -> str:
     return ".png" if re.search(r"(?i)image|img", called) else ""
 
 
-def _beginnings_asked_for() -> tuple[str, ...]:
-    """Return the beginnings of names by which the user's lines choose among the files of a folder that they list."""
+def _choosing_lines() -> str:
+    """Return the user's lines that list a folder and may choose among the names of its files."""
     frame = next(user_frames(), None)
-    if frame is None:
-        return ()
-    lines = linecache.getlines(frame.f_code.co_filename)[max(frame.f_lineno - 2, 0) : frame.f_lineno + _LINES_OF_CHOICE]
-    return tuple(dict.fromkeys(_BEGINNING.findall("".join(lines))))
+    lines = [] if frame is None else linecache.getlines(frame.f_code.co_filename)
+    return "" if frame is None else "".join(lines[max(frame.f_lineno - 2, 0) : frame.f_lineno + _LINES_OF_CHOICE])
 
 
 def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:

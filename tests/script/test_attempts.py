@@ -31,6 +31,7 @@ PACKAGES = {
     "halved_sides": ("PIL",),
     "listed_in_process": ("pandas", "scipy"),
     "pixel_maps": ("PIL",),
+    "views_by_number": ("PIL",),
 }
 BATCHES = {
     "audio_folder": 16,
@@ -51,10 +52,13 @@ BATCHES = {
     "pickle_tuple": 16,
     "pixel_maps": 4,
     "ratings": 64,
+    "recordings_of_a_rate": 12,
     "rows_of_lines": 8,
     "scene_cameras": 18,
     "series_columns": 16,
     "time_series": 32,
+    "two_vocs": 32,
+    "views_by_number": 24,
     "voc_xml": 8,
     "word_map": 8,
 }
@@ -62,6 +66,7 @@ BATCHES = {
 QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
+    *("recordings_of_a_rate", "two_vocs", "views_by_number"),
 )
 """Those that stand for the others in each run of the tests."""
 
