@@ -471,6 +471,13 @@ def test_in_place_of_a_config_that_is_no_longer_there_stands_one_that_begins_wit
     assert leading(tmp_path) == ["train.py -p train -c config/sr.json"]
 
 
+def test_in_place_of_a_config_that_is_nowhere_stands_one_that_names_the_class(tmp_path):
+    configs = {"configs/a.yaml": "model: Other\n", "configs/b.yaml": "model: Net\n"}
+    project(tmp_path, model=MODEL, train=TRAIN, **configs)
+    (tmp_path / "README.md").write_text("```\npython train.py --cfg configs/CONFIG_FILE.yaml\n```\n")
+    assert leading(tmp_path) == ["train.py --cfg configs/b.yaml"]
+
+
 def test_a_config_that_is_typed_in_other_letters_than_its_name_has_is_that_one(tmp_path):
     configs = dict.fromkeys(["options/train_X2.yml", "options/train_X4.yml", "options/train_X4_large.yml"], "a: 1\n")
     project(tmp_path, model=MODEL, train=TRAIN, **configs)

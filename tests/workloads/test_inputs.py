@@ -17,6 +17,7 @@ from memlint.tracing.recorder import trace_program
 from memlint.workloads.construction.construct import build_program, complete
 from memlint.workloads.constructor_values import plain_value
 from memlint.workloads.discover import find_workloads
+from memlint.workloads.guess.dimension_names import of_one_size
 from memlint.workloads.guess.inferred import Inferred
 from memlint.workloads.guess.inputs import in_dtype, infer_inputs
 
@@ -230,6 +231,11 @@ def test_dimensions_of_one_name_in_the_code_are_as_large_in_every_input(write):
         "x [batch, 16, 3, 224, 224] float32",
         "t [batch, 16] int64 below 1000",
     ]
+
+
+def test_a_number_in_a_dictionary_of_inputs_has_no_dimensions():
+    number = InputSpec(name="feats.count", shape=(), dtype="int64")
+    assert of_one_size(torch.nn.Linear(8, 4), [number]) == [number]
 
 
 def test_a_comment_of_forward_says_the_dimensions_of_an_input(write):
