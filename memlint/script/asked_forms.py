@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import itertools
 import json
 import os
@@ -567,6 +568,8 @@ def _of_validation(at: Failure) -> bool:
 
 def _of_numbers(at: Failure) -> bool:
     """A text or tokens stand where a number should: all texts of the expression, or what it names, become numbers."""
+    if _of_file_of_numbers(at):
+        return True
     nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
     for node in nodes:
         values = list(at.values(node))
@@ -582,6 +585,19 @@ def _of_numbers(at: Failure) -> bool:
     rows = ((place, made[0]) for place, made in forms.made.items() if made and isinstance(made[0], Mapping))
     tokens = next(((place, (str(key),)) for place, row in rows for key in keys if isinstance(row.get(key), list)), None)
     return tokens is not None and "'list'" in at.text and _number(at, *tokens, _kind_asked(at))
+
+
+def _of_file_of_numbers(at: Failure) -> bool:
+    """A file that was opened as a text is handed to a reader of numbers: `np.loadtxt(file, delimiter=",")`."""
+    for call in (each for each in (at.node, *at.enclosing(ast.Call)) if isinstance(each, ast.Call)):
+        for value in at.values(call):
+            place = os.path.realpath(value.name) if isinstance(value, io.TextIOWrapper) else ""
+            if place and forms.key(place) in forms.made:
+                form = forms.change(place)
+                between = [_known(at, each.value) for each in call.keywords if each.arg in ("delimiter", "sep")]
+                form.kind, form.separator = "numbers", next(iter(between), None)
+                return True
+    return False
 
 
 def _kind_asked(at: Failure) -> Kind:

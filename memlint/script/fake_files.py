@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import gzip
 import importlib
 import json
@@ -38,7 +39,7 @@ from memlint.script.forms import BOXES, ITEM, Form, Kind, Lines, Value, forms, i
 from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
-NUM_ELEMENTS = 2**24
+NUM_ELEMENTS, _NUM_OF_ITEM = 2**24, 2**16
 """Number of elements in a file of numbers of unknown size."""
 _OF_LLM_C = {20240520: (1, np.uint16), 20240801: (7, np.uint32)}
 """Files of tokens as llm.c has them: the number in their header by which they are known, version and type."""
@@ -66,7 +67,7 @@ _NUM_OBJECTS = 2
 _NUM_NUMBERS = 8
 """Columns of a table of which nothing is known."""
 _NAME_OF_NUMBER = re.compile(r"x\d+")
-_VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates")
+_VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates", "num_nodes")
 """Settings of the number of values at each step of a series."""
 
 
@@ -105,12 +106,13 @@ def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     return f"{count:,} zeros{' behind the header of a file of tokens' if head else ''}"
 
 
-def _array(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+def _array(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    count = _NUM_OF_ITEM if forms.is_named(place) else NUM_ELEMENTS
     with path.open("wb") as file:
-        header = {"descr": "<u2", "fortran_order": False, "shape": (NUM_ELEMENTS,)}
+        header = {"descr": "<u2", "fortran_order": False, "shape": (count,)}
         np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + 2 * NUM_ELEMENTS)
-    return f"{NUM_ELEMENTS:,} zeros"
+        file.truncate(file.tell() + 2 * count)
+    return f"{count:,} zeros"
 
 
 def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
@@ -118,6 +120,17 @@ def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
     if form.separator is not None:
         return _columns(place, path, form, options)
+    count, words = _NUM_BOXES if forms.names(place) else _NUM_LINES, _words()
+    lines = [list(words[start : start + _NUM_WORDS]) for start in range(0, count * _NUM_WORDS, _NUM_WORDS)]
+    for number, names in form.given.items():
+        lines[number][: len(names)] = names
+    _write_lines(place, path, lines, " ")
+    return f"{count:,} lines of {_NUM_WORDS} random words"
+
+
+@functools.cache
+def _words() -> tuple[str, ...]:
+    """Return the words of a long text."""
     chance = random.Random(0)
     letters = string.ascii_letters
     words = [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
@@ -126,17 +139,14 @@ def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
         distinct["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9)))] = None
     words = list(distinct) * (_NUM_LINES * _NUM_WORDS // _VOCABULARY + 1)
     chance.shuffle(words)
-    lines = [words[start : start + _NUM_WORDS] for start in range(0, _NUM_LINES * _NUM_WORDS, _NUM_WORDS)]
-    for number, names in form.given.items():
-        lines[number][: len(names)] = names
-    _write_lines(place, path, lines, " ")
-    return f"{_NUM_LINES:,} lines of {_NUM_WORDS} random words"
+    return tuple(words)
 
 
 def _numbers(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     """Write lines of numbers: as many as a cloud of points with normals has columns, if nothing else was asked for."""
     form = forms.of(str(place))
-    separator, width = options.get("sep") or " ", form.width or _NUM_OF_POINT
+    separator = options.get("sep") or form.separator or " "
+    width = form.width or _num_variables() or _NUM_OF_POINT
     count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES
     line = separator.join(str(number % 2) for number in range(width))
     path.write_text(f"{line}\n" * count, encoding="utf-8")

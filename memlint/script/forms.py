@@ -42,6 +42,7 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
 _TIMES_LENGTHENED = 16
+_FEWEST_LETTERS = 4
 _AUDIO, _SAMPLING_RATE = "audio", 24_000
 """The key for audio of any file, and how many times a second it is sampled otherwise."""
 _IMAGES, _MOST_TIMES_ENLARGED = "images", 8
@@ -246,7 +247,7 @@ class Forms:
         """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""
         path = PurePath(place)
         like = str(path.with_name(f"*{path.suffix}")) if path.suffix else place
-        return like if like in self.asked or is_of_one_item(place) else place
+        return like if like in self.asked or self.names(path) else place
 
     def of(self, place: str) -> Form:
         """Return what was asked of the file at `place`."""
@@ -259,11 +260,20 @@ class Forms:
     def note(self, place: str, rows: Sequence[Any]) -> None:
         """Remember the rows of a file that was made."""
         place = self.key(place)
-        self.made.pop(place, None)
+        before = self.made.pop(place, ())
         self.made[place] = rows
         if len(self.made) > _MOST_KEPT:
             self.made.pop(next(iter(self.made)))
-        self._places = None
+        if len(before) != len(rows) or list(before[:1]) != list(rows[:1]):  # files that are alike have the same rows
+            self._places = None
+
+    def names(self, place: PurePath) -> bool:
+        """Return True if a folder, or a text of made-up data, names this file: it is one of many."""
+        return is_of_one_item(str(place)) or self.is_named(place)
+
+    def is_named(self, place: PurePath) -> bool:
+        """Return True if a text of made-up data names this file, and not by a few letters, which any text has."""
+        return len(place.stem) >= _FEWEST_LETTERS and self.find(place.stem) is not None
 
     def find(self, value: object) -> tuple[str, Path] | None:
         """Return the file and the column that a made text stands in."""

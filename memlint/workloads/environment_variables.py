@@ -112,13 +112,13 @@ def absent_setting(error: BaseException) -> str:
     """Return the config that was typed and lacks a setting which the program takes; empty if it is of something else.
 
     A mapping that a line uses is part of a config if that has all of its names and values, and an object that lacks an
-    attribute is one if it has all of its names.
+    attribute is one if it has all the names of one.
     """
     if type(error) is AttributeError and (fields := getattr(error.obj, "__dict__", None)):
         for path in typed_configs(sys.argv):
             with suppress(Exception):  # whatever the file is
                 config = importlib.import_module("yaml").safe_load(_text(Path(path)))
-                if isinstance(config, Mapping) and config and config.keys() <= fields.keys():
+                if any(part and part.keys() <= fields.keys() for part in _mappings_in(config)):
                     return f"{path} has no {error.name!r} where the program takes it: give it one."
         return ""
     frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)] if type(error) is KeyError else []

@@ -31,6 +31,14 @@ class Distribution:
         self.project_name, self.key = name, name.lower()
 
 
+def __getattr__(name: str) -> Any:
+    """Return `packaging`, of which it had a copy."""
+    if name != "packaging":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module("packaging.version")
+    return importlib.import_module("packaging")
+
+
 def parse_version(text: str) -> Any:
     """Return a version that can be compared with others."""
     return importlib.import_module("packaging.version").parse(text)
