@@ -40,7 +40,7 @@ from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 NUM_ELEMENTS, _NUM_OF_ITEM = 2**24, 2**16
-"""Number of elements in a file of numbers of unknown size."""
+"""Number of elements in a file of numbers of unknown size, and in one of many that made-up data names."""
 _OF_LLM_C = {20240520: (1, np.uint16), 20240801: (7, np.uint32)}
 """Files of tokens as llm.c has them: the number in their header by which they are known, version and type."""
 _NUM_LINES, _NUM_WORDS = 4096, 16

@@ -163,7 +163,7 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
             special["pad_token"] = "<pad>"
         if kind in _MASKED:
             special["mask_token"] = "<mask>"
-    media = media_tokens(config)
+    media = _media_tokens(config)
     if media:  # its texts are padded in batches, whatever its family does
         special["pad_token"] = special.get("pad_token", "<pad>")
     size = text_config(config).vocab_size
@@ -191,7 +191,7 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     return tokenizer
 
 
-def media_tokens(config: Any) -> dict[int, str]:
+def _media_tokens(config: Any) -> dict[int, str]:
     """Return the tokens that stand for media in the texts of a model, by their numbers."""
     names = _MEDIA_BETWEEN if hasattr(config, "vision_start_token_id") else _MEDIA
     numbers = {getattr(config, name, None): word for name, word in names.items()}

@@ -43,6 +43,7 @@ _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
 _TIMES_LENGTHENED = 16
 _FEWEST_LETTERS = 4
+"""Letters of a name by which a file is known."""
 _AUDIO, _SAMPLING_RATE = "audio", 24_000
 """The key for audio of any file, and how many times a second it is sampled otherwise."""
 _IMAGES, _MOST_TIMES_ENLARGED = "images", 8

@@ -48,6 +48,7 @@ BATCHES = {
     "listed_in_process": 12,
     "ner_conll": 32,
     "npz_arrays": 64,
+    "numbers_opened": 16,
     "pickle_reviews": 16,
     "pickle_tuple": 16,
     "pixel_maps": 4,
@@ -66,7 +67,7 @@ BATCHES = {
 QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
-    *("recordings_of_a_rate", "two_vocs", "views_by_number"),
+    *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number"),
 )
 """Those that stand for the others in each run of the tests."""
 

@@ -220,11 +220,15 @@ def test_a_setting_that_the_typed_config_lacks_is_named_with_the_lines_that_take
 
 
 @needs("yaml")
-def test_a_setting_that_an_object_made_of_the_config_lacks_is_named(tmp_path: Path) -> None:
-    (tmp_path / "train.yaml").write_text("width: 4\nbatch: 2\n")
-    text = """\
+@pytest.mark.parametrize("part", ["", "model"])
+def test_a_setting_that_an_object_made_of_the_config_lacks_is_named(tmp_path: Path, part: str) -> None:
+    (tmp_path / "train.yaml").write_text(
+        f"seed: 1\n{part}:\n  width: 4\n  batch: 2\n" if part else "width: 4\nbatch: 2\n"
+    )
+    text = f"""\
         import argparse, sys, torch, yaml
         config = yaml.safe_load(open(sys.argv[2]))
+        config = config.get("{part}", config)
         args = argparse.Namespace(resume=None, **config)
         model = torch.nn.Linear(args.width, args.virtual_nodes).cuda()
         """

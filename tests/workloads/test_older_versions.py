@@ -384,10 +384,13 @@ def test_pkg_resources_is_there_where_setuptools_has_it_no_more(run):
         except pkg.VersionConflict:
             is_old = True
         folder = pkg.resource_filename("torch", "nn")
+        from pkg_resources import packaging
+        is_later = packaging.version.parse("2.10") > packaging.version.parse("2.9")
     """
     variables = run(textwrap.dedent(text))
     del sys.modules["pkg_resources"]  # of which pytest asks more
     assert variables["is_new"]
+    assert variables["is_later"]
     assert variables["is_old"]
     assert variables["torch"] == importlib.metadata.version("torch")
     assert Path(variables["folder"]).is_dir()
