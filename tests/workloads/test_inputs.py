@@ -73,6 +73,12 @@ class Net(nn.Module):
 @pytest.mark.parametrize(
     ("body", "signature", "expected"),
     [
+        # Groups are of what the model's convolutions take.
+        (
+            "self.n = nn.GroupNorm(1, 1); self.c = nn.Conv3d(1, 8, 3) | return self.c(self.n(x))",
+            "self, x",
+            ["x [batch, 1, 16, 112, 112] float32"],
+        ),
         # The size of an image follows from a Linear after flattening.
         (
             "self.c = nn.Conv2d(3, 6, 5); self.l = nn.Linear(6 * 28 * 28, 10) | return self.l(self.c(x).flatten(1))",

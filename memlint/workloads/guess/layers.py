@@ -56,7 +56,7 @@ def _norm_input(name: str, layer: nn.Module, length: int, sizes: ModelSizes) -> 
         case nn.LayerNorm() | nn.RMSNorm():
             return InputSpec(name, (BATCH, length, *layer.normalized_shape))
         case nn.GroupNorm():
-            return spatial_input(name, layer.num_channels, 2, sizes)
+            return spatial_input(name, layer.num_channels, _dimensions(sizes.model), sizes)
         case nn.BatchNorm2d() | nn.InstanceNorm2d():
             return spatial_input(name, layer.num_features, 2, sizes)
         case nn.BatchNorm3d() | nn.InstanceNorm3d():
@@ -64,6 +64,11 @@ def _norm_input(name: str, layer: nn.Module, length: int, sizes: ModelSizes) -> 
         case BatchNorm() | InstanceNorm():
             return InputSpec(name, (BATCH, layer.num_features))
     return None
+
+
+def _dimensions(model: nn.Module) -> int:
+    """Return the number of spatial dimensions of a model's first convolution; 2 without any."""
+    return next((len(each.kernel_size) for each in model.modules() if isinstance(each, Convolution)), 2)
 
 
 def entry_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
