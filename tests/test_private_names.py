@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PRIVATE = ROOT / "memlint/accelerator/private"
+GONE = re.compile(r"torch\.(_six\b|_overrides\b|_utils\._accumulate\b|nn\.modules\.linear\._LinearWithBias\b)")
 OPERATORS = re.compile(r"(aten|torch\.ops\b.*)")
 """Owners of operators, whose names are public whatever they begin with."""
 OF_OTHERS = frozenset(
@@ -84,7 +85,7 @@ def uses(text: str) -> Iterator[str]:
 
 
 def _is_private_path(name: str) -> bool:
-    is_gone = re.match(r"torch\._(six\b|utils\._accumulate\b)", name)  # programs that still ask for it are served
+    is_gone = GONE.match(name)  # programs that still ask for it are served
     return not is_gone and re.fullmatch(r"torch(\.\w+)*\._[A-Za-z][\w.]*", name) is not None
 
 
