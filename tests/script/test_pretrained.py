@@ -375,7 +375,7 @@ OTHER_PARAMETERS = {
     "yi-6b": 6_061_035_520,
     "zephyr-7b-beta": 7_241_732_096,
 }
-"""The same of models that take longer to make."""
+"""The same of models that take longer to make; of Marian's, and of SegFormer's encoders alone, what is computed."""
 HEADS = {
     **dict.fromkeys(
         (*("T5Config", "MT5Config", "PegasusConfig", "MBartConfig", "MarianConfig", "M2M100Config", "LEDConfig"),),
