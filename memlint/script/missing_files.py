@@ -112,7 +112,7 @@ _LOOKS = ("isdir", "is_dir")
 _BEGINNING = re.compile(r"(?<!not )\b\w+\.startswith\([\"']([\w-]+)[\"']\)")
 _END = re.compile(r"(?<!not )\b\w+\.endswith\([\"'](\.\w+)[\"']\)")
 """A beginning, and an end, of the names of files that code takes."""
-_LINES_OF_CHOICE = 4
+_LINES_OF_CHOICE = 2
 """Lines behind one that lists a folder in which it may choose among the names."""
 _MOST_LOOKED_FOR = 3
 _SAVED = frozenset((".pt", ".pth"))
