@@ -102,20 +102,7 @@ class Failure:
     def looped(self, name: str) -> Iterator[Any]:
         """Yield the values of which a variable called `name` is an item in this file, by a loop or by its number."""
         for each in ast.walk(self.tree):
-            match each:
-                case (
-                    ast.For(target=ast.Name(id=target), iter=over)
-                    | ast.comprehension(target=ast.Name(id=target), iter=over)
-                ):
-                    pass
-                case ast.For(target=ast.Tuple(elts=[_, ast.Name(id=target)]), iter=ast.Call(args=[over, *_])):
-                    pass  # by `enumerate`
-                case ast.Assign(
-                    targets=[ast.Name(id=target)], value=ast.Subscript(value=over, slice=ast.Name() | ast.BinOp())
-                ):
-                    pass
-                case _:
-                    continue
+            target, over = _item_of(each)
             if isinstance(over, ast.Call) and over.args:  # a progress bar, `sorted` and others
                 over = over.args[0]
             if isinstance(over, ast.Subscript) and isinstance(over.slice, ast.Slice):
@@ -123,6 +110,18 @@ class Failure:
             if target == name:
                 with suppress(UnknownError):
                     yield self.value(over)
+
+
+def _item_of(node: ast.AST) -> tuple[str, ast.expr | None]:
+    """Return the variable that a loop or an assignment makes an item of something, and that; empty for other nodes."""
+    match node:
+        case ast.For(target=ast.Name(id=name), iter=over) | ast.comprehension(target=ast.Name(id=name), iter=over):
+            return name, over
+        case ast.For(target=ast.Tuple(elts=[_, ast.Name(id=name)]), iter=ast.Call(args=[over, *_])):  # `enumerate`
+            return name, over
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript(value=over, slice=ast.Name() | ast.BinOp())):
+            return name, over
+    return "", None
 
 
 def _node_at(tree: ast.Module, line: int, position: tuple[int | None, ...] | None) -> ast.AST:

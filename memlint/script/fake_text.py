@@ -165,7 +165,7 @@ def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
             special["mask_token"] = "<mask>"
     media = _media_tokens(config)
     if media:  # its texts are padded in batches, whatever its family does
-        special["pad_token"] = special.get("pad_token", "<pad>")
+        special.setdefault("pad_token", "<pad>")
     size = text_config(config).vocab_size
     named = [*special.values(), *_named_tokens(kind, size)]
     words = [*named, *(f"w{i}" for i in range(size - len(named)))]

@@ -796,7 +796,7 @@ PARTS = {
     ("stable-diffusion-xl-base-1.0", "unet"): 2_567_463_684,
     ("sdxl-turbo", "vae"): 83_653_863,
 }
-"""Of the pages of the pipelines; SD3.5's without its table of positions, which is no parameter."""
+"""Numbers on the pages of the pipelines; SD3.5's without its table of positions, which is no parameter."""
 
 
 @needs("diffusers", "transformers")
