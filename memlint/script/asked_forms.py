@@ -11,6 +11,7 @@ import inspect
 import io
 import itertools
 import json
+import math
 import os
 import pickle
 import re
@@ -320,7 +321,8 @@ def _of_dictionary(base: Any, key: Any) -> bool:
     keys = [each for each in base if isinstance(each, str)]
     found = forms.find(key)
     made_key = next(_tainted(keys), None)
-    if found is not None and keys and (made_key is None or _value_at(*made_key).kind == "choice"):
+    is_elsewhere = found is not None and made_key is not None and found[0] != made_key[0]
+    if found is not None and keys and (made_key is None or is_elsewhere or _value_at(*made_key).kind == "choice"):
         value = _value_at(*found)
         value.kind, value.choices = "choice", tuple(keys[:_MOST_CHOICES])
         return True
@@ -408,7 +410,32 @@ def _of_file_names(at: Failure) -> bool:
     return bool(places)
 
 
-_NO_NAME_OF_FILE = re.compile("'dict' object has no attribute '(?:read|seek)'|(?:PathLike|integer|bytes).*not '?dict")
+_NO_NAME_OF_FILE = re.compile(
+    "'dict' object has no attribute '(?:read|seek|r?split|[lr]?strip|endswith)'|(?:PathLike|integer|bytes).*not '?dict"
+)
+
+
+def _of_texts(at: Failure) -> bool:
+    """A column of numbers is taken for one of texts: `table["name"].str`."""
+    taken = next((each for each in ast.walk(at.node) if isinstance(each, ast.Subscript)), None)
+    if taken is None or "Can only use .str accessor" not in at.text:
+        return False
+    name = at.value(taken.slice)
+    place = next((each for each, rows in reversed(forms.made.items()) if _has_names(rows) and name in rows[0]), "")
+    if place:
+        _value_at(place, (name,)).kind = "text"
+    return bool(place)
+
+
+def _of_merged(at: Failure) -> bool:
+    """Two tables are joined by a column that has numbers in one of them."""
+    names = re.findall(r"trying to merge on .* columns for key '(.+?)'", at.text)
+    found = [
+        (place, name) for name in names for place, rows in forms.made.items() if _has_names(rows) and name in rows[0]
+    ]
+    for place, name in found:
+        _number(at, place, (name,), "whole")
+    return bool(found)
 
 
 def _of_attribute(at: Failure) -> bool:
@@ -568,6 +595,8 @@ def _of_validation(at: Failure) -> bool:
 
 def _of_numbers(at: Failure) -> bool:
     """A text or tokens stand where a number should: all texts of the expression, or what it names, become numbers."""
+    if _NO_ITEM.search(at.text) is not None:
+        return False
     if _of_file_of_numbers(at):
         return True
     nodes = (at.node, *itertools.islice(at.enclosing(ast.stmt), 1))
@@ -658,6 +687,15 @@ def _of_file(at: Failure) -> bool:
     return True
 
 
+def _of_pickle(at: Failure) -> bool:
+    """A file without an end is read as a pickle."""
+    place = next(reversed(forms.made), "")
+    if type(at.error).__name__ != "UnpicklingError" or not place:
+        return False
+    forms.change(place).kind = "record"
+    return True
+
+
 def _of_length(at: Failure) -> bool:
     """The program itself refuses a text as too long."""
     if not isinstance(at.node, ast.Raise | ast.Assert) or _TOO_LONG.search(at.text) is None:
@@ -702,7 +740,12 @@ def _of_sides(at: Failure) -> bool:
     sizes = [int(each) for each in re.findall(r"-?\d+", match[1] or match[2])] if match is not None else []
     pairs = (pair for pair in itertools.pairwise(sizes) if min(pair) >= _SHORTEST_SIDE)
     height, width = next(pairs, (0, 0))
-    return height > 0 and forms.resize(width, height)
+    if height:
+        return forms.resize(width, height)
+    place = next((each for each in reversed(forms.made) if forms.of(each).separator is not None), "")
+    if place and sizes:  # a line has the values of one array: of a matrix, say
+        forms.change(place).width = math.prod(size for size in sizes if size > 0)
+    return bool(place and sizes)
 
 
 _NO_SUCH_SHAPE = re.compile(
@@ -757,6 +800,7 @@ _WITHOUT_ROWS = re.compile(
 """Messages on arrays that are those of one row, where many are wanted."""
 _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[Failure], bool]], ...] = (
     (FileNotFoundError, _of_file),
+    (Exception, _of_pickle),
     (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
     ((ValueError, IndexError), _of_rows),
@@ -767,6 +811,8 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (Exception, _of_rate),
     (KeyError, _of_key),
     (IndexError, _of_index),
+    (AttributeError, _of_texts),
+    (ValueError, _of_merged),
     (AttributeError, _of_attribute),
     (ValueError, _of_json),
     (ValueError, _of_validation),

@@ -36,6 +36,7 @@ from memlint.script.fake_rows import (
 )
 from memlint.script.file_kinds import SHEETS
 from memlint.script.forms import BOXES, ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made, usual
+from memlint.script.public_files import write_public
 from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
@@ -87,7 +88,7 @@ def written(kind: str, place: str, path: Path, options: Mapping[str, Any]) -> st
     description = _WRITERS[kind](inner, path, {**options, "number": number})
     if is_compressed:
         content = path.read_bytes()
-        times = 1 if inner.suffix else _NUM_CHARACTERS // max(1, len(content)) + 1
+        times = 1 if inner.suffix or kind == "public" else _NUM_CHARACTERS // max(1, len(content)) + 1
         path.write_bytes(gzip.compress(content * times, 1))
     return description
 
@@ -434,6 +435,10 @@ def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return "values that go by their names"
 
 
+def _public(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    return write_public(str(place), path)
+
+
 _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "image": fake_media.image,
     "map": fake_media.map_of_pixels,
@@ -454,4 +459,5 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "pieces": write_pieces,
     "ranks": write_ranks,
     "xml": _xml,
+    "public": _public,
 }

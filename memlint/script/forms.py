@@ -7,6 +7,7 @@ came from.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ _AUDIO, _SAMPLING_RATE = "audio", 24_000
 """The key for audio of any file, and how many times a second it is sampled otherwise."""
 _IMAGES, _MOST_TIMES_ENLARGED = "images", 8
 """The key for images of any file, and the most times that their sides are those of a usual photograph."""
+_MOST_NAMED = 1024
+"""Files of a folder that are called as data names them."""
 _NUM_FILES = 8
 """Usual number of files that a pattern gives, or a folder for each split."""
 
@@ -275,6 +278,12 @@ class Forms:
     def is_named(self, place: PurePath) -> bool:
         """Return True if a text of made-up data names this file, and not by a few letters, which any text has."""
         return len(place.stem) >= _FEWEST_LETTERS and self.find(place.stem) is not None
+
+    def file_names(self, suffix: str) -> list[str]:
+        """Return the texts of made-up data that name files with this end, without their folders; none for no end."""
+        self.find("")
+        named = (PurePath(text).name for text in self._places or () if suffix and text.lower().endswith(suffix.lower()))
+        return list(itertools.islice(dict.fromkeys(named), _MOST_NAMED))
 
     def find(self, value: object) -> tuple[str, Path] | None:
         """Return the file and the column that a made text stands in."""

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import dis
 import errno
+import fnmatch
 import functools
 import glob
 import itertools
@@ -37,6 +38,7 @@ from memlint.script.fake_files import written
 from memlint.script.file_kinds import PLAIN, kind_by_name
 from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
+from memlint.script.public_files import is_public, public_names
 from memlint.source.typed_commands import typed_configs
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.giving_up import gives_up
@@ -204,6 +206,8 @@ class MissingFiles:
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:
         """Return the kind of data that is read from `place`, with the variables of its reader; empty if it is none."""
         reader, frame = (self.reader, None) if self.reader else _reader()
+        if place not in forms.asked and is_public(place):
+            return "public", {}
         if reader == "memmap" and frame is not None:
             return "zeros", {name: frame.f_locals.get(name) for name in ("dtype", "shape", "offset")}
         if asked := forms.of(place).kind:
@@ -266,15 +270,18 @@ class MissingFiles:
         forms.begin()
         forms.has_folders = True
         self._make_folder(place)
-        if _lists_inside():
-            for i in range(_NUM_FOLDERS):
-                self._make_folder(os.path.join(place, str(i)))  # noqa: PTH118 -- as the overlay has it
-            note_fake_data(f"the folder {shown} {state}: replaced by one of {_NUM_FOLDERS} folders, 0 to {i}")
+        folders = public_names(place, "folders") or (list(map(str, range(_NUM_FOLDERS))) if _lists_inside() else [])
+        if folders:
+            for name in folders:
+                self._make_folder(os.path.join(place, name))  # noqa: PTH118 -- as the overlay has it
+            named = f"{folders[0]} to {folders[-1]}"
+            note_fake_data(f"the folder {shown} {state}: replaced by one of {len(folders)} folders, {named}")
             return True
         ends = _END.findall(_choosing_lines())
         suffix = ends[0] if ends else _suffix_asked_for()
         beginnings = dict.fromkeys(_BEGINNING.findall(_choosing_lines()) or _SPLITS)
-        names = [f"{each}_{i:06}{suffix}" for each in beginnings for i in range(forms.num_files)]
+        names = public_names(place) or forms.file_names(suffix)
+        names = names or [f"{each}_{i:06}{suffix}" for each in beginnings for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
         self._report_folder(place, shown, f"the folder {shown} {state}: {replaced}")
@@ -321,7 +328,10 @@ class MissingFiles:
             return False
         forms.begin()
         forms.has_folders = True
-        places = list(dict.fromkeys(_matching(place, i) for i in range(forms.num_files)))
+        folder, end = os.path.split(place)
+        names = public_names(folder) or forms.file_names(PurePath(end).suffix)
+        places = [os.path.join(folder, each) for each in fnmatch.filter(names, end)]  # noqa: PTH118
+        places = places or list(dict.fromkeys(_matching(place, i) for i in range(forms.num_files)))
         for each in places:
             self._make_folder(os.path.dirname(each))  # noqa: PTH120
         self._make_blanks(each for each in places if self._overlay.status(each) is None)
@@ -358,7 +368,8 @@ class MissingFiles:
                 return self.make(place, None)
             self._make_blanks(iter([place]))
             return True
-        if self._is_pair(place):
+        is_in_made = os.path.dirname(place) in self._overlay.fake and kind_by_name(place) in _MEDIA  # noqa: PTH120
+        if is_in_made or self._is_pair(place):
             self._make_blanks(iter([place]))
             return True
         if not gives_up(frame.f_code.co_filename, frame.f_lineno):

@@ -123,7 +123,7 @@ def _of_file(place: str) -> str:
     with suppress(OSError):
         for other in sorted(path.parent.iterdir()):
             fewer, more = sorted(({*path.suffix.lower()}, {*other.suffix.lower()}), key=len)
-            if fewer and fewer <= more and other.stem.lower() == path.stem.lower():
+            if other.name != path.name and fewer and fewer <= more and other.stem.lower() == path.stem.lower():
                 return f"{path} is not there, and {other} is: type that."
     return f"Put {place} there, or give the model an argument with which it reads no file."
 
