@@ -199,7 +199,7 @@ class Environment:
 
 def make(id: str, **_options: object) -> Environment:  # noqa: A002 -- as gym calls it
     """Return an environment by its name. Raises TraceError for one whose spaces are not known."""
-    spaces = _spaces_of(str(id))
+    spaces = spaces_of(str(id))
     if spaces is None:
         raise TraceError(
             f"the environment {id!r} is not installed, and the shapes of its observations are not known",
@@ -213,7 +213,7 @@ def _assume(name: str) -> None:
     assume_once(f"{name} is not installed: it has the spaces of its documentation, and all that it gives is zero")
 
 
-def _spaces_of(name: str) -> _Spaces | None:
+def spaces_of(name: str) -> _Spaces | None:
     """Return the spaces of an environment; None where no page states them."""
     base, _, version = name.removeprefix("ALE/").rpartition("-v")
     base = base.removesuffix("Hardcore")
@@ -245,7 +245,7 @@ def _make_what_is_missing(registration: Any) -> None:
         try:
             return make_installed(id, *args, **kwargs)
         except Exception:  # of several kinds: unknown names, packages and files that are not there
-            spaces = _spaces_of(str(getattr(id, "id", id)))
+            spaces = spaces_of(str(getattr(id, "id", id)))
             if spaces is None:
                 raise
         name = str(getattr(id, "id", id))

@@ -15,6 +15,7 @@ import math
 import os
 import pickle
 import re
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
@@ -25,12 +26,13 @@ import numpy as np
 from memlint.script.failures import Failure, UnknownError
 from memlint.script.fake_records import Record
 from memlint.script.file_kinds import kind_by_name
-from memlint.script.forms import DATA_SET, ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
+from memlint.script.forms import DATA_SET, ITEM, NAME_OF_NUMBER, SETTINGS, Form, Kind, Path, Value, forms, usual
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 _NUM_TRIED = 4
 """Values of a container that are looked for."""
 _MOST_CHOICES = 64
+_LETTERS = frozenset(string.ascii_letters)
 _OF_MAPPINGS = frozenset(("keys", "items", "values", "get", "update"))
 _OF_TENSORS = frozenset(
     ("to", "cuda", "float", "long", "int", "shape", "size", "dtype", "dim", "astype", "item", "device", "mean", "sum")
@@ -186,7 +188,18 @@ def _of_unpacking(at: Failure) -> bool:
         with suppress(UnknownError):
             value = self_or_first(at.value(source)) if isinstance(each, ast.For) else at.value(source)
             return _widen(at, value, wanted, source, exactly="at least" not in at.text)
-    return False
+    return _of_unpacked_rows(wanted)
+
+
+def _of_unpacked_rows(wanted: int) -> bool:
+    """A loop over the rows of a table without a head takes each apart: the table has as many columns of words."""
+    place = next(reversed(forms.made), "")
+    names = list(forms.made[place][0]) if place and _has_names(forms.made[place]) else []
+    if not names or not all(map(NAME_OF_NUMBER.fullmatch, names)):
+        return False
+    form = forms.change(place)
+    form.row.fields, form.rest, form.width = {}, "word", wanted
+    return True
 
 
 def _record_of(at: Failure, source: ast.AST) -> str:
@@ -319,6 +332,8 @@ def _of_dictionary(base: Any, key: Any) -> bool:
     if not isinstance(base, Mapping):
         return False
     keys = [each for each in base if isinstance(each, str)]
+    if isinstance(key, str) and len(key) == 1 and forms.spell("".join(each for each in keys if each in _LETTERS)):
+        return True
     found = forms.find(key)
     made_key = next(_tainted(keys), None)
     is_elsewhere = found is not None and made_key is not None and found[0] != made_key[0]
@@ -714,7 +729,7 @@ def _of_rows(at: Failure) -> bool:
     """
     if (wanted := _NO_ROW.search(at.text)) is not None:
         return forms.lengthen(int(wanted[1]) + 1)
-    return _NO_ITEM.search(at.text) is not None and forms.lengthen()
+    return _NO_ITEM.search(at.text) is not None and (forms.lengthen() or forms.vary())
 
 
 _NO_ROW = re.compile(r"Index (\d+) out of range for dataset of size \d+")

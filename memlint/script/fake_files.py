@@ -35,7 +35,19 @@ from memlint.script.fake_rows import (
     texts_of_script,
 )
 from memlint.script.file_kinds import SHEETS
-from memlint.script.forms import BOXES, ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made, usual
+from memlint.script.forms import (
+    BOXES,
+    ITEM,
+    NAME_OF_NUMBER,
+    Form,
+    Kind,
+    Lines,
+    Value,
+    forms,
+    is_of_one_item,
+    made,
+    usual,
+)
 from memlint.script.public_files import write_public
 from memlint.script.settings_by_name import named_setting, values_in
 from memlint.workloads.missing_checkpoints import STANDS_FOR
@@ -67,7 +79,6 @@ _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
 """Columns of a table of which nothing is known."""
-_NAME_OF_NUMBER = re.compile(r"x\d+")
 _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates", "num_nodes")
 """Settings of the number of values at each step of a series."""
 
@@ -121,7 +132,7 @@ def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
     if form.separator is not None:
         return _columns(place, path, form, options)
-    count, words = _NUM_BOXES if forms.names(place) else _NUM_LINES, _words()
+    count, words = _NUM_BOXES if forms.names(place) else _NUM_LINES, _words(forms.letters)
     lines = [list(words[start : start + _NUM_WORDS]) for start in range(0, count * _NUM_WORDS, _NUM_WORDS)]
     for number, names in form.given.items():
         lines[number][: len(names)] = names
@@ -130,12 +141,11 @@ def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _words() -> tuple[str, ...]:
-    """Return the words of a long text."""
+def _words(letters: str) -> tuple[str, ...]:
+    """Return the words of a long text, of these letters alone; without any given, of all letters and marks."""
     chance = random.Random(0)
-    letters = string.ascii_letters
-    words = [f"{letter}{mark}" for letter in letters for mark in ".,:;!?'-&3$"]
-    distinct = dict.fromkeys(words)
+    marks, letters = "" if letters else ".,:;!?'-&3$", letters or string.ascii_letters
+    distinct = dict.fromkeys(f"{letter}{mark}" for letter in letters for mark in marks)
     while len(distinct) < _VOCABULARY:
         distinct["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9)))] = None
     words = list(distinct) * (_NUM_LINES * _NUM_WORDS // _VOCABULARY + 1)
@@ -176,14 +186,18 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
 _NAMES = {"whole": "number", "real": "number", "date": "date", "text": "text"}
 
 
+_SPACES = frozenset((None, "", " "))
+"""Separators of columns that the words of a text have between them, too."""
+
+
 def _plain(value: Value, form: Form) -> Value:
     """Return what a column without a kind holds: where spaces are between columns, a word."""
-    return value if value.kind or form.separator else Value("word")
+    return Value("word") if not value.kind and form.separator in _SPACES else value
 
 
 def _piece(value: Any, form: Form) -> str:
     text = str(value)
-    return text.replace(form.separator, " ") if form.separator else text.replace(" ", "_")
+    return text.replace(" ", "_") if form.separator in _SPACES else text.replace(str(form.separator), " ")
 
 
 def _write_lines(
@@ -386,10 +400,11 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         rows = _rows(options)
     else:
         rows = [{} for _ in range(forms.num_rows)]
-        named = {name: value for name, value in form.row.fields.items() if not _NAME_OF_NUMBER.fullmatch(name)}
+        named = {name: value for name, value in form.row.fields.items() if not NAME_OF_NUMBER.fullmatch(name)}
         values = sum(value.kind != "date" for value in named.values())
         count = _NUM_NUMBERS if (variables := _num_variables()) is None else variables - values
-        kind: Kind = "real" if options.get("header", "infer") is not None else ""
+        count = form.width - len(named) if form.width else count
+        kind: Kind = form.rest or ("real" if options.get("header", "infer") is not None else "")
         form.row.fields = {**named, **{f"x{number}": Value(kind) for number in range(count)}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
         form.row.at((f"x{number}",)).kind = form.rest or "real"

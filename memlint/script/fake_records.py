@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import math
 import os
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ import numpy as np
 import torch
 
 from memlint.base.after_import import after_import
+from memlint.libraries.gym import spaces_of
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script
 from memlint.script.forms import forms
@@ -47,6 +50,8 @@ _STEPS = (
 )
 _NUM_VALUES = tuple((names, re.compile(f"{of}_?(dim|size|dims)", re.IGNORECASE)) for names, of in _STEPS)
 """Words for what a program of control sees and does in a step, and names of variables for its number of values."""
+_OF_STEPS = frozenset(("reward", "rewards", "terminal", "terminals", "done", "dones", "timeouts"))
+"""Words for what a step of control gives, of which there is one number."""
 _LENGTHS = frozenset(("lengths", "lens"))
 _MOST_POINTS = 2048
 """Points of a cloud in the files of ModelNet40, of which programs take as many as they want."""
@@ -72,32 +77,59 @@ class Record(dict[Any, Any]):
         self.__dict__.update(_error=error, _make=make, _more=rank, whole_of="")
 
     def __missing__(self, key: Any) -> Any:
-        if not isinstance(key, str):
-            return Record(self._error, self._make, self._more)
-        words = {word.rstrip("0123456789") for word in re.split(r"[\W_]+", key.lower())}
+        name = os.fsdecode(key) if isinstance(key, str | bytes) else ""
+        words = {word.rstrip("0123456789") for word in re.split(r"[\W_]+", name.lower())}
         if words & _NUMBER:
             error: OSError = self._error
-            error.add_note(f"The number {key!r} is read from it: put the file there, as a size may depend on it.")
+            error.add_note(f"The number {name!r} is read from it: put the file there, as a size may depend on it.")
             raise error
+        value = self._of_words(words) if name else None
+        # What a program adds to a row is found again.
+        self[key] = Record(self._error, self._make, self._more) if value is None else value
+        return self[key]
+
+    def _of_words(self, words: set[str]) -> Any:
+        """Return a value of a name with these words; None for other words."""
         if words & _TEXT:
-            value: Any = "0.jpg" if words & _FILE else "w1 w2 w3"
-        elif words & _LABEL:
+            return "0.jpg" if words & _FILE else "w1 w2 w3"
+        if words & _LABEL:
             pixels = next((self[name] for name in list(self.keys()) if name in _IMAGE), None)
-            value = self._make(np.zeros(() if pixels is None else _sides(len(pixels.shape) - self._more), np.int64))
-        elif words & _IMAGE:
-            value = self._make(np.zeros(_sides(_rank(words & _IMAGE)), np.float32))
-        elif words & _POINTS and (number := number_of_script(_NUM_POINTS)[0]):
-            value = self._make(np.zeros((max(number, _MOST_POINTS), 3), np.float32))
-        elif number := next((n for names, of in _NUM_VALUES if words & names and (n := number_of_script(of)[0])), 0):
-            value = self._make(np.zeros((_LENGTH, number), np.float32))
-        elif words & _LENGTHS:  # of the one run that all rows are of
-            value = self._make(np.full(1, _LENGTH, np.int64))
-        elif words & _TOKENS:
-            value = self._make(np.zeros(_NUM_TOKENS, np.int64))
-        else:
-            value = Record(self._error, self._make, self._more)
-        self[key] = value
-        return value
+            return self._make(np.zeros(() if pixels is None else _sides(len(pixels.shape) - self._more), np.int64))
+        if words & _IMAGE:
+            return self._make(np.zeros(_sides(_rank(words & _IMAGE)), np.float32))
+        if words & _POINTS and (number := number_of_script(_NUM_POINTS)[0]):
+            return self._make(np.zeros((max(number, _MOST_POINTS), 3), np.float32))
+        return self._of_control(words)
+
+    def _of_control(self, words: set[str]) -> Any:
+        """Return a value of a run of steps, or tokens; None for other words."""
+        if number := self._num_values(words):
+            return self._make(np.zeros((_LENGTH, number), np.float32))
+        if words & _OF_STEPS:
+            return self._make(np.zeros(_LENGTH, np.float32))
+        if words & _LENGTHS:  # of the one run that all rows are of
+            return self._make(np.full(1, _LENGTH, np.int64))
+        return self._make(np.zeros(_NUM_TOKENS, np.int64)) if words & _TOKENS else None
+
+    def reshape(self, *shape: Any) -> Any:
+        """Return rows of the sides that a program says. Raises FileNotFoundError if it says none."""
+        number, *sides = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        if not sides or min(sides) < 0:
+            raise self._error
+        return self._make(np.zeros((_LENGTH if number < 0 else number, *sides), np.float32))
+
+    def _num_values(self, words: set[str]) -> int:
+        """Return the numbers that a program sees, or does, in a step, where it or the name of the file says them.
+
+        `hopper-medium-v2.pkl` has steps of gym's Hopper.
+        """
+        for sees, (names, of) in zip((True, False), _NUM_VALUES, strict=True):
+            if words & names:
+                spaces = spaces_of(PurePath(str(self._error.filename)).stem)
+                actions = spaces.actions if spaces is not None and isinstance(spaces.actions, tuple) else (0,)
+                known = 0 if spaces is None else math.prod(spaces.shape) if sees else actions[0]
+                return number_of_script(of)[0] or known
+        return 0
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):

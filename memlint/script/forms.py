@@ -27,8 +27,12 @@ DATA_SET = "the data set "
 CLASSES = 2
 """Classes of a column of which nothing but that is known."""
 ITEM = "[]"
+NAME_OF_NUMBER = re.compile(r"x\d+")
+"""The names of columns of which nothing is known."""
 SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
 """Ends of names of files that are no data."""
+_VARIED = 10
+"""Different whole numbers in a column by which a program chooses rows."""
 _PERIOD = 97
 """Different words in a column of words."""
 _IDS = frozenset(("id", "idx", "index", "user", "item", "movie", "uid", "iid", "node", "timestamp"))
@@ -166,6 +170,18 @@ class Forms:
         self.asked.setdefault(_TEXTS, Form()).width = min(self.most_words, _LONGEST) // 2
 
     @property
+    def letters(self) -> str:
+        """The letters that texts consist of; empty for all of them, and marks."""
+        return "".join(self.asked.get(_TEXTS, Form()).row.choices)
+
+    def spell(self, letters: str) -> bool:
+        """Make texts of these letters alone; False if there are none, or they are already."""
+        if not letters or self.letters:
+            return False
+        self.asked.setdefault(_TEXTS, Form()).row.choices = tuple(letters)
+        return True
+
+    @property
     def times_enlarged(self) -> int:
         """The factor by which the sides of images are longer than usual."""
         return self.asked.get(_IMAGES, Form()).width or 1
@@ -245,6 +261,18 @@ class Forms:
         if not (self.made or wanted) or num_rows <= self.num_rows:
             return False
         self.asked.setdefault(_ROWS, Form()).width = num_rows
+        return True
+
+    @property
+    def is_varied(self) -> bool:
+        """True if columns of whole numbers have more than a few of them."""
+        return self.asked.get(_ROWS, Form()).kind == "varied"
+
+    def vary(self) -> bool:
+        """Let columns of whole numbers have more of them, as a program may choose rows by some; False if they do."""
+        if not self.made or self.is_varied:
+            return False
+        self.asked.setdefault(_ROWS, Form()).kind = "varied"
         return True
 
     def key(self, place: str) -> str:
@@ -334,7 +362,8 @@ def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
         case "choice":
             return value.choices[i % len(value.choices)]
         case "class" | "whole":
-            return i if value.kind == "whole" and _is_id(name) else i % CLASSES
+            different = _VARIED if value.kind == "whole" and forms.is_varied else CLASSES
+            return i if value.kind == "whole" and _is_id(name) else i % different
         case "real":
             return 1 + (i * 7 + sum(map(ord, name))) % _PERIOD / 10
         case "date":

@@ -305,8 +305,8 @@ class MissingFiles:
 
     def match(self, pattern: str) -> bool:
         """Make files that match a pattern of `glob`, if these are data by their end, or by what is taken of them."""
-        if PurePath(pattern).name == "*":
-            pattern += _suffix_asked_for(of_media=True)
+        if PurePath(pattern).name in ("*", "*.*"):
+            pattern = pattern.removesuffix(".*") + _suffix_asked_for(of_media=True)
         kind = kind_by_name(pattern)
         place = self._overlay.known(pattern)
         if _reader()[0] or self._is_elsewhere(place):
@@ -328,7 +328,7 @@ class MissingFiles:
             return False
         forms.begin()
         forms.has_folders = True
-        folder, end = os.path.split(place)
+        folder, end = os.path.dirname(_matching(place, 0)), PurePath(place).name  # noqa: PTH120
         names = public_names(folder) or forms.file_names(PurePath(end).suffix)
         places = [os.path.join(folder, each) for each in fnmatch.filter(names, end)]  # noqa: PTH118
         places = places or list(dict.fromkeys(_matching(place, i) for i in range(forms.num_files)))

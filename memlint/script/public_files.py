@@ -206,12 +206,14 @@ def _sentences(place: str, path: Path, content: Mapping[str, Any], _groups: Mapp
 
 def _value(text: Any) -> Any:
     """Return an array or another object that a short text describes; of other values, the one with those inside."""
+    if isinstance(text, dict) and text.keys() == {"each", "of"}:
+        return {key: _value(text["of"]) for key in text["each"]}
     if isinstance(text, dict):
         return {key: _value(each) for key, each in text.items()}
     if isinstance(text, list):
         return [_value(each) for each in text]
     kind, *words = str(text).split()
-    if kind not in _KINDS:
+    if kind not in _KINDS or not isinstance(text, str):
         return text
     return _array(words) if kind == "array" else _KINDS[kind](*map(float if kind == "rows" else int, words))
 

@@ -158,8 +158,11 @@ class LeadingScripts:
             LeadingScript(each, is_certain=True, trains=_EXAMPLE_TRAINS.search(each.code) is not None)
             for each in shown_programs(self._files, self._names - _GENERIC, self._is_imported_by)
         )
-        first, examples = list(islice(trainers, _MOST_BEFORE_SHOWN)), islice(shown, _MOST_SHOWN)
-        yield from chain(first, examples) if any(map(self._is_about_file, first)) else chain(examples, first)
+        first, examples = list(islice(trainers, _MOST_BEFORE_SHOWN)), list(islice(shown, _MOST_SHOWN))
+        only_shows = not any(each.trains for each in examples)
+        is_typed = any(each.command.document is not None for each in first)
+        is_first = any(map(self._is_about_file, first)) or (is_typed and only_shows)
+        yield from chain(first, examples) if is_first else chain(examples, first)
         yield from trainers
         later.sort(key=lambda each: (not each.trains, not each.is_certain))
         # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.

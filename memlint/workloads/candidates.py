@@ -1,5 +1,6 @@
 """Models that may be those of a file: which of them stand on their own, and why others are left out."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -84,6 +85,8 @@ def chosen_of(
             users.append(f"{failed}, which cannot be built")
         if users:
             left_out.append(LeftOut(candidate.name, f"it is a part of {users[0]}"))
+        elif _is_base(kind, candidate, classes.values()):
+            left_out.append(LeftOut(candidate.name, "other models derive from it"))
         elif candidate.num_parameters == 0:
             left_out.append(LeftOut(candidate.name, "it has no parameters"))
         else:
@@ -98,6 +101,15 @@ def chosen_of(
     )
     left_out.sort(key=lambda each: not each.is_trained)
     return Discovery(tuple(workloads), tuple(left_out))
+
+
+def _is_base(kind: type, candidate: Candidate, classes: Iterable[type]) -> bool:
+    """Return True for a class of which nobody makes a model: its name says so, and others derive from it."""
+    derived = any(other is not kind and issubclass(other, kind) for other in classes)
+    return derived and not candidate.is_trained and _NAMED_BASE.search(kind.__name__) is not None
+
+
+_NAMED_BASE = re.compile(r"^(?:Base|Abstract)|Base$")
 
 
 def _belongs(candidate: Candidate, candidates: Iterable[Candidate], of_others: Mapping[str, str]) -> bool:
