@@ -26,7 +26,7 @@ import numpy as np
 from memlint.script.failures import Failure, UnknownError
 from memlint.script.fake_records import Record
 from memlint.script.file_kinds import kind_by_name
-from memlint.script.forms import DATA_SET, ITEM, NAME_OF_NUMBER, SETTINGS, Form, Kind, Path, Value, forms, usual
+from memlint.script.forms import DATA_SET, ITEM, SETTINGS, Form, Kind, Path, Value, forms, usual
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 _NUM_TRIED = 4
@@ -192,13 +192,13 @@ def _of_unpacking(at: Failure) -> bool:
 
 
 def _of_unpacked_rows(wanted: int) -> bool:
-    """A loop over the rows of a table without a head takes each apart: the table has as many columns of words."""
+    """A loop over the rows of a table takes each apart: it is one without a head, with as many columns of words."""
     place = next(reversed(forms.made), "")
-    names = list(forms.made[place][0]) if place and _has_names(forms.made[place]) else []
-    if not names or not all(map(NAME_OF_NUMBER.fullmatch, names)):
+    if not place or not _has_names(forms.made[place]) or kind_by_name(place) != "table":
         return False
     form = forms.change(place)
-    form.row.fields, form.rest, form.width = {}, "word", wanted
+    form.kind, form.rest, form.width = "text", "word", wanted
+    form.separator = "\t" if PurePath(place).suffix == ".tsv" else ","
     return True
 
 
@@ -428,18 +428,6 @@ def _of_file_names(at: Failure) -> bool:
 _NO_NAME_OF_FILE = re.compile(
     "'dict' object has no attribute '(?:read|seek|r?split|[lr]?strip|endswith)'|(?:PathLike|integer|bytes).*not '?dict"
 )
-
-
-def _of_texts(at: Failure) -> bool:
-    """A column of numbers is taken for one of texts: `table["name"].str`."""
-    taken = next((each for each in ast.walk(at.node) if isinstance(each, ast.Subscript)), None)
-    if taken is None or "Can only use .str accessor" not in at.text:
-        return False
-    name = at.value(taken.slice)
-    place = next((each for each, rows in reversed(forms.made.items()) if _has_names(rows) and name in rows[0]), "")
-    if place:
-        _value_at(place, (name,)).kind = "text"
-    return bool(place)
 
 
 def _of_merged(at: Failure) -> bool:
@@ -826,7 +814,6 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (Exception, _of_rate),
     (KeyError, _of_key),
     (IndexError, _of_index),
-    (AttributeError, _of_texts),
     (ValueError, _of_merged),
     (AttributeError, _of_attribute),
     (ValueError, _of_json),

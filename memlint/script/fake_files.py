@@ -38,7 +38,6 @@ from memlint.script.file_kinds import SHEETS
 from memlint.script.forms import (
     BOXES,
     ITEM,
-    NAME_OF_NUMBER,
     Form,
     Kind,
     Lines,
@@ -79,6 +78,7 @@ _NUM_OBJECTS = 2
 """Objects in an image that has an annotation of its own."""
 _NUM_NUMBERS = 8
 """Columns of a table of which nothing is known."""
+_NAME_OF_NUMBER = re.compile(r"x\d+")
 _VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates", "num_nodes")
 """Settings of the number of values at each step of a series."""
 
@@ -400,11 +400,10 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         rows = _rows(options)
     else:
         rows = [{} for _ in range(forms.num_rows)]
-        named = {name: value for name, value in form.row.fields.items() if not NAME_OF_NUMBER.fullmatch(name)}
+        named = {name: value for name, value in form.row.fields.items() if not _NAME_OF_NUMBER.fullmatch(name)}
         values = sum(value.kind != "date" for value in named.values())
         count = _NUM_NUMBERS if (variables := _num_variables()) is None else variables - values
-        count = form.width - len(named) if form.width else count
-        kind: Kind = form.rest or ("real" if options.get("header", "infer") is not None else "")
+        kind: Kind = "real" if options.get("header", "infer") is not None else ""
         form.row.fields = {**named, **{f"x{number}": Value(kind) for number in range(count)}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
         form.row.at((f"x{number}",)).kind = form.rest or "real"

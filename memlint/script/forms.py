@@ -27,8 +27,6 @@ DATA_SET = "the data set "
 CLASSES = 2
 """Classes of a column of which nothing but that is known."""
 ITEM = "[]"
-NAME_OF_NUMBER = re.compile(r"x\d+")
-"""The names of columns of which nothing is known."""
 SETTINGS = frozenset((".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".md", ".model", ".so", ".safetensors"))
 """Ends of names of files that are no data."""
 _VARIED = 10

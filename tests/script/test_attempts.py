@@ -28,6 +28,7 @@ PACKAGES = {
     "time_series": ("pandas", "sklearn"),
     "audio_folder": ("scipy",),
     "h5_points": ("h5py",),
+    "joined_tables": ("pandas",),
     "halved_sides": ("PIL",),
     "listed_in_process": ("pandas", "scipy"),
     "pixel_maps": ("PIL",),
@@ -43,6 +44,7 @@ BATCHES = {
     "h5_points": 32,
     "halved_sides": 2,
     "json_pairs": 8,
+    "joined_tables": 16,
     "jsonl_sft": 8,
     "label_files": 16,
     "listed_in_process": 12,
@@ -52,6 +54,7 @@ BATCHES = {
     "pickle_reviews": 16,
     "pickle_tuple": 16,
     "pixel_maps": 4,
+    "protocol_lines": 20,
     "ratings": 64,
     "recordings_of_a_rate": 12,
     "rows_of_lines": 8,
@@ -67,7 +70,7 @@ BATCHES = {
 QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
-    *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number"),
+    *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number", "joined_tables", "protocol_lines"),
 )
 """Those that stand for the others in each run of the tests."""
 
