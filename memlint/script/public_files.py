@@ -17,7 +17,7 @@ import math
 import pickle
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -29,8 +29,8 @@ from memlint.script.forms import Lines, forms
 
 _FEWEST_LETTERS = 4
 """Letters of a word."""
-_MOST_NOTED = 4096
-"""Lines of a file whose words are remembered."""
+_MOST_NOTED, _MOST_COLUMNS = 1024, 16
+"""Lines of a file whose words are remembered, and how many of each."""
 _NUM_LINES = 256
 """Lines of a file in which nothing has more values."""
 _BEGIN = dt.datetime(2016, 7, 1)
@@ -144,9 +144,13 @@ def _lines(place: str, path: Path, content: Mapping[str, Any], groups: Mapping[s
     head = [_repeated(each) for each in content.get("head", [])]
     lines = list(_texts(content["line"], content, groups))
     separator = content.get("between", " ")
-    forms.note(place, Lines([line.split(separator) for line in lines[:_MOST_NOTED]], separator))
+    _note(place, (line.split(separator) for line in lines), separator)
     path.write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
     return f"{len(lines):,} lines{' below a head' if head else ''}"
+
+
+def _note(place: str, lines: Iterable[list[str]], separator: str) -> None:
+    forms.note(place, Lines([line[:_MOST_COLUMNS] for line in itertools.islice(lines, _MOST_NOTED)], separator))
 
 
 def _list(place: str, path: Path, content: Mapping[str, Any], groups: Mapping[str, str]) -> str:
@@ -161,7 +165,7 @@ def _words(place: str, path: Path, content: Mapping[str, Any], _groups: Mapping[
     words = [f"w{number}" for number in range(content["words"])] * 2
     in_line = content.get("in_line", 20)
     lines = [words[start : start + in_line] for start in range(0, len(words), in_line)]
-    forms.note(place, Lines(lines[:_MOST_NOTED], " "))
+    _note(place, lines, " ")
     path.write_text("\n".join(map(" ".join, lines)) + "\n", encoding="utf-8")
     return f"{content['words']:,} different words"
 
@@ -197,7 +201,7 @@ def _sentences(place: str, path: Path, content: Mapping[str, Any], _groups: Mapp
         texts.append("\n".join(lines[begin : begin + length]))
         begin += length
     path.write_text("\n\n".join([*content.get("head", []), *texts]) + "\n\n", encoding="utf-8")
-    forms.note(place, Lines([line.split(" ") for line in lines[:_MOST_NOTED]], " "))
+    _note(place, map(str.split, lines), " ")
     return f"{len(lines):,} words in sentences"
 
 

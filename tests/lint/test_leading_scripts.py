@@ -130,6 +130,16 @@ def test_the_command_whose_arguments_name_the_model_comes_first(tmp_path):
     assert leading(tmp_path)[0] == "train.py --arch Net"
 
 
+def test_an_example_that_only_shows_the_model_comes_after_the_training_that_is_typed(tmp_path):
+    table = f"import importlib\n\ndef main():\n    importlib.import_module('model').build().loss().backward()\n{MAIN}"
+    project(tmp_path, model=MODEL, main=f"import model\n{table}")
+    shows = "```python\nimport torch\nfrom model import Net\nnet = Net()\nnet.eval()\nnet(torch.rand(1, 3))\n```\n"
+    (tmp_path / "README.md").write_text(f"{shows}\n```\npython main.py\n```\n")
+    assert leading(tmp_path)[0] == "main.py"
+    (tmp_path / "README.md").write_text(shows)
+    assert leading(tmp_path)[0].startswith("README.md")
+
+
 def test_of_many_shell_scripts_the_one_nearest_to_the_defaults_comes_first(tmp_path):
     options = "parser.add_argument('--task', default='long')\nparser.add_argument('--mask', default=0.25)\n"
     project(tmp_path, model=MODEL, train=TRAIN + options)

@@ -613,3 +613,53 @@ def test_what_a_library_writes_itself_is_where_the_script_reads_it(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == ["['a', 'b'] True", "True (5, 6, 3)"]
     assert {"made/x.h5", "made/x.png"} <= set(ran.writes)
+
+
+def test_files_of_a_folder_are_called_as_a_table_names_them(tmp_path):
+    text = """\
+        import csv, glob, os
+
+        def listed(folder):
+            return sorted(name for name in os.listdir(folder) if name.endswith(".jpg"))
+
+        names = sorted(row["image"] for row in csv.DictReader(open("scans/list.csv")))
+        print(listed("scans/files") == names, sorted(map(os.path.basename, glob.glob("scans/more/*.jpg"))) == names)
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
+    assert (ran.error, ran.stdout.split()) == (None, ["True", "True"])
+
+
+def test_a_scan_that_is_looked_for_in_a_made_up_folder_is_there(tmp_path):
+    text = """\
+        import os
+
+        def cases(root):
+            found = []
+            for name in sorted(os.listdir(root)):
+                folder = os.path.join(root, name)
+                if os.path.isdir(folder) and os.path.exists(os.path.join(folder, name + "_seg.nii.gz")):
+                    found.append(os.path.getsize(os.path.join(folder, name + "_seg.nii.gz")) > 0)
+            return found
+
+        print(cases("BraTS2020_TrainingData"), os.path.exists("BraTS2020_TrainingData/BraTS2020_001/notes.md"))
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
+    assert (ran.error, ran.stdout.strip()) == (None, f"{[True] * 8} False")
+
+
+def test_a_pattern_of_any_name_with_an_end_has_images_where_the_function_opens_some(tmp_path):
+    text = """\
+        import glob
+        from PIL import Image
+
+        class Images:
+            def __init__(self, root):
+                self.files = sorted(glob.glob(root + "/A/*.*"))
+
+            def __getitem__(self, index):
+                return Image.open(self.files[index]).size
+
+        print(Images("data")[3])
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
+    assert (ran.error, ran.stdout.strip()) == (None, "(500, 375)")

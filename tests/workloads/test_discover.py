@@ -826,3 +826,18 @@ def test_a_part_that_can_be_built_keeps_no_whole_from_being_guessed(write):
     (workload,) = find_workloads(str(path), path.parent).workloads
     assert (workload.name, str(workload.guessed["args"])) == ("Net", "Config(d_model=512)")
     assert complete(workload)[0].inputs[0].shape == ("batch", 512)
+
+
+def test_a_base_from_which_others_derive_is_no_model_of_a_file(tmp_path):
+    path = tmp_path / "nets.py"
+    derived = "class {0}({1}):\n    def __init__(self, size{2}):\n        super().__init__()\n"
+    path.write_text(
+        "from torch import nn\n"
+        + LINEAR.replace("class Net", "class BaseNet")
+        + derived.format("Tagger", "BaseNet", "")
+        + "        self.head = nn.Linear(2, size.no_such_number)\n"
+        + LINEAR.replace("class Net", "class Plain")
+        + derived.format("Wide", "Plain", "=8")
+    )
+    assert sorted(names(path)) == ["Plain", "Wide"]
+    assert reasons(path)["BaseNet"] == "other models derive from it"

@@ -211,7 +211,13 @@ def test_what_is_missing_is_installed_with_the_extras_that_are_asked_for():
 
 @pytest.mark.parametrize(
     ("asked", "there", "is_named"),
-    [("a.yml", "a.yaml", True), ("A.json", "a.json", True), ("a.json", "a", False), ("a.yml", "b.yml", False)],
+    [
+        ("a.yml", "a.yaml", True),
+        ("A.json", "a.json", True),
+        ("a.json", "a", False),
+        ("a.yml", "b.yml", False),
+        ("a.h5", "a.h5", False),
+    ],
 )
 def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, there, is_named):
     (tmp_path / there).touch()
