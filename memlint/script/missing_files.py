@@ -279,9 +279,9 @@ class MissingFiles:
             return True
         ends = _END.findall(_choosing_lines())
         suffix = ends[0] if ends else _suffix_asked_for()
-        beginnings = dict.fromkeys(_BEGINNING.findall(_choosing_lines()) or _SPLITS)
-        names = public_names(place) or forms.file_names(suffix)
-        names = names or [f"{each}_{i:06}{suffix}" for each in beginnings for i in range(forms.num_files)]
+        chosen = dict.fromkeys(_BEGINNING.findall(_choosing_lines()))
+        names = public_names(place) or ([] if chosen else forms.file_names(suffix))
+        names = names or [f"{each}_{i:06}{suffix}" for each in chosen or _SPLITS for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
         self._report_folder(place, shown, f"the folder {shown} {state}: {replaced}")

@@ -39,8 +39,6 @@ _MOST_LENGTH = 60
 """Lines of a paragraph of words: sentences have up to this number."""
 _SENTENCE = "The quick brown fox, they say, jumped over a lazy dog: twice. Was it so? It was; I saw it"
 """A text with most letters and marks of usual ones, of as many characters as a sentence that is read aloud has."""
-
-
 _NAMES = frozenset(("names", "folders"))
 """Keys of the contents of folders."""
 
@@ -216,17 +214,19 @@ def _value(text: Any) -> Any:
         return {key: _value(each) for key, each in text.items()}
     if isinstance(text, list):
         return [_value(each) for each in text]
-    kind, *words = str(text).split()
-    if kind not in _KINDS or not isinstance(text, str):
-        return text
-    return _array(words) if kind == "array" else _KINDS[kind](*map(float if kind == "rows" else int, words))
+    kind, *words = text.split() if isinstance(text, str) else [""]
+    if kind == "array":
+        return _array(words)
+    return _KINDS[kind](*map(float if kind == "rows" else int, words)) if kind in _KINDS else text
 
 
 def _array(words: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Return an array of a type and shape: zeros, or whole numbers `from` one, or 0, to `below` another."""
     dtype, *sizes = words
     limits = {name: int(sizes.pop(sizes.index(name) + 1)) for name in ("from", "below") if name in sizes}
     shape = tuple(int(size) for size in sizes if size not in limits)
-    return _counted(np.dtype(dtype), shape, limits.get("from", 0), limits.get("below", 0))
+    numbers = np.arange(limits.get("from", 0), limits.get("below", 0), dtype=dtype)
+    return np.resize(numbers, shape) if len(numbers) else np.zeros(shape, dtype)
 
 
 def _sparse(rows: int, columns: int) -> Any:
@@ -234,7 +234,6 @@ def _sparse(rows: int, columns: int) -> Any:
 
 
 _KINDS: dict[str, Callable[..., Any]] = {
-    "array": _array,
     "sparse": _sparse,
     "list": lambda count, classes: [i % classes for i in range(count)],
     "names": lambda count: [f"class{i}" for i in range(count)],
@@ -244,11 +243,6 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "rows": lambda count, *row: np.tile(np.array(row), (int(count), 1)),
 }
 """Values that a short text describes: its first word, and what the numbers behind that mean."""
-
-
-def _counted(dtype: np.dtype[Any], shape: tuple[int, ...], begin: int, end: int) -> np.ndarray[Any, Any]:
-    """Return zeros, or the whole numbers from `begin` to below `end`, again and again."""
-    return np.resize(np.arange(begin, end, dtype=dtype), shape) if end else np.zeros(shape, dtype)
 
 
 _Pickler: Any = vars(pickle)["_Pickler"]
