@@ -22,7 +22,6 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from memlint.base.frames import user_frames
 from memlint.script import fake_media
 from memlint.script.checkpoint_files import write_pieces, write_ranks
 from memlint.script.fake_images import photo
@@ -48,7 +47,7 @@ from memlint.script.forms import (
     usual,
 )
 from memlint.script.public_files import write_public
-from memlint.script.settings_by_name import named_setting, values_in
+from memlint.script.settings_by_name import num_variables
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 
 NUM_ELEMENTS, _NUM_OF_ITEM = 2**24, 2**16
@@ -79,8 +78,6 @@ _NUM_OBJECTS = 2
 _NUM_NUMBERS = 8
 """Columns of a table of which nothing is known."""
 _NAME_OF_NUMBER = re.compile(r"x\d+")
-_VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates", "num_nodes")
-"""Settings of the number of values at each step of a series."""
 
 
 _NUM_CHARACTERS = 100_000_000
@@ -157,7 +154,7 @@ def _numbers(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     """Write lines of numbers: as many as a cloud of points with normals has columns, if nothing else was asked for."""
     form = forms.of(str(place))
     separator = options.get("sep") or form.separator or " "
-    width = form.width or _num_variables() or _NUM_OF_POINT
+    width = form.width or num_variables() or _NUM_OF_POINT
     count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES
     line = separator.join(str(number % 2) for number in range(width))
     path.write_text(f"{line}\n" * count, encoding="utf-8")
@@ -402,7 +399,7 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         rows = [{} for _ in range(forms.num_rows)]
         named = {name: value for name, value in form.row.fields.items() if not _NAME_OF_NUMBER.fullmatch(name)}
         values = sum(value.kind != "date" for value in named.values())
-        count = _NUM_NUMBERS if (variables := _num_variables()) is None else variables - values
+        count = _NUM_NUMBERS if (variables := num_variables()) is None else variables - values
         kind: Kind = "real" if options.get("header", "infer") is not None else ""
         form.row.fields = {**named, **{f"x{number}": Value(kind) for number in range(count)}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
@@ -412,12 +409,6 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
             form.row.at((name,)).kind = form.row.at((name,)).kind or "word"
     forms.asked[str(place)] = form
     return _asked(rows, place, options)
-
-
-def _num_variables() -> int | None:
-    """Return the number of values at each step of a series that the settings around the reading line say."""
-    setting = named_setting(values_in(user_frames()), _VARIABLES)
-    return None if setting is None else int(setting.value)
 
 
 def _parquet(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 
 from memlint.script.fake_images import black_image
 from memlint.script.forms import Lines, forms
+from memlint.script.settings_by_name import num_variables
 
 _FEWEST_LETTERS = 4
 """Letters of a word."""
@@ -67,9 +68,11 @@ def _found(place: str) -> tuple[_Part, dict[str, str]] | None:
 
 
 def is_public(place: str) -> bool:
-    """Return True if a path is that of a file of a public data set."""
+    """Return True if a path is that of a file of a public data set; of a series only if no setting says its width."""
     found = _found(place)
-    return found is not None and not _NAMES & found[0].content.keys()
+    if found is None or _NAMES & found[0].content.keys():
+        return False
+    return "minutes" not in found[0].content or num_variables() is None
 
 
 def public_names(folder: str, kind: str = "names") -> list[str]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from memlint.base.frames import user_frames
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
@@ -41,6 +42,8 @@ LENGTH = (
     *("tgt_len", "max_length", "max_text_length", "max_text_len", "l_max", "horizon"),
 )
 """Names of the length of a sequence in training, the surest first."""
+_VARIABLES = ("enc_in", "n_vars", "num_variables", "num_variates", "num_nodes")
+"""Names of the number of values at each step of a series."""
 _AUTOCAST = ("mixed_precision", "precision", "amp_dtype", "autocast_dtype")
 """Names of settings whose text says a dtype."""
 _SWITCHES = {
@@ -117,6 +120,12 @@ def named_setting(values: Iterable[Value], names: tuple[str, ...]) -> Setting | 
         return None
     assert isinstance(best.value, int), "only whole numbers were chosen"
     return Setting(best.value, f"{'.'.join(best.path)} = {best.value}", is_sure=False)
+
+
+def num_variables() -> int | None:
+    """Return the number of values at each step of a series that the settings around the reading line say."""
+    setting = named_setting(values_in(user_frames()), _VARIABLES)
+    return None if setting is None else int(setting.value)
 
 
 def batch_of_frames(values: Collection[Value]) -> Setting | None:
