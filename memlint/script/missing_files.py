@@ -381,7 +381,7 @@ class MissingFiles:
         if kind_by_name(place) == "pieces":  # in one of two formats, as who opens it will say
             self._make_blanks(iter([place]))
             return True
-        if kind_by_name(place):
+        if kind_by_name(place) or is_public(place):
             return self.make(place, None)
         if PurePath(place).suffix or self._is_elsewhere(place):
             return False

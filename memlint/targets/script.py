@@ -45,6 +45,7 @@ class Amendment(NamedTuple):
         "loader_index",
         "spectra",
         "strings",
+        "ragged",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting

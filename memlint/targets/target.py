@@ -55,7 +55,9 @@ def parse_target(text: str, base: Path) -> Target:
         return Target(text, None, "transformers", kind, values)
     if not path.exists():
         raise TargetError(f"{place} does not exist", hint)
-    refuse_notebook(path)
+    if path.suffix == ".ipynb":
+        hint = f"Type memlint check {shlex.quote(path.name)}, which runs its cells in order."
+        raise TargetError(f"{path.name} is a notebook, not a Python file", hint)
     if path.is_dir() or path.suffix not in {".py", ".json"}:
         raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
     return Target(text, path, "", qualname, arguments)
@@ -65,13 +67,6 @@ def is_known_model(text: str) -> bool:
     """Return True if `text` is no file here, but the name of a well-known model: `meta-llama/Llama-3.1-8B`."""
     known = known_config(text, exact=True) if text.count("/") == 1 and not Path(text).exists() else None
     return known is not None and known[0].endswith("Config")  # and no part of a pipeline, which diffusers has
-
-
-def refuse_notebook(path: Path) -> None:
-    """Raise TargetError for a notebook, which is JSON and not a program, with the command that runs its cells."""
-    if path.suffix == ".ipynb":
-        hint = f"Type memlint check {shlex.quote(path.name)}, which runs its cells in order."
-        raise TargetError(f"{path.name} is a notebook, not a Python file", hint)
 
 
 def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:

@@ -63,7 +63,18 @@ DEFAULT_LENGTH = 512
 LONGEST = 1024
 """Sequences are no longer than this unless declared: attention over a config's 128k positions is rarely meant."""
 DEFAULT_IMAGE_SIZE = 224
+_FEATURES, _LEAST_SIDE = 64, 7
+"""Features of the first maps of images, and sides of the last ones."""
 _OF_LOOP = frozenset(("image_size", "image_height", "length", "num_points", "segment_size"))
+
+
+def sides_of_map(sides: tuple[int, int], features: int) -> tuple[int, int]:
+    """Return the sides of a map with so many features in place of colours: as ResNet's have (He et al., 2015)."""
+    if features < _FEATURES:
+        return sides
+    times = min(max(features // _FEATURES, 4), 32)
+    height, width = (max(side // times, _LEAST_SIDE) for side in sides)
+    return height, width
 
 
 class ModelSizes:

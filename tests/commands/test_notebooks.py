@@ -45,15 +45,16 @@ def write(file, *cells):
     file.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": contents}))
 
 
-def checked(*arguments):
-    result = CliRunner().invoke(cli.main, ["check", *arguments, "--output-format", "json"])
+def checked(*arguments, command="check"):
+    result = CliRunner().invoke(cli.main, [command, "--output-format", "json", *arguments])
     return result, json.loads(result.stdout) if result.stdout else None
 
 
-def test_a_notebook_that_trains_runs_as_a_script_and_places_are_cells(tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_notebook_that_trains_runs_as_a_script_and_places_are_cells(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "train.ipynb", MODEL, SETUP, "!nvidia-smi\n" + TRAINING)
-    result, report = checked("train.ipynb")
+    result, report = checked("train.ipynb", command=command)
     assert result.exit_code == 0, result.output
     (workload,) = report["workloads"]
     assert (workload["target"], workload["batch"], workload["optimizer"]) == ("train.ipynb", 4096, "AdamW")
@@ -61,6 +62,18 @@ def test_a_notebook_that_trains_runs_as_a_script_and_places_are_cells(tmp_path, 
     assert (peak["path"], peak["line"]) == ("train.ipynb:cell 2", 12)
     assert "_ipynb.py" not in result.output
     assert list(tmp_path.iterdir()) == [tmp_path / "train.ipynb"]
+
+
+def test_a_notebook_runs_in_its_folder_with_its_arguments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "sizes.py").write_text("ROWS = 48\n")
+    sized = "import sys\nfrom sizes import ROWS\nassert sys.argv[1:] == ['--wide']\n"
+    write(tmp_path / "books" / "train.ipynb", MODEL, SETUP, sized, TRAINING.replace("4096", "ROWS", 1))
+    result, report = checked("books/train.ipynb", "--wide", command="run")
+    assert result.exit_code == 0, result.output
+    (workload,) = report["workloads"]
+    assert (workload["target"], workload["batch"]) == ("books/train.ipynb --wide", 48)
 
 
 def test_in_a_notebook_that_does_not_train_models_are_found(tmp_path, monkeypatch):

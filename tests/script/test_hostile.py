@@ -516,10 +516,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_notebook_is_not_run_as_if_it_was_python(tmp_path: Path) -> None:
     file = tmp_path / "train.ipynb"
-    file.write_text('{"cells": []}')  # which Python takes for a program
-    with pytest.raises(TargetError, match=r"train\.ipynb is a notebook") as caught:
+    file.write_text('{"nothing": []}')  # which Python takes for a program
+    with pytest.raises(TargetError, match=r"train\.ipynb is not a notebook") as caught:
         run_script(file)
-    assert caught.value.hint == "Type memlint check train.ipynb, which runs its cells in order."
+    assert caught.value.hint == "Open it in Jupyter and save it again."
 
 
 def test_arguments_belong_to_the_script(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_all_lines_names_and_values_by_name_are_made(tmp_path):
         ("ucfTrainTestlist/trainlist01.txt", {1: 101}),
         ("ml-1m/ratings.dat", {0: 6_040, 1: 3_952, 2: 5}),
         ("ml-100k/u.data", {0: 943, 1: 1_682}),
+        ("dataset/ml-1m/ml-1m.inter", {0: 6_040, 1: 3_706}),
         ("ml-20m/ratings.csv", {0: 138_493, 1: 26_744}),
         ("Data/gowalla/train.txt", {0: 29_858}),
         ("ESC-50-master/meta/esc50.csv", {1: 5, 2: 50, 3: 50}),

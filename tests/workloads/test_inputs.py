@@ -1049,3 +1049,15 @@ class Net(torch.nn.Module):
     (workload,) = find_workloads(str(file), tmp_path).workloads
     assert complete(workload, tmp_path)[0].inputs == (InputSpec("x", ("batch", 8)),)
     trace_program(build_program(workload, tmp_path), device_named("a100-80gb"), num_steps=1)
+
+
+@pytest.mark.parametrize(("features", "sides"), [(3, (224, 224)), (96, (56, 56)), (1024, (14, 14)), (2048, (7, 7))])
+def test_a_map_of_many_features_is_as_small_as_those_of_usual_models(tmp_path, features, sides):
+    path = tmp_path / "model.py"
+    path.write_text(
+        "from torch import nn\nclass Decoder(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.attention = nn.Linear({features}, 4)\n    def forward(self, encoded):\n"
+        '        """:param encoded: images, a tensor of dimension (batch_size, enc_image_size, enc_image_size, dim)"""\n'
+        "        return self.attention(encoded.view(encoded.size(0), -1, encoded.size(-1))).mean(1)\n"
+    )
+    assert inputs(path) == [f"encoded [batch, {sides[0]}, {sides[1]}, {features}] float32"]

@@ -553,3 +553,17 @@ def test_what_mmcv_had_before_its_second_version_is_in_mmengine(run, tmp_path):
     assert (variables["kind"].__module__, variables["BaseModule"].__module__) == ("mmengine", "mmengine.model")
     for name in ("mmcv", "mmcv.runner", *(each.replace("/", ".") for each in texts if each != "mmcv")):
         sys.modules.pop(name, None)
+
+
+def test_rows_of_different_lengths_are_an_array_of_objects_where_no_type_is_asked_for(monkeypatch):
+    for name in ("array", "asarray"):
+        monkeypatch.setattr(np, name, getattr(np, name))
+    rows = [[1, 2], [3]]
+    with pytest.raises(ValueError, match="inhomogeneous") as caught:
+        np.array(rows)
+    amendment = amendment_of(caught.value)
+    assert amendment == Amendment("ragged", "numpy")
+    applying.amend(amendment)
+    assert [np.array(rows).dtype, np.asarray(rows).dtype, np.array([1.0, 2.0]).dtype] == [object, object, np.float64]
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        np.array(rows, dtype=float)

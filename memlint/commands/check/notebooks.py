@@ -61,12 +61,7 @@ def of_notebook(
         raise TargetError(f"{typed} does not exist", "Give the path of a notebook.")
     settings, root = find_settings(place.parent)
     settings = override(settings, **options)
-    try:
-        notebook = read_notebook(place, typed)
-    except Unreadable as error:
-        raise TargetError(f"{typed} {error.reason}", "Open it in Jupyter and save it again.") from error
-    source = _source(notebook, typed)
-    written = write_program(notebook, typed, place.stem, folder)
+    written, source = written_notebook(typed, folder)
     file = written.file
     if force_exclude and is_excluded(place, root, settings.exclude):
         return Targets(settings, root, (), (), excluded=(place,)), written
@@ -78,6 +73,20 @@ def of_notebook(
     alone = settings.model_copy(update={"ask_scripts": False, "rule_paths": rule_paths})
     request = Request(target=argument, path=str(file), qualname=qualname, root=str(file.parent), settings=alone)
     return Targets(settings, root, (file,), (request,)), written
+
+
+def written_notebook(typed: str, folder: Path) -> tuple[Written, Source]:
+    """Write the program of the notebook at `typed` into `folder`; give its source, too.
+
+    Raises TargetError and UsageError.
+    """
+    place = Path(typed).expanduser()
+    try:
+        notebook = read_notebook(place, typed)
+    except Unreadable as error:
+        raise TargetError(f"{typed} {error.reason}", "Open it in Jupyter and save it again.") from error
+    source = _source(notebook, typed)
+    return write_program(notebook, typed, place.stem, folder), source
 
 
 def write_program(notebook: Notebook, typed: str, stem: str, folder: Path) -> Written:

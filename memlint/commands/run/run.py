@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from memlint.base.errors import TargetError
+from memlint.base.temporary import exchange_folder
 from memlint.commands.check.check import Checked, check_resolved
+from memlint.commands.check.notebooks import is_notebook, written_notebook
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.parts import OnPart, nobody
 from memlint.commands.targets import of_scripts
@@ -15,7 +17,6 @@ from memlint.source.console_scripts import folder_of_package
 from memlint.targets.launchers import Launch, assignments_before, fields_of, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
 from memlint.targets.shell_scripts import launch_in
-from memlint.targets.target import refuse_notebook
 
 _SHELLS = ("bash", "sh", "zsh", "source", ".")
 _SHELL_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
@@ -84,7 +85,9 @@ def run(
         raise TargetError(f"{script.path or repr('')} {problem}", hint)
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
-    refuse_notebook(file)
+    if is_notebook(script.path):
+        with exchange_folder() as place:
+            return check_resolved(_cells(script, settings, Path(place)), (), options, on_wait, on_part)
     start = Path(script.folder).resolve() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)
@@ -92,3 +95,14 @@ def run(
     files = () if script.module else (file,)
     resolved = CheckTargets((of_scripts([absolute], merged, root, files),), (), ())
     return check_resolved(resolved, (), options, on_wait, on_part)
+
+
+def _cells(script: Script, settings: Mapping[str, object], folder: Path) -> CheckTargets:
+    """Give the program of a notebook, written into `folder`, as a script that runs where the notebook is."""
+    written, _ = written_notebook(script.path, folder)
+    home = Path(script.path).expanduser().resolve().parent
+    found, root = find_settings(home)
+    typed = script.typed or (script.path, *script.arguments)
+    program = script.model_copy(update={"path": str(written.file), "folder": str(home), "typed": typed})
+    targets = of_scripts([program], override(found, **settings), root, (written.file,))
+    return CheckTargets((targets,), (), (), (written,))

@@ -4,6 +4,7 @@ Many projects have classes of their own that leave the tensor out: `float["b n d
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -12,7 +13,7 @@ from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.guess.axes_in_code import axes
 from memlint.workloads.guess.dimension_names import SIDES, TIMES_OF_VIDEOS, dimension_names, with_stated_times
 from memlint.workloads.guess.layers import PICTURES
-from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
+from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, sides_of_map
 
 _ANNOTATION = re.compile(
     r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped|bool|int|float)\d*"
@@ -25,6 +26,8 @@ _CHANNELS = frozenset({"c", "channel", "channels", "vars", "variables"})
 _FEATURES = _CHANNELS | {"d", "dim", "e", "f", "features", "hidden"}
 _BANDS = frozenset({"mel", "mels", "feats"})
 _DEFAULT_SIDES = DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE
+_OF_SIDES = frozenset({"size", "side", "image", "img", "grid", "resolution", "pixels"})
+"""Words of which the name of a side has one."""
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
 
@@ -65,7 +68,7 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
             colours = {n: spec.shape[1] for n, name in enumerate(names) if name.lower() in _CHANNELS and spec.shape[2:]}
             known: dict[int, int | str] = {**times, **of_images, **colours}
             shape = tuple(known.get(place, size) for place, size in enumerate(shape))
-        shape = with_stated_times(names, shape, sizes)
+        shape = _with_square(names, with_stated_times(names, shape, sizes))
         if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
             kind = "Float"
         spec = replace(spec, shape=shape)
@@ -76,6 +79,16 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
     if kind in ("Float", "Bfloat") and spec.dtype != "float32":
         return replace(spec, dtype="float32", low=None, high=None)
     return spec
+
+
+def _with_square(names: Sequence[str], shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return a shape with the sides of a map in place of two lengths of one name: `(batch, size, size, features)`."""
+    for place in range(1, len(names) - 1):
+        if names[place] == names[place + 1] and not _OF_SIDES.isdisjoint(names[place].lower().split("_")):
+            others = [size for size in (*shape[1:place], *shape[place + 2 :]) if isinstance(size, int)]
+            sides = sides_of_map(_DEFAULT_SIDES, max(others, default=3))
+            return (*shape[:place], *sides, *shape[place + 2 :])
+    return shape
 
 
 def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) -> int | str:

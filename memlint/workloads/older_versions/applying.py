@@ -272,6 +272,24 @@ def _with_any_values(_name: str, pandas: ModuleType) -> None:
     pandas.set_option("future.infer_string", False)
 
 
+def _with_ragged_arrays(_name: str, numpy: ModuleType) -> None:
+    """Let rows of different lengths be an array of objects where no type is asked for, as before NumPy 1.24."""
+
+    def making(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(value: Any, dtype: Any = None, *args: Any, **named: Any) -> Any:
+            try:
+                return make(value, dtype, *args, **named)
+            except ValueError as error:
+                if dtype is not None or "inhomogeneous" not in str(error):
+                    raise
+                return make(value, object, *args, **named)
+
+        return made
+
+    numpy.array, numpy.asarray = making(numpy.array), making(numpy.asarray)  # type: ignore[attr-defined]
+
+
 def _with_value(path: str, module: ModuleType) -> None:
     """Let a setting of a dataclass that is None have its default."""
     kind, _, name = path.partition(".")
@@ -377,6 +395,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "tied": with_listed_tied_weights,
     "spectra": with_real_spectra,
     "strings": _with_any_values,
+    "ragged": _with_ragged_arrays,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -385,6 +404,7 @@ _SAID = {
     "tied": "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs",
     "spectra": "torch.stft gives pairs of real numbers where it is not told, as in PyTorch 1",
     "strings": "columns of texts take other values, too, as before pandas 3",
+    "ragged": "rows of different lengths are an array of objects, as before NumPy 1.24",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
