@@ -565,5 +565,7 @@ def test_rows_of_different_lengths_are_an_array_of_objects_where_no_type_is_aske
     assert amendment == Amendment("ragged", "numpy")
     applying.amend(amendment)
     assert [np.array(rows).dtype, np.asarray(rows).dtype, np.array([1.0, 2.0]).dtype] == [object, object, np.float64]
-    with pytest.raises(ValueError, match="inhomogeneous"):
-        np.array(rows, dtype=float)
+    assert np.array(object=rows, copy=True).dtype == object
+    for asked in ((float,), ()):
+        with pytest.raises(ValueError, match="inhomogeneous"):
+            np.array(rows, *asked, **({} if asked else {"dtype": float}))

@@ -277,13 +277,13 @@ def _with_ragged_arrays(_name: str, numpy: ModuleType) -> None:
 
     def making(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
-        def made(value: Any, dtype: Any = None, *args: Any, **named: Any) -> Any:
+        def made(*args: Any, **named: Any) -> Any:
             try:
-                return make(value, dtype, *args, **named)
+                return make(*args, **named)
             except ValueError as error:
-                if dtype is not None or "inhomogeneous" not in str(error):
+                if len(args) > 1 or named.get("dtype") is not None or "inhomogeneous" not in str(error):
                     raise
-                return make(value, object, *args, **named)
+                return make(*args, **{**named, "dtype": object})
 
         return made
 
