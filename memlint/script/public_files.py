@@ -1,8 +1,8 @@
 """Files of public data sets that a program reads by itself: as many lines, classes and columns as theirs have.
 
-`public_files.json` has their forms, by what the ends of their paths look like: from the pages and papers of the data
-sets. Sizes of models follow from them: words of a vocabulary, users, items, sensors. Where nothing follows from the
-number of lines there are fewer, so that they are quick to read.
+`public_files.json` has their forms, by what the ends of their paths look like. They were written down from memory in
+November 2026, not copied from the pages of the data sets. Sizes of models follow from them: words of a vocabulary,
+users, items, sensors. Where nothing follows from the number of lines there are fewer, so that they are quick to read.
 """
 
 from __future__ import annotations

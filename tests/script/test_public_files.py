@@ -1,4 +1,4 @@
-"""Files of public data sets that a script reads by itself have the sizes that their pages state."""
+"""Files of public data sets that a script reads by itself have the sizes that these are known by."""
 
 import json
 import pickle
@@ -50,7 +50,7 @@ def test_all_lines_names_and_values_by_name_are_made(tmp_path):
                 assert len(widths) == 1 or '"' in part["line"], (name, part["at"])
 
 
-# The sizes are those of the pages of the data sets, or of the papers that they name.
+# The sizes are those that the data sets are known by.
 @pytest.mark.parametrize(
     ("place", "different"),
     [
