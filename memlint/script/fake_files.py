@@ -34,18 +34,7 @@ from memlint.script.fake_rows import (
     texts_of_script,
 )
 from memlint.script.file_kinds import SHEETS
-from memlint.script.forms import (
-    BOXES,
-    ITEM,
-    Form,
-    Kind,
-    Lines,
-    Value,
-    forms,
-    is_of_one_item,
-    made,
-    usual,
-)
+from memlint.script.forms import BOXES, ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made, usual
 from memlint.script.public_files import write_public
 from memlint.script.settings_by_name import num_variables
 from memlint.workloads.missing_checkpoints import STANDS_FOR

@@ -280,7 +280,7 @@ class MissingFiles:
         ends = _END.findall(_choosing_lines())
         suffix = ends[0] if ends else _suffix_asked_for()
         chosen = dict.fromkeys(_BEGINNING.findall(_choosing_lines()))
-        names = public_names(place) or ([] if chosen else forms.file_names(suffix))
+        names = _known_names(place, "" if chosen else suffix)
         names = names or [f"{each}_{i:06}{suffix}" for each in chosen or _SPLITS for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
@@ -329,8 +329,8 @@ class MissingFiles:
         forms.begin()
         forms.has_folders = True
         folder, end = os.path.dirname(_matching(place, 0)), PurePath(place).name  # noqa: PTH120
-        names = public_names(folder) or forms.file_names(PurePath(end).suffix)
-        places = [os.path.join(folder, each) for each in fnmatch.filter(names, end)]  # noqa: PTH118
+        names = fnmatch.filter(_known_names(folder, PurePath(end).suffix), end)
+        places = [os.path.join(folder, each) for each in names]  # noqa: PTH118 -- as the overlay has it
         places = places or list(dict.fromkeys(_matching(place, i) for i in range(forms.num_files)))
         for each in places:
             self._make_folder(os.path.dirname(each))  # noqa: PTH120
@@ -457,6 +457,11 @@ def replace_globs(missing: MissingFiles, replacing: Replacing, within: Within) -
     replacing.put(glob, "iglob", found)
     replacing.put(Path, "glob", found_in(Path.glob, ""))
     replacing.put(Path, "rglob", found_in(Path.rglob, "**"))
+
+
+def _known_names(folder: str, suffix: str) -> list[str]:
+    """Return the names of files that a public data set, or data made up before, has for a folder; maybe none."""
+    return public_names(folder) or forms.file_names(suffix)
 
 
 def _matching(pattern: str, number: int) -> str:
