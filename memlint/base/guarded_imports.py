@@ -24,8 +24,24 @@ def imported_with(path: str, line: int) -> Iterator[str]:
 
 def _guards(node: ast.stmt, line: int) -> bool:
     if isinstance(node, ast.Try):
-        return line <= (node.body[-1].end_lineno or line) and any(map(_catches, node.handlers))
+        return line <= (node.body[-1].end_lineno or line) and _is_caught(node)
     return isinstance(node, ast.With) and any(_GUARDS & _names(item.context_expr) for item in node.items)
+
+
+def _is_caught(node: ast.Try) -> bool:
+    """Return True if a handler catches an ImportError, unless one before it needs what could not be imported."""
+    imported = {
+        each.asname or each.name.partition(".")[0]
+        for part in node.body
+        if isinstance(part, ast.Import | ast.ImportFrom)
+        for each in part.names
+    }
+    for handler in node.handlers:
+        if handler.type is not None and imported & _names(handler.type):
+            return False
+        if _catches(handler):
+            return True
+    return False
 
 
 def statements_at(path: str, line: int) -> Iterator[ast.stmt]:

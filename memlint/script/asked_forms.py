@@ -430,6 +430,23 @@ _NO_NAME_OF_FILE = re.compile(
 )
 
 
+def _of_paths(at: Failure) -> bool:
+    """A number of a table is taken for the name of a file: its column has such names."""
+    if _NO_PATH.search(at.text) is None:
+        return False
+    numbers = [each for each in at.values(at.node) if isinstance(each, int | float | np.number)]
+    for place, rows in reversed(forms.made.items()):
+        for row in rows if numbers and _has_names(rows) else ():
+            for name, value in row.items():
+                if not isinstance(value, str) and value in numbers:
+                    _value_at(place, (name,)).kind = "file"
+                    return True
+    return False
+
+
+_NO_PATH = re.compile(r"(?:PathLike.*not|unsupported operand.* '\w*Path' and) '?(?:numpy\.)?(?:float|int)")
+
+
 def _of_merged(at: Failure) -> bool:
     """Two tables are joined by a column that has numbers in one of them."""
     names = re.findall(r"trying to merge on .* columns for key '(.+?)'", at.text)
@@ -808,6 +825,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
     ((ValueError, IndexError), _of_rows),
     ((AttributeError, TypeError), _of_file_names),
+    (TypeError, _of_paths),
     (Exception, _of_small_images),
     (RuntimeError, _of_odd_sides),
     ((RuntimeError, ValueError), _of_sides),

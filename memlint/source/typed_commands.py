@@ -130,14 +130,19 @@ def is_placeholder(argument: str) -> bool:
 def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return arguments that can be typed: a path for each that stands for one, and no option with another value.
 
-    `--data [YOUR DATA]` becomes `--data data`: memlint makes up what is not there. `--name $EXP` keeps the default.
+    `--data [YOUR DATA]` becomes `--data data`: memlint makes up what is not there. `--name $EXP` keeps the default, as
+    do `seed=SEED policy=POLICY algo=ANY`, whose values are the names of settings.
     """
     words: list[str] = []
-    for argument in arguments:
+    before = ("", *arguments)
+    is_of_names = sum(map(_is_own_name, before, arguments)) > 1
+    for last, argument in zip(before, arguments, strict=False):
         option, has_value, value = argument.partition("=")
         if not has_value or _NAME_OF_SETTING.fullmatch(option) is None:
             option, value = "", argument
-        if _LIST.fullmatch(argument) or not (_IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))):
+        is_name = is_of_names and value.isupper() and value.isidentifier() and (has_value or _is_option(last))
+        is_template = is_name or _IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))
+        if _LIST.fullmatch(argument) or not is_template:
             words.append(argument)
             continue
         if _REST_OF_OPTIONS.search(value):
@@ -150,6 +155,14 @@ def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
         elif name and not option:
             words.pop()
     return tuple(words)
+
+
+def _is_own_name(before: str, argument: str) -> bool:
+    """Return True for a value in capitals that has a word of its option: `--task_id TASK_ID`, `algo=ALGO_NAME`."""
+    option, has_value, value = argument.partition("=")
+    option, value = (option, value) if has_value else (before, argument)
+    words = re.split(r"[._-]+", option.lower())
+    return value.isupper() and value.isidentifier() and not set(words).isdisjoint(value.lower().split("_"))
 
 
 def _is_option(word: str) -> bool:

@@ -1,5 +1,6 @@
 """Import of the user's file, under the name and with the search path that it expects."""
 
+import builtins
 import importlib
 import importlib.util
 import os
@@ -63,7 +64,10 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
         loads: Callable[[], ModuleType] = partial(_execute, path, name if is_own else f"memlint_target_{path.stem}")
         if known is None and "." in name:
             loads = partial(importlib.import_module, name)
-        return with_placeholders(lambda: with_amendments(lambda: with_gpu(partial(_with_folders, loads, beside))), path)
+        with patched([(builtins, "input", lambda _prompt="", /: "")]):  # nobody sits at the terminal to answer it
+            return with_placeholders(
+                lambda: with_amendments(lambda: with_gpu(partial(_with_folders, loads, beside))), path
+            )
 
 
 def _with_folders(load: Callable[[], ModuleType], folders: Sequence[str]) -> ModuleType:

@@ -18,7 +18,11 @@ from memlint.workloads.constructor_values import by_name, parameters, plain_valu
 from memlint.workloads.hydra_configs import instantiated
 from memlint.workloads.loading import load_file
 
-_KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")
+_KNOWN = (
+    "torch", "torchvision", "timm", "einops", "numpy", "argparse", "collections", "copy", "functools", "itertools",
+    "math", "multiprocessing", "operator", "os", "pathlib",
+)  # fmt: skip
+"""Packages that arguments are taken from."""
 _NAMESPACE = "Namespace"
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """Classes that are something else without the layers that they are given."""

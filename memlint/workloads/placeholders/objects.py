@@ -24,16 +24,18 @@ _USES = (
 """Python's operations on an object, as special methods."""
 
 
+_ERRORS = "Error", "Exception"
+"""Ends of the names of errors."""
+
+
 class Placeholder:
     """An object of a missing package."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> Placeholder:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return placeholder_for(f"{self._name}.{name}")
+    def __getattr__(self, name: str) -> object:
+        return _member(self._name, name)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Return what its package would, as far as a program may go on with it."""
@@ -189,8 +191,13 @@ class _Pliant(_Quiet):
     def _never(self, *_arguments: object) -> bool:
         return False
 
+    def __add__(self, other: Any) -> Any:
+        return other if isinstance(other, str) else self  # what it would colour, or write to a file
 
-for _use in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg"):
+    __radd__ = __add__
+
+
+for _use in ("sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "neg"):
     setattr(_Pliant, f"__{_use}__", _Pliant._same)
 for _use in ("lt", "gt", "le", "ge"):
     setattr(_Pliant, f"__{_use}__", _Pliant._never)
@@ -235,13 +242,20 @@ def placeholder_for(name: str) -> Placeholder:
     return (Placeholder if record.kind_of(name) is None else _Quiet)(name)
 
 
+def _member(owner: str, name: str) -> object:
+    """Return what a missing package has under a name; an error of its own can be caught, and nothing raises it."""
+    if name.startswith("__") and name.endswith("__"):
+        raise AttributeError(name)
+    if name.endswith(_ERRORS):
+        return type(name, (Exception,), {"__module__": owner})
+    return placeholder_for(f"{owner}.{name}")
+
+
 class PlaceholderModule(ModuleType):
     """A missing package or module."""
 
-    def __getattr__(self, name: str) -> Placeholder:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return placeholder_for(f"{self.__name__}.{name}")
+    def __getattr__(self, name: str) -> object:
+        return _member(self.__name__, name)
 
 
 def is_placeholder(value: object) -> bool:
