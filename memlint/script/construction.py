@@ -445,7 +445,7 @@ class Construction:
         """Return the dtype of a step of `model` as a Workload names it."""
         if self._autocast is not None:
             return self._autocast
-        if self._scaler and not _casts_never():
+        if self._scaler and not _casts_never(any(is_trained for _module, is_trained, *_ in self._inputs.values())):
             return Setting("fp16-amp", "GradScaler")
         launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         of_launcher = Value(("accelerate launch", "mixed_precision"), launched)
@@ -659,18 +659,27 @@ def _caller(frame: FrameType | None) -> Frame | None:
     return None
 
 
-def _casts_never() -> bool:
-    """Return True if every autocast in the script's files is switched off: a scaler is made by habit, too."""
+def _casts_never(is_trained: bool) -> bool:
+    """Return True if every autocast in the script's files is switched off: a scaler is made by habit, too.
+
+    Where a model was called for training, as `is_trained` says, only what models do within their calls counts.
+    """
     script = "".join(linecache.getlines(sys.argv[0])) if sys.argv[0].endswith(".py") else ""
+    trees = [ast.parse(text) for text in (script, *texts_of_script()) if "autocast(" in text]
     calls = [
         node
-        for text in (script, *texts_of_script())
-        if "autocast(" in text
-        for node in ast.walk(ast.parse(text))
+        for tree in trees
+        for part in (filter(_is_model, ast.walk(tree)) if is_trained else (tree,))
+        for node in ast.walk(part)
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "autocast"
     ]
     options = ({word.arg: ast.unparse(word.value) for word in call.keywords} for call in calls)
-    return bool(calls) and all(each.get("enabled") == "False" for each in options)
+    return (is_trained or bool(calls)) and all(each.get("enabled") == "False" for each in options)
+
+
+def _is_model(node: ast.AST) -> bool:
+    """Return True for a class with a method `forward`."""
+    return isinstance(node, ast.ClassDef) and any(getattr(each, "name", "") == "forward" for each in node.body)
 
 
 def _is_random(sampler: object) -> bool:

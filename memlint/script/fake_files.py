@@ -390,7 +390,8 @@ def _rows_of_table(place: PurePath, options: Mapping[str, Any]) -> list[dict[str
         values = sum(value.kind != "date" for value in named.values())
         count = _NUM_NUMBERS if (variables := num_variables()) is None else variables - values
         kind: Kind = "real" if options.get("header", "infer") is not None else ""
-        form.row.fields = {**named, **{f"x{number}": Value(kind) for number in range(count)}}
+        numbered = (f"x{number}" for number in range(count))
+        form.row.fields = {**named, **{name: form.row.fields.get(name, Value(kind)) for name in numbered}}
     for number in range(len({*rows[0], *form.row.fields}), form.width):
         form.row.at((f"x{number}",)).kind = form.rest or "real"
     if options.get("header", "infer") is None:  # the cells of a list without a head are rather short

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +80,8 @@ class Values:
         self.project = project
         self._root = project.root if project is not None else root
         self._depth = depth
+        self._made: dict[tuple[ast.Name, Scope, int], object] = {}
+        """Evaluated names with their attributes, by use and depth: the condition around each one reads others."""
 
     def of(self, node: ast.expr, scope: Scope | None) -> object:
         """Return a plain value, or a Name, a Call or Settings. Raises Unknown."""
@@ -241,6 +243,12 @@ class Values:
         known, unseen = self.arguments(value, scope)
         if not isinstance(function, Name) or unseen:
             return self._assigned(node.id, value, scope)
+        use = (node, scope, self._depth)
+        if use not in self._made:
+            self._made[use] = Call(function, known, attributes=self._attributes_of(node, names, scope))
+        return self._made[use]
+
+    def _attributes_of(self, node: ast.Name, names: Iterable[str], scope: Scope) -> dict[str, object]:
         attributes: dict[str, object] = {}
         for name in (each.partition(".")[2] for each in names):
             try:
@@ -248,7 +256,7 @@ class Values:
                     attributes[name] = self.of(own, scope)
             except Unknown:
                 attributes[name] = Unseen(name)
-        return Call(function, known, attributes=attributes)
+        return attributes
 
     def _assigned(self, name: str, value: ast.expr, scope: Scope) -> object:
         try:

@@ -19,6 +19,7 @@ from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import training_at_import
 from memlint.source.shown_programs import shown_programs
+from memlint.source.similar_files import similar_file
 from memlint.source.text import Source, dotted_name
 from memlint.source.typed_commands import CONFIG_OPTION, TypedCommand, concrete, is_placeholder, typed_commands
 
@@ -471,6 +472,12 @@ class LeadingScripts:
                 path = self._config_for(command) if path is None else path
                 if path is not None:
                     arguments[place] = f"{option}={path}" if has_value else path
+        for i, argument in enumerate(arguments):
+            option, has_value, value = argument.rpartition("=")
+            is_config = Path(value).suffix in _OF_CONFIGS and not is_placeholder(value)
+            if is_config and not (command.folder / value).exists():
+                other = similar_file(command.folder / value) or command.folder / value
+                arguments[i] = f"{option}{has_value}{os.path.relpath(other, command.folder)}"
         chosen = self._chosen_group(command)
         if chosen is not None:
             arguments.append(chosen)

@@ -84,6 +84,8 @@ _OF_PLACE = re.compile(
 """Names of options, and words of templates, for places in the file system."""
 CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 """Options that take the path of a config."""
+_FEWEST_NAMES = 3
+"""Values that are names of settings: so many make a command a template."""
 _EMPTY = frozenset(["path", "to", "your", "the", "my", "a", "an", "of", "with", "and", "dir", "directory", "folder"])
 _MOST_WORDS = 2
 
@@ -135,13 +137,14 @@ def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
     """
     words: list[str] = []
     before = ("", *arguments)
-    is_of_names = sum(map(_is_own_name, before, arguments)) > 1
+    is_of_names = sum(map(_is_own_name, before, arguments)) >= _FEWEST_NAMES
     for last, argument in zip(before, arguments, strict=False):
         option, has_value, value = argument.partition("=")
         if not has_value or _NAME_OF_SETTING.fullmatch(option) is None:
             option, value = "", argument
-        is_name = is_of_names and value.isupper() and value.isidentifier() and (has_value or _is_option(last))
-        is_template = is_name or _IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))
+        is_name = value.isupper() and value.isidentifier() and (has_value or _is_option(last))
+        is_own = is_of_names and (is_name or _is_own_name(last, argument))
+        is_template = is_own or _IS_TEMPLATE.search(value) or (" " in value and is_placeholder(value))
         if _LIST.fullmatch(argument) or not is_template:
             words.append(argument)
             continue
@@ -158,11 +161,12 @@ def concrete(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_own_name(before: str, argument: str) -> bool:
-    """Return True for a value in capitals that has a word of its option: `--task_id TASK_ID`, `algo=ALGO_NAME`."""
+    """Return True for the name of its option, or for a word of it in capitals: `--lr=lr`, `algo=ALGO_NAME`."""
     option, has_value, value = argument.partition("=")
     option, value = (option, value) if has_value else (before, argument)
-    words = re.split(r"[._-]+", option.lower())
-    return value.isupper() and value.isidentifier() and not set(words).isdisjoint(value.lower().split("_"))
+    option = option.lstrip("-").lower()
+    words = re.split(r"[._-]+", option)
+    return value == option or (value.isupper() and not set(words).isdisjoint(value.lower().split("_")))
 
 
 def _is_option(word: str) -> bool:

@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from memlint.base.frames import causes, chain, text_of
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
+from memlint.source.similar_files import similar_file
 from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package
@@ -118,13 +119,9 @@ def _place_of(error: FileNotFoundError) -> str:
 
 
 def _of_file(place: str) -> str:
-    """Return what to do about a file that is not there, beside one that is and has another spelling of its ending."""
-    path = Path(place)
-    with suppress(OSError):
-        for other in sorted(path.parent.iterdir()):
-            fewer, more = sorted(({*path.suffix.lower()}, {*other.suffix.lower()}), key=len)
-            if other.name != path.name and fewer and fewer <= more and other.stem.lower() == path.stem.lower():
-                return f"{path} is not there, and {other} is: type that."
+    """Return what to do about a file that is not there, beside one that is and has another spelling."""
+    if (other := similar_file(Path(place))) is not None:
+        return f"{place} is not there, and {other} is: type that."
     return f"Put {place} there, or give the model an argument with which it reads no file."
 
 

@@ -258,6 +258,9 @@ def test_what_a_list_of_files_says_behind_a_script_is_no_argument(tmp_path):
         ("--pretrained '[your checkpoint path]/[best file].pth.tar' --name '<model-name>'", "--pretrained checkpoint/best_file.pth.tar"),
         ("--data 'your data'", "--data data"),
         ("--data /path/to/data --dist-url 'tcp://[first node]:[port]'", "--data /path/to/data"),
+        ("seed=SEED benchmark_name=BENCHMARK policy=POLICY lifelong=ALGO", ""),
+        ("--task_id TASK_ID --algo ALGO_NAME --save_dir SAVE_DIR --cpu", "--save_dir save --cpu"),
+        ("--model MLP --dataset METRLA --data data=DATA", "--model MLP --dataset METRLA --data data=DATA"),
     ],
 )  # fmt: skip
 def test_what_stands_for_something_of_the_readers_is_never_part_of_a_command_to_type(typed, concrete_words):

@@ -290,6 +290,27 @@ def test_a_column_that_becomes_the_index_of_made_up_rows_is_one_of_theirs(tmp_pa
     assert (workload.script.happened, workload.batch) == ("trained", 4)
 
 
+@needs("pandas", "PIL")
+def test_a_number_of_made_up_rows_that_is_taken_for_a_file_is_the_name_of_one(tmp_path):
+    text = """
+        import os, pandas, torch
+        from pathlib import Path
+        from PIL import Image
+        rows = pandas.read_csv("truth.csv")
+        images, masks = rows.iloc[:, 1].tolist(), rows.iloc[:, 2].tolist()
+        model = torch.nn.Linear(8, 1).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for image, mask in zip(images, masks):
+            Image.open(os.path.join("data", image)), Image.open(Path("data") / mask)
+            model(torch.zeros(4, 8, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text, fake_data=True).report.workloads
+    assert workload.error is None
+    assert workload.script is not None
+    assert (workload.script.happened, workload.batch) == ("trained", 4)
+
+
 def test_a_pattern_that_nothing_matches_is_a_cause_of_what_fails_then(tmp_path):
     text = """
         from glob import glob

@@ -303,3 +303,27 @@ def test_a_scaler_says_nothing_where_every_autocast_is_switched_off(tmp_path, mo
         raise FileNotFoundError("data/train.bin")
     """
     assert built(tmp_path, MODEL + text)["dtype"]["value"] == dtype
+
+
+@pytest.mark.parametrize(("inner", "dtype"), [("open('.')", "float32"), ("torch.autocast('cuda')", "fp16-amp")])
+def test_a_scaler_says_nothing_where_the_model_was_trained_without_an_autocast(tmp_path, monkeypatch, inner, dtype):
+    monkeypatch.delitem(sys.modules, "built_script", raising=False)
+    text = f"""
+    class Head(nn.Module):
+        def forward(self, images):
+            if images is None:
+                with {inner}:
+                    return images
+            return images
+
+    def evaluate(model, images):
+        with torch.amp.autocast("cuda"):
+            return model(images)
+
+    if __name__ == "__main__":
+        model = Net(Config(depth=3), classes=100).cuda()
+        scaler = torch.amp.GradScaler("cuda")
+        model(torch.zeros(2, 3, 8, 8).cuda())
+        raise FileNotFoundError("data/train.bin")
+    """
+    assert built(tmp_path, MODEL + text)["dtype"]["value"] == dtype

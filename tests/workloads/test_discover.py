@@ -738,6 +738,14 @@ def test_a_name_that_a_package_has_in_another_module_is_found_there(tmp_path, mo
     assert caught.value.hint == "It is shelf_of_nets.deep::deep_net."
 
 
+def test_a_file_that_asks_a_question_as_it_is_imported_gets_an_empty_line(write):
+    path = write("""
+    folder = input("Where is the data? ") or "data"
+    model = nn.Linear(len(folder), 8)
+    """)
+    assert load_file(path).model.in_features == 4
+
+
 def test_models_that_a_file_makes_as_it_is_imported_are_found_by_the_names_of_their_variables(write):
     path = write("""
     class Head(nn.Module):

@@ -287,6 +287,22 @@ def test_a_version_that_only_the_installation_writes_is_one_that_says_nothing(ru
     assert text in texts()
 
 
+def test_a_handler_before_the_one_of_the_import_needs_the_package_whose_errors_are_caught(run):
+    variables = run("""
+        try:
+            import absent_log
+            absent_log.open(".")
+            sha = 1 / 0
+        except absent_log.errors.NotFoundError:
+            sha = "none"
+        except ImportError:
+            sha = "no package"
+        except ZeroDivisionError:
+            sha = "logged"
+    """)
+    assert variables["sha"] == "logged"
+
+
 def test_a_project_that_is_not_installed_may_ask_for_its_own_version(run, tmp_path):
     (tmp_path / "tools_of_mine").mkdir()
     (tmp_path / "tools_of_mine" / "__init__.py").write_text("")

@@ -1,5 +1,6 @@
 """Models are built and trained as the project's own files do it."""
 
+import multiprocessing
 import re
 import sys
 from dataclasses import replace
@@ -1216,6 +1217,13 @@ def test_a_setting_that_the_project_does_not_have_is_said_and_no_class_of_memlin
     assert not hasattr(settings, "depth")
     with pytest.raises(AttributeError, match="no setting 'depth' was found in the project"):
         settings.depth  # noqa: B018
+
+
+def test_an_argument_may_ask_the_standard_library():
+    from memlint.source.values import Name
+    from memlint.workloads.objects_from_text import object_of
+
+    assert object_of(Name("multiprocessing.cpu_count", "train.py"), {}, {}) is multiprocessing.cpu_count
 
 
 def test_a_list_that_is_filled_later_has_no_entries_that_anybody_sees(write):

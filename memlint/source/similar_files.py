@@ -1,0 +1,36 @@
+"""Files that are there under another spelling than a command or a program has."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+
+_CLOSE = 0.75
+"""Least likeness of two names without their endings, as difflib measures it: of `a_2_f4` and `a-2-f4` it is 0.67."""
+
+
+def similar_file(path: Path) -> Path | None:
+    """Return the file whose name is most like that of a file that is not there; None if none is like it.
+
+    It lies in the same folder, or under the same name in one beside it: `configs/a.yml` for `config/a.yml`.
+    """
+    with suppress(OSError):
+        if path.parent.is_dir():
+            others = [each for each in path.parent.iterdir() if each.is_file() and _is_alike(each, path)]
+            return _closest(path.name, others)
+        folders = [each for each in path.parent.parent.iterdir() if (each / path.name).is_file()]
+        beside = _closest(path.parent.name, folders)
+        return None if beside is None else beside / path.name
+    return None
+
+
+def _is_alike(one: Path, other: Path) -> bool:
+    """Return True for the same ending, or another spelling of it: `.yml`, `.yaml`."""
+    fewer, more = sorted(({*one.suffix.lower()}, {*other.suffix.lower()}), key=len)
+    return bool(fewer) and fewer <= more
+
+
+def _closest(name: str, paths: Iterable[Path]) -> Path | None:
+    by_name = {each.stem.lower(): each for each in sorted(paths, reverse=True) if each.name != name}
+    close = get_close_matches(Path(name).stem.lower(), by_name, n=1, cutoff=_CLOSE)
+    return by_name[close[0]] if close else None
