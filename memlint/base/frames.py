@@ -42,10 +42,14 @@ def user_lines(error: BaseException) -> list[str]:
     return lines if left_out <= 1 else [*lines[:_NUM_ENDS], f"... {left_out} lines ...", *lines[-_NUM_ENDS:]]
 
 
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+"""Sequence that sets a terminal's colour."""
+
+
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception, even if its `__str__` raises."""
+    """Return the text of an exception without colours, even if its `__str__` raises."""
     try:
-        return str(error)
+        return _COLOUR.sub("", str(error))
     except BaseException as raised:
         return f"its message raises {type(raised).__name__}"
 

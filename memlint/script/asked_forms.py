@@ -447,6 +447,22 @@ def _of_paths(at: Failure) -> bool:
 _NO_PATH = re.compile(r"(?:PathLike.*not|unsupported operand.* '\w*Path' and) '?(?:numpy\.)?(?:float|int)")
 
 
+def _of_listed_images(at: Failure) -> bool:
+    """The lines of a text are no images: they become paths of some."""
+    place = next((each for each in reversed(forms.made) if PurePath(each).suffix == ".txt"), "")
+    if not place or _NO_IMAGES.search(at.text) is None or forms.of(place).separator is not None:
+        return False
+    _value_at(place, ("",)).kind = "path"
+    return True
+
+
+_IMAGE = r"\b(?:images?|imgs?)\b"
+_NO_IMAGES = re.compile(
+    rf"\b(?:no|not|invalid|unsupported|error)\b.*{_IMAGE}|{_IMAGE}.*\b(?:not|error)\b", re.IGNORECASE | re.DOTALL
+)
+"""Messages on what should be images and is none."""
+
+
 def _of_merged(at: Failure) -> bool:
     """Two tables are joined by a column that has numbers in one of them."""
     names = re.findall(r"trying to merge on .* columns for key '(.+?)'", at.text)
@@ -826,6 +842,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     ((ValueError, IndexError), _of_rows),
     ((AttributeError, TypeError), _of_file_names),
     (TypeError, _of_paths),
+    (Exception, _of_listed_images),
     (Exception, _of_small_images),
     (RuntimeError, _of_odd_sides),
     ((RuntimeError, ValueError), _of_sides),

@@ -34,7 +34,19 @@ from memlint.script.fake_rows import (
     texts_of_script,
 )
 from memlint.script.file_kinds import SHEETS
-from memlint.script.forms import BOXES, ITEM, Form, Kind, Lines, Value, forms, is_of_one_item, made, usual
+from memlint.script.forms import (
+    BOXES,
+    ITEM,
+    Form,
+    Kind,
+    Lines,
+    Value,
+    forms,
+    is_labels_of_one,
+    is_of_one_item,
+    made,
+    usual,
+)
 from memlint.script.public_files import write_public
 from memlint.script.settings_by_name import num_variables
 from memlint.workloads.missing_checkpoints import STANDS_FOR
@@ -118,6 +130,10 @@ def _text(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
     form = forms.of(str(place))
     if form.separator is not None:
         return _columns(place, path, form, options)
+    if is_labels_of_one(place):
+        sides = [str((i + 1) / 10) for i in range(_NUM_BOXES)]
+        _write_lines(place, path, [["0", "0.5", "0.5", side, side] for side in sides], " ")
+        return f"{_NUM_BOXES} lines of a class and a box"
     count, words = _NUM_BOXES if forms.names(place) else _NUM_LINES, _words(forms.letters)
     lines = [list(words[start : start + _NUM_WORDS]) for start in range(0, count * _NUM_WORDS, _NUM_WORDS)]
     for number, names in form.given.items():
@@ -154,7 +170,7 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
     """Write lines of columns; an empty one after each few where the script looks for such lines."""
     texts = _texts(options)
     columns = [(str(number), form.row.fields.get(str(number), Value(form.rest))) for number in range(form.width)]
-    is_short = all((value.kind or form.separator == "") and value.kind != "text" for _name, value in columns)
+    is_short = all((value.kind or form.separator == "") and value.kind not in ("text", "path") for _name, value in columns)
     count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES if is_short else forms.num_rows
     form = dataclasses.replace(form, separator=form.separator or options.get("sep") or "")
     lines = [[_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns] for i in range(count)]

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-Kind = Literal["", "text", "word", "whole", "real", "class", "date", "choice", "row", "list", "joined", "file", "pose"]
+Kind = Literal[
+    "", "text", "word", "whole", "real", "class", "date", "choice", "row", "list", "joined", "file", "path", "pose"
+]
 """Kinds of values: a text of many words or of one, a number, one of two classes with names, a date, one of several
 words, values by names or numbers, texts with a separator, the name of a file, the matrix of a camera; empty: what its
 name says.
@@ -137,6 +139,11 @@ _MADE = re.compile(r"(?:train|val|test)_\d{6}")
 def is_of_one_item(place: str) -> bool:
     """Return True if a file has the name of one that was made up for a folder, such as labels beside an image."""
     return _MADE.fullmatch(PurePath(place).stem) is not None
+
+
+def is_labels_of_one(path: PurePath) -> bool:
+    """Return True for the text with the boxes of one image: `labels/train2017/train_000000.txt`."""
+    return path.suffix == ".txt" and "labels" in path.parts and is_of_one_item(str(path))
 
 
 class Forms:
@@ -366,8 +373,8 @@ def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
             return 1 + (i * 7 + sum(map(ord, name))) % _PERIOD / 10
         case "date":
             return (dt.datetime(2020, 1, 1) + dt.timedelta(hours=i)).strftime(value.layout)
-        case "file":
-            return f"{i}.jpg"
+        case "file" | "path":  # the labels of listed images are beside them, or in a folder beside theirs
+            return f"data/images/train_{i:06}.jpg" if value.kind == "path" else f"{i}.jpg"
         case "word" | "pose":
             return f"w{random.Random(name).randrange(1, 9999)}{i % _PERIOD:02}" if value.kind == "word" else _pose(i)
     return text()

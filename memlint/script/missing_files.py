@@ -36,7 +36,7 @@ from memlint.memory.records import Assumption, Frame
 from memlint.script.checkpoint_files import are_known_settings, num_shards, write_settings, write_weights
 from memlint.script.fake_files import written
 from memlint.script.file_kinds import PLAIN, kind_by_name
-from memlint.script.forms import SETTINGS, forms
+from memlint.script.forms import SETTINGS, forms, is_labels_of_one
 from memlint.script.overlay import real
 from memlint.script.public_files import is_public, public_names
 from memlint.source.typed_commands import typed_configs
@@ -405,11 +405,12 @@ class MissingFiles:
         return True
 
     def _is_pair(self, place: str) -> bool:
-        """Return True if a file of this name was made in a folder beside: a mask belongs to an image."""
+        """Return True if a file of this name was made in a folder beside: a mask or the boxes belong to an image."""
         path = PurePath(place)
-        made = map(PurePath, self._overlay.fake)
+        made = [each for each in map(PurePath, self._overlay.fake) if path.parent.parent in each.parents]
+        is_labels = is_labels_of_one(path)
         return bool(kind_by_name(place)) and any(
-            each.name == path.name and path.parent.parent in each.parents and each.parent != path.parent
+            each.parent != path.parent and (each.name == path.name or (is_labels and each.stem == path.stem))
             for each in made
         )
 
