@@ -26,6 +26,8 @@ Path = tuple[str, ...]
 """The place of a value in a row: names and numbers of columns; `[]` for the items of a list."""
 DATA_SET = "the data set "
 """Beginning of the place of a data set that has no file."""
+_LISTED = "data/images/{}.jpg"
+"""The path of a listed image."""
 CLASSES = 2
 """Classes of a column of which nothing but that is known."""
 ITEM = "[]"
@@ -312,6 +314,10 @@ class Forms:
         """Return True if a text of made-up data names this file, and not by a few letters, which any text has."""
         return len(place.stem) >= _FEWEST_LETTERS and self.find(place.stem) is not None
 
+    def lists(self, labels: PurePath) -> bool:
+        """Return True if made-up data lists the image whose boxes a text has."""
+        return is_labels_of_one(labels) and self.find(_LISTED.format(labels.stem)) is not None
+
     def file_names(self, suffix: str) -> list[str]:
         """Return the texts of made-up data that name files with this end, without their folders; none for no end."""
         self.find("")
@@ -374,7 +380,7 @@ def made(value: Value, name: str, i: int, text: Callable[[], str]) -> Any:
         case "date":
             return (dt.datetime(2020, 1, 1) + dt.timedelta(hours=i)).strftime(value.layout)
         case "file" | "path":  # the labels of listed images are beside them, or in a folder beside theirs
-            return f"data/images/train_{i:06}.jpg" if value.kind == "path" else f"{i}.jpg"
+            return _LISTED.format(f"train_{i:06}") if value.kind == "path" else f"{i}.jpg"
         case "word" | "pose":
             return f"w{random.Random(name).randrange(1, 9999)}{i % _PERIOD:02}" if value.kind == "word" else _pose(i)
     return text()

@@ -36,7 +36,7 @@ from memlint.memory.records import Assumption, Frame
 from memlint.script.checkpoint_files import are_known_settings, num_shards, write_settings, write_weights
 from memlint.script.fake_files import written
 from memlint.script.file_kinds import PLAIN, kind_by_name
-from memlint.script.forms import SETTINGS, forms, is_labels_of_one
+from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.script.public_files import is_public, public_names
 from memlint.source.typed_commands import typed_configs
@@ -150,7 +150,8 @@ class MissingFiles:
             self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
             write_settings(place, self._new(place))
             return True
-        if self._is_elsewhere(place) or _is_expected():
+        is_blank = place in self._overlay.blank
+        if self._is_elsewhere(place) or (_is_expected() and not is_blank):
             return False
         if is_of_weights(place):
             is_opened = error is not None and not _reader()[0] and suffix_of(PurePath(place)) != ""
@@ -169,7 +170,6 @@ class MissingFiles:
             return False
         forms.begin()
         kind, options = self._kind(place)  # an attempt may ask for another one
-        is_blank = place in self._overlay.blank
         self._overlay.blank.discard(place)
         self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
         path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
@@ -407,10 +407,11 @@ class MissingFiles:
     def _is_pair(self, place: str) -> bool:
         """Return True if a file of this name was made in a folder beside: a mask or the boxes belong to an image."""
         path = PurePath(place)
-        made = [each for each in map(PurePath, self._overlay.fake) if path.parent.parent in each.parents]
-        is_labels = is_labels_of_one(path)
+        if forms.lists(path):
+            return True
+        made = map(PurePath, self._overlay.fake)
         return bool(kind_by_name(place)) and any(
-            each.parent != path.parent and (each.name == path.name or (is_labels and each.stem == path.stem))
+            each.name == path.name and path.parent.parent in each.parents and each.parent != path.parent
             for each in made
         )
 

@@ -31,6 +31,7 @@ PACKAGES = {
     "joined_tables": ("pandas",),
     "halved_sides": ("PIL",),
     "listed_in_process": ("pandas", "scipy"),
+    "listed_images": ("PIL",),
     "pixel_maps": ("PIL",),
     "views_by_number": ("PIL",),
 }
@@ -47,6 +48,7 @@ BATCHES = {
     "joined_tables": 16,
     "jsonl_sft": 8,
     "label_files": 16,
+    "listed_images": 8,
     "listed_in_process": 12,
     "ner_conll": 32,
     "npz_arrays": 64,
@@ -71,6 +73,7 @@ QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
     *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number", "joined_tables", "protocol_lines"),
+    *("listed_images",),
 )
 """Those that stand for the others in each run of the tests."""
 
