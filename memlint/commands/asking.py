@@ -225,7 +225,7 @@ def _ask(session: Session) -> _Told:
         built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
         told = built if told is None or built.models or not told.models else told
         amendment = built.ending.amendment
-        if told is not built or script is None or amendment is None or amendment in script.amendments:
+        if script is None or amendment is None or amendment in script.amendments:
             return _Told(built=told)
         changed = script.model_copy(update={"amendments": (*script.amendments, amendment)})
         session.begin_again(session.request.model_copy(update={"script": changed}))

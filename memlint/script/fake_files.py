@@ -170,7 +170,9 @@ def _columns(place: PurePath, path: Path, form: Form, options: Mapping[str, Any]
     """Write lines of columns; an empty one after each few where the script looks for such lines."""
     texts = _texts(options)
     columns = [(str(number), form.row.fields.get(str(number), Value(form.rest))) for number in range(form.width)]
-    is_short = all((value.kind or form.separator == "") and value.kind not in ("text", "path") for _name, value in columns)
+    is_short = all(
+        (value.kind or form.separator == "") and value.kind not in ("text", "path") for _name, value in columns
+    )
     count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES if is_short else forms.num_rows
     form = dataclasses.replace(form, separator=form.separator or options.get("sep") or "")
     lines = [[_piece(made(_plain(value, form), name, i, texts), form) for name, value in columns] for i in range(count)]

@@ -25,7 +25,7 @@ from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.former_audio import with_real_spectra
-from memlint.workloads.older_versions.former_transformers import put_former_settings, with_listed_tied_weights
+from memlint.workloads.older_versions.former_transformers import put_former_settings, used, with_listed_tied_weights
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -109,7 +109,7 @@ def with_amendments(call: Callable[[], T]) -> T:
 
 def assumptions() -> list[Assumption]:
     """Return what was changed."""
-    return [Assumption(text, None) for text in _texts]
+    return [Assumption(text, None) for text in (*_texts, *used)]
 
 
 # --- modules and names

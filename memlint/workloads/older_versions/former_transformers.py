@@ -1,14 +1,19 @@
-"""Models and configs written for transformers 4: the settings that each config had, and lists of tied weights.
+"""Models and configs written for transformers 4: settings of each config, methods of each model, lists of tied weights.
 
-Source: `PretrainedConfig` of transformers 4.46, and what `PreTrainedModel` of version 5 says of tied weights.
+Source: `PretrainedConfig`, `ModuleUtilsMixin` and `PreTrainedModel` of transformers 4.46, and what `PreTrainedModel` of
+version 5 says of tied weights.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
 
 FORMER_SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(
@@ -33,6 +38,81 @@ def put_former_settings(config: type) -> None:
         setattr(config, name, FORMER_SETTINGS[name])
 
 
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to scores: nothing where the mask is 1, and the lowest number where it is 0."""
+    return (1.0 - mask.to(dtype)) * torch.finfo(dtype).min
+
+
+def _broadcast(mask: Tensor) -> Tensor:
+    """Return a mask of [batch, keys] or [batch, queries, keys] with a dimension of heads."""
+    return mask[:, None] if mask.dim() == 3 else mask[:, None, None]
+
+
+def _invert_attention_mask(model: Any, encoder_attention_mask: Tensor) -> Tensor:
+    return _added(_broadcast(encoder_attention_mask), model.dtype)
+
+
+def _get_extended_attention_mask(
+    model: Any, attention_mask: Tensor, input_shape: Any, _device: Any = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return the mask of each head; that of a decoder also hides what comes later."""
+    mask = _broadcast(attention_mask)
+    if attention_mask.dim() == 2 and getattr(model.config, "is_decoder", False):
+        length, keys = int(input_shape[1]), attention_mask.shape[1]
+        later = torch.ones(length, keys, device=attention_mask.device, dtype=attention_mask.dtype)
+        mask = mask * later.tril(keys - length)
+    return _added(mask, dtype or model.dtype)
+
+
+def _get_head_mask(
+    model: Any, head_mask: Tensor | None, num_hidden_layers: int, is_attention_chunked: bool = False
+) -> Any:
+    """Return the mask of each layer's heads; None for each without one."""
+    if head_mask is None:
+        return [None] * num_hidden_layers
+    layers = head_mask[None].expand(num_hidden_layers, -1) if head_mask.dim() == 1 else head_mask
+    layers = layers[:, None, :, None, None].to(model.dtype)
+    return layers.unsqueeze(-1) if is_attention_chunked else layers
+
+
+_FORMER_METHODS: Mapping[str, Callable[..., Any]] = {
+    "get_extended_attention_mask": _get_extended_attention_mask,
+    "get_head_mask": _get_head_mask,
+    "invert_attention_mask": _invert_attention_mask,
+}
+"""Methods of every model by name."""
+used: dict[str, None] = {}
+"""Texts on what models have used since they run with version 5."""
+
+
+def put_former_methods(module: ModuleType) -> None:
+    """Give models the methods that they lack, and let constructors end with `init_weights`, not with `post_init`."""
+    kind: Any = module.PreTrainedModel
+    lacking = [name for name in _FORMER_METHODS if not hasattr(kind, name)]
+    for name in lacking:
+        setattr(kind, name, _noted(name))
+    if lacking:
+        init = kind.init_weights
+
+        @functools.wraps(init)
+        def init_weights(self: Any) -> None:
+            init(self) if hasattr(self, "all_tied_weights_keys") else self.post_init()
+
+        kind.init_weights = init_weights
+        with_listed_tied_weights("PreTrainedModel", module)
+
+
+def _noted(name: str) -> Callable[..., Any]:
+    method = _FORMER_METHODS[name]
+
+    @functools.wraps(method)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        used[f"models of transformers 5 have no {name}: it is as in version 4"] = None
+        return method(*args, **kwargs)
+
+    return noted
+
+
 def with_listed_tied_weights(name: str, module: ModuleType) -> None:
     """Let models of the class `name` list their tied weights: each is tied to the embedding of the inputs."""
     kind: Any = getattr(module, name)
@@ -41,8 +121,11 @@ def with_listed_tied_weights(name: str, module: ModuleType) -> None:
     @functools.wraps(expand)
     def get_expanded_tied_weights_keys(self: Any, *args: Any, **kwargs: Any) -> Any:
         listed = self._tied_weights_keys
+        names = {id(each): path for path, each in self.named_modules()}
+        if listed is None and self.get_output_embeddings() is not None:
+            listed = [f"{names.get(id(self.get_output_embeddings()))}.weight"]
         if isinstance(listed, list | tuple | set):
-            source = next((path for path, each in self.named_modules() if each is self.get_input_embeddings()), "")
+            source = names.get(id(self.get_input_embeddings()), "")
             weights = dict(self.named_parameters(remove_duplicate=False))
             shape = getattr(weights.get(f"{source}.weight"), "shape", None)
             alike = [key for key in listed if key in weights and weights[key].shape == shape]
