@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from memlint.commands.check.check import check
 from memlint.commands.check.targets import CheckOptions
 from memlint.memory.records import Category
+from memlint.workloads.older_versions.former_transformers import FORMER_METHODS
 from tests.script.isolated import needs
 from tests.script.running import run_text, write
 
@@ -302,3 +305,66 @@ def test_a_model_of_transformers_4_has_its_settings_and_one_weight_for_what_it_t
     assert any("each is tied to the embedding of the inputs" in text for text in texts)
     assert workload.estimate is not None
     assert workload.estimate.categories[Category.PARAMETER] == 512 * 64 * 4
+
+
+BERT = """
+    import torch
+    from torch import nn
+    from transformers import BertConfig
+    from transformers.modeling_utils import PreTrainedModel
+
+    class Net(PreTrainedModel):
+        config_class = BertConfig
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+            self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.init_weights()
+
+        def _init_weights(self, module):
+            pass
+
+        def get_input_embeddings(self):
+            return self.embed
+
+        def get_output_embeddings(self):
+            return self.head
+
+        def forward(self, ids, mask):
+            assert self.get_head_mask(None, 2) == [None, None]
+            self.config.is_decoder = False
+            added = self.get_extended_attention_mask(mask, ids.shape, ids.device)
+            assert added.shape == self.invert_attention_mask(mask).shape == (4, 1, 1, 16)
+            assert self.get_extended_attention_mask(mask[:, None].expand(4, 16, 16), ids.shape).shape == (4, 1, 16, 16)
+            self.config.is_decoder = True
+            assert self.get_extended_attention_mask(mask, ids.shape).shape == (4, 1, 16, 16)
+            return self.head(self.embed(ids)) + added.sum()
+
+    model = Net(BertConfig(vocab_size=5000, hidden_size=64)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ids = torch.ones(4, 16, dtype=torch.long, device="cuda")
+    for _ in range(2):
+        model(ids, torch.ones_like(ids)).sum().backward()
+        optimizer.step()
+"""
+
+
+@needs("transformers")
+def test_a_model_of_transformers_4_has_its_masks_and_its_tied_weights(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, BERT).report.workloads
+    assert workload.error is None
+    assert workload.estimate is not None
+    assert workload.estimate.categories[Category.PARAMETER] == 4 * 5000 * 64
+    texts = [each.text for each in workload.assumptions]
+    for name in ("get_extended_attention_mask", "get_head_mask", "invert_attention_mask"):
+        assert f"models of transformers 5 have no {name}: it is as in version 4" in texts
+
+
+def test_what_is_added_to_scores_is_none_where_the_mask_is_and_for_a_decoder_before() -> None:
+    model = SimpleNamespace(dtype=torch.float32, config=SimpleNamespace(is_decoder=True))
+    lowest = torch.finfo(torch.float32).min
+    added = FORMER_METHODS["get_extended_attention_mask"](model, torch.tensor([[1, 1, 0]]), (1, 3))
+    assert (added == lowest).tolist() == [[[[False, True, True], [False, False, True], [False, False, True]]]]
+    heads = FORMER_METHODS["get_head_mask"](model, torch.tensor([1.0, 0.0]), 3)
+    assert (heads.shape, heads[2, 0, :, 0, 0].tolist()) == ((3, 1, 2, 1, 1), [1.0, 0.0])

@@ -75,7 +75,7 @@ def _get_head_mask(
     return layers.unsqueeze(-1) if is_attention_chunked else layers
 
 
-_FORMER_METHODS: Mapping[str, Callable[..., Any]] = {
+FORMER_METHODS: Mapping[str, Callable[..., Any]] = {
     "get_extended_attention_mask": _get_extended_attention_mask,
     "get_head_mask": _get_head_mask,
     "invert_attention_mask": _invert_attention_mask,
@@ -88,7 +88,7 @@ used: dict[str, None] = {}
 def put_former_methods(module: ModuleType) -> None:
     """Give models the methods that they lack, and let constructors end with `init_weights`, not with `post_init`."""
     kind: Any = module.PreTrainedModel
-    lacking = [name for name in _FORMER_METHODS if not hasattr(kind, name)]
+    lacking = [name for name in FORMER_METHODS if not hasattr(kind, name)]
     for name in lacking:
         setattr(kind, name, _noted(name))
     if lacking:
@@ -103,7 +103,7 @@ def put_former_methods(module: ModuleType) -> None:
 
 
 def _noted(name: str) -> Callable[..., Any]:
-    method = _FORMER_METHODS[name]
+    method = FORMER_METHODS[name]
 
     @functools.wraps(method)
     def noted(*args: Any, **kwargs: Any) -> Any:
