@@ -168,6 +168,8 @@ def _put_name(name: str, module: ModuleType) -> None:
     except AttributeError as error:
         message = str(error)
     setattr(module, name, _value(module.__name__, name, message))
+    if name not in (names := getattr(module, "__all__", (name,))):  # which a star takes
+        setattr(module, "__all__", [*names, name])  # noqa: B010 -- no type has it
 
 
 def _value(module: str, name: str, message: str) -> Any:

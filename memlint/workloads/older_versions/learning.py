@@ -13,6 +13,7 @@ import pickle
 import re
 import sys
 import traceback
+import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType, FunctionType
@@ -40,6 +41,7 @@ from memlint.workloads.older_versions.renames import (
 )
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
+_UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
 _RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
@@ -163,6 +165,17 @@ def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
         return Amendment("name", module, " ".join(_missing_together(error, module, name)))
     is_known = "loggers" in module.split(".") or place_of(module, name, text_of(error)) is not None
     return Amendment("name", module, name) if is_known else None
+
+
+def _of_star(error: NameError, name: str) -> Amendment | None:
+    """A name of `typing` came with all names of a module that no longer has it: `from package.module import *`."""
+    if not hasattr(typing, name):
+        return None
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    stars = [each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom) and each.names[0].name == "*"]
+    module = next((each for each in stars if each and each in sys.modules and is_installed_package(each)), None)
+    return None if module is None else Amendment("name", module, name)
 
 
 def _missing_together(error: ImportError, module: str, name: str) -> Iterator[str]:
@@ -340,6 +353,7 @@ def _is_asked_by_another(error: BaseException, package: str) -> bool:
 
 _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
+    (NameError, _UNDEFINED, lambda error, match: _of_star(error, match[1])),
     (AttributeError, _NO_METHOD, _of_method),
     (AttributeError, _NO_SETTER, _of_hparams),
     (AttributeError, _NO_KEYS, _of_tied_weights),

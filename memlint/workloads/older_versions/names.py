@@ -71,7 +71,7 @@ def place_of(module: str, name: str, message: str = "") -> Place | None:
     if len(defining) == 1 and (found := _at(f"{defining[0]}.{name}")) is not None:
         return found
     others = _OF_TORCH if package != "torch" else ()
-    return next(filter(None, (_at(f"{each}.{name}") for each in others)), None)
+    return next(filter(None, (_at(f"{each}.{name}") for each in (*others, "typing"))), None)
 
 
 def _not_available(*_arguments: object, **_named: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from memlint.base.guarded_imports import statements_at
 from memlint.libraries.op_template import OP_TEMPLATE
 from memlint.workloads.missing_modules import remedy
 from memlint.workloads.pinned_versions import version_hint
@@ -42,8 +44,8 @@ class Placeholder:
         kind = record.kind_of(self._name)
         if kind is None and not self._may_be_called(arguments, named):
             self._fail()
-        if len(arguments) == 1 and not named and isinstance(arguments[0], FunctionType | type):
-            return arguments[0]  # of a decorator
+        if len(arguments) == 1 and not named and _is_decorated(arguments[0]):
+            return arguments[0]
         items = arguments[0] if arguments else None
         if kind == "progress" and isinstance(items, Iterable) and not isinstance(items, str):
             return _Progress(f"{self._name}()", items)
@@ -121,6 +123,20 @@ class Placeholder:
         error.package = "" if reason else package
         record.last_use = error
         raise error
+
+
+def _is_decorated(value: object) -> bool:
+    """Return True for a function or class, but for one that makes a decorator of a function: `@run.register(Net)`."""
+    if not isinstance(value, type):
+        return isinstance(value, FunctionType)
+    frame = caller()
+    functions = (
+        node
+        for node in statements_at(frame.f_code.co_filename, frame.f_lineno + 1)
+        if isinstance(node, ast.FunctionDef) and node.name != value.__name__
+    )
+    makers = (each for node in functions for each in node.decorator_list if isinstance(each, ast.Call))
+    return all(each.lineno != frame.f_lineno for each in makers)
 
 
 def _has_tensors(value: object, depth: int = 2) -> bool:
