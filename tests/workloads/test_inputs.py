@@ -257,6 +257,20 @@ def test_a_comment_of_forward_says_the_dimensions_of_an_input(write):
     assert workload.built_by == f"{shown}: nothing states their size"
 
 
+@pytest.mark.parametrize(
+    ("stated", "samples"), [("self.segment_length = 48000; ", 48000), ("", 16000)], ids=["stated", "a second"]
+)
+def test_samples_of_sound_that_a_comment_names_are_those_of_a_recording(write, stated, samples):
+    body = f"""{stated}self.layer = nn.Conv1d(1, 4, 251, 10)|
+        # x: (bs, samp)
+        return self.layer(self.emphasis(x))"""
+    emphasis = "    def emphasis(self, x): return x[:, None] - x[:, None].mean()\n"
+    path = write(module(body) + emphasis)
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
+    assert described(workload) == [f"x [batch, {samples}] float32"]
+    assert workload.built_by == ("" if stated else f"sequences of {samples} steps: nothing states their size")
+
+
 def test_a_count_of_what_the_model_makes_of_an_input_makes_the_input_no_list(write):
     layers = "self.conv, self.more = nn.Conv2d(3, 4, 4, 4), nn.ModuleList([nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)])"
     body = f"""{layers}|

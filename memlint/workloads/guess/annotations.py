@@ -12,7 +12,7 @@ from torch import nn
 from memlint.targets.workload import BATCH, InputSpec
 from memlint.workloads.guess.axes_in_code import axes
 from memlint.workloads.guess.dimension_names import SIDES, TIMES_OF_VIDEOS, dimension_names, with_stated_times
-from memlint.workloads.guess.layers import PICTURES
+from memlint.workloads.guess.layers import AUDIO_LENGTH, PICTURES
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, sides_of_map
 
 _ANNOTATION = re.compile(
@@ -28,6 +28,10 @@ _BANDS = frozenset({"mel", "mels", "feats"})
 _DEFAULT_SIDES = DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE
 _OF_SIDES = frozenset({"size", "side", "image", "img", "grid", "resolution", "pixels"})
 """Words of which the name of a side has one."""
+_SAMPLES = re.compile(
+    r"(num|n)?_?(audio|wave?)?_?samp(le)?s?|(wav(e|eform)?|audio|signal)_?(len(gth)?)?", re.IGNORECASE
+)
+"""Names of the number of samples of sound."""
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
 
@@ -68,7 +72,7 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
             colours = {n: spec.shape[1] for n, name in enumerate(names) if name.lower() in _CHANNELS and spec.shape[2:]}
             known: dict[int, int | str] = {**times, **of_images, **colours}
             shape = tuple(known.get(place, size) for place, size in enumerate(shape))
-        shape = _with_square(names, with_stated_times(names, shape, sizes))
+        shape = _with_samples(names, _with_square(names, with_stated_times(names, shape, sizes)), sizes)
         if kind == "Shaped" and len(shape) > max(len(spec.shape), _RANK_OF_WORDS):
             kind = "Float"
         spec = replace(spec, shape=shape)
@@ -89,6 +93,12 @@ def _with_square(names: Sequence[str], shape: tuple[int | str, ...]) -> tuple[in
             sides = sides_of_map(_DEFAULT_SIDES, max(others, default=3))
             return (*shape[:place], *sides, *shape[place + 2 :])
     return shape
+
+
+def _with_samples(names: Sequence[str], shape: tuple[int | str, ...], sizes: ModelSizes) -> tuple[int | str, ...]:
+    """Return a shape with as many samples of sound as are stated, or a second of it: `(batch, num_samples)`."""
+    is_sound = len(names) > 1 and _SAMPLES.fullmatch(names[-1]) is not None
+    return (*shape[:-1], sizes.samples or AUDIO_LENGTH) if is_sound else shape
 
 
 def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) -> int | str:

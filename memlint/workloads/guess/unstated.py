@@ -58,6 +58,6 @@ def made_up_input(stage: TrialModel, specs: Specs, sizes: ModelSizes) -> InputSp
 
 def _of_length(spec: InputSpec, length: int, other: int) -> InputSpec:
     """Return a series of numbers with other steps than `length`."""
-    if spec.dtype != "float32" or len(spec.shape) != 3:
+    if spec.dtype != "float32" or len(spec.shape) not in (2, 3):
         return spec
     return replace(spec, shape=(spec.shape[0], *(other if size == length else size for size in spec.shape[1:])))
