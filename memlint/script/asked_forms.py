@@ -820,6 +820,19 @@ def _of_odd_sides(at: Failure) -> bool:
 _DIFFER = re.compile(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension [23]")
 
 
+def _of_reshaped(at: Failure) -> bool:
+    """Arrays of a record have other sides: `rows["X"][i].reshape(length, features)`."""
+    match = re.search(r"cannot reshape array of size \d+ into shape \((\d+(?:,\d+)+)\)", at.text)
+    place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
+    if match is None or not place:
+        return False
+    form, sides = forms.change(place), tuple(map(int, match[1].split(",")))
+    if form.sides == sides:  # an array is that of many rows
+        form.shape = "rows"
+    form.sides = sides
+    return True
+
+
 def _of_record(at: Failure) -> bool:
     """Values of a record are those of many rows."""
     place = next((each for each, rows in reversed(forms.made.items()) if not rows), "")
@@ -839,6 +852,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (Exception, _of_pickle),
     (Exception, _of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), _of_record),
+    (ValueError, _of_reshaped),
     ((ValueError, IndexError), _of_rows),
     ((AttributeError, TypeError), _of_file_names),
     (TypeError, _of_paths),

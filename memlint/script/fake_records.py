@@ -96,7 +96,8 @@ class Record(dict[Any, Any]):
             pixels = next((self[name] for name in list(self.keys()) if name in _IMAGE), None)
             return self._make(np.zeros(() if pixels is None else _sides(len(pixels.shape) - self._more), np.int64))
         if words & _IMAGE:
-            return self._make(np.zeros(_sides(_rank(words & _IMAGE)), np.float32))
+            asked = forms.of(os.path.realpath(str(self._error.filename))).sides
+            return self._make(np.zeros(asked or _sides(_rank(words & _IMAGE)), np.float32))
         if words & _POINTS and (number := number_of_script(_NUM_POINTS)[0]):
             return self._make(np.zeros((max(number, _MOST_POINTS), 3), np.float32))
         return self._of_control(words)

@@ -113,6 +113,8 @@ class Form:
     """Names that rows must not have."""
     rest: Kind = ""
     """Kind of all columns that nothing else is known of."""
+    sides: tuple[int, ...] = ()
+    """Sides of the arrays of a record, where the program says them."""
     asked_at: dict[str, int] = field(default_factory=dict)
     """The number of columns of numbers that each line has asked for."""
 
