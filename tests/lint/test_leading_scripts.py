@@ -261,10 +261,19 @@ def test_what_a_list_of_files_says_behind_a_script_is_no_argument(tmp_path):
         ("seed=SEED benchmark_name=BENCHMARK policy=POLICY lifelong=ALGO", ""),
         ("--task_id TASK_ID --algo ALGO_NAME --save_dir SAVE_DIR --cpu", "--save_dir save --cpu"),
         ("--model MLP --dataset METRLA --data data=DATA", "--model MLP --dataset METRLA --data data=DATA"),
+        ("--cuda --dataset=dataset --lr=lr --batch_size batch_size --data_path=../sets/", "--cuda --data_path=../sets/"),
     ],
 )  # fmt: skip
 def test_what_stands_for_something_of_the_readers_is_never_part_of_a_command_to_type(typed, concrete_words):
     assert shlex.join(concrete(shlex.split(typed))) == concrete_words
+
+
+def test_a_config_that_lies_elsewhere_than_the_document_says_is_taken_from_there(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "qm9_default.yml").write_text("width: 4\n")
+    (tmp_path / "README.md").write_text("```sh\npython train.py ./config/qm9_default.yml\n```\n")
+    assert leading(tmp_path) == ["train.py configs/qm9_default.yml"]
 
 
 def test_words_behind_a_switch_or_in_brackets_stay_apart(tmp_path, monkeypatch):

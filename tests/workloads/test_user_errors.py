@@ -214,12 +214,16 @@ def test_what_is_missing_is_installed_with_the_extras_that_are_asked_for():
     [
         ("a.yml", "a.yaml", True),
         ("A.json", "a.json", True),
+        ("zinc-grit.yaml", "zinc-grit-rrwp.yaml", True),
+        ("config/a.yml", "configs/a.yml", True),
+        ("config/a.yml", "data/a.yml", False),
         ("a.json", "a", False),
         ("a.yml", "b.yml", False),
         ("a.h5", "a.h5", False),
     ],
 )
 def test_a_file_with_another_spelling_of_its_name_is_named(tmp_path, asked, there, is_named):
+    (tmp_path / there).parent.mkdir(exist_ok=True)
     (tmp_path / there).touch()
     error = FileNotFoundError(2, "No such file or directory", str(tmp_path / asked))
     hint = of_environment(error)
