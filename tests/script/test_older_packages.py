@@ -62,6 +62,29 @@ def test_a_model_file_is_imported_and_built_with_what_stands_for_the_names_of_be
     assert any(each.text.endswith(SIX) for each in workload.assumptions)
 
 
+def test_a_script_is_asked_again_until_nothing_is_missing_though_it_builds_less_in_between(tmp_path: Path) -> None:
+    file = write(tmp_path, MODEL, "net.py")
+    text = """
+        import numpy, torch
+        if not hasattr(numpy, "product"):
+            probe = torch.nn.Linear(2, 2)
+        from numpy import product
+        from net import Net
+        from fractions import gcd
+
+        model = Net(width=int(product([3, gcd(16, 24)]))).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.zeros(8, 24, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    write(tmp_path, text, "train.py")
+    (workload,) = check([f"{file}"], {"select": ("MEM010",)}, CheckOptions(cache=False)).report.workloads
+    assert workload.error is None
+    assert workload.built_by.endswith("train.py builds it")
+    assert any("Net(width=24)" in each.text for each in workload.assumptions)
+
+
 VARIABLES = """
     import os
     import torch

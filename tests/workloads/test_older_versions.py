@@ -218,6 +218,10 @@ def test_a_name_that_is_nowhere_can_be_imported_and_fails_when_it_is_used(run, t
     assert "boxes.layers.helpers.to_octet is used, but boxes has no boxes.layers.helpers.to_octet" in str(caught.value)
 
 
+def test_a_name_of_typing_that_came_with_a_star_is_there(run):
+    assert run("from numpy.linalg import *\nfrom numpy import *\nkind = Union[int, str]\n")["kind"] == int | str
+
+
 def test_a_program_that_catches_the_import_error_goes_on_by_itself(run):
     variables = run("""
         try:

@@ -303,6 +303,27 @@ def test_a_handler_before_the_one_of_the_import_needs_the_package_whose_errors_a
     assert variables["sha"] == "logged"
 
 
+def test_what_a_missing_package_makes_of_a_class_decorates_a_function(run):
+    variables = run(
+        "from tools_of_mine import Net, Other, to_numpy\nwidth = Other(3).width\n",
+        tools_of_mine="""
+            from absent_dispatch import convert, wrapped
+
+            class Net:
+                def __init__(self, width):
+                    self.width = width
+
+            @convert.register(Net)
+            def to_numpy(net):
+                return net.width
+
+            @wrapped
+            class Other(Net): ...
+        """,
+    )
+    assert (variables["to_numpy"](variables["Net"](4)), variables["width"]) == (4, 3)
+
+
 def test_a_project_that_is_not_installed_may_ask_for_its_own_version(run, tmp_path):
     (tmp_path / "tools_of_mine").mkdir()
     (tmp_path / "tools_of_mine" / "__init__.py").write_text("")

@@ -81,17 +81,39 @@ FORMER_METHODS: Mapping[str, Callable[..., Any]] = {
     "invert_attention_mask": _invert_attention_mask,
 }
 """Methods of every model by name."""
+
+
+def _with_padding(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a tokenizer as version 5 takes them."""
+    pads = options.pop("pad_to_max_length", False)
+    return {"padding": "max_length", **options} if pads else options
+
+
+def _encode_plus(tokenizer: Any, text: Any, text_pair: Any = None, *args: Any, **options: Any) -> Any:
+    return tokenizer(text, text_pair, *args, **_with_padding(options))
+
+
+def _batch_encode_plus(tokenizer: Any, batch_text_or_text_pairs: Any, *args: Any, **options: Any) -> Any:
+    """Return the tokens of texts, or of pairs of them."""
+    rows = list(batch_text_or_text_pairs)
+    is_paired = bool(rows) and isinstance(rows[0], tuple) and len(rows[0]) == 2
+    pairs = map(list, zip(*rows, strict=True)) if is_paired else (rows, None)
+    return tokenizer(*pairs, *args, **_with_padding(options))
+
+
+FORMER_METHODS_OF_TOKENIZERS: Mapping[str, Callable[..., Any]] = {
+    "batch_encode_plus": _batch_encode_plus,
+    "encode_plus": _encode_plus,
+}
+"""Methods of every tokenizer by name."""
 used: dict[str, None] = {}
-"""Texts on what models have used since they run with version 5."""
+"""Texts on what models and tokenizers have used since they run with version 5."""
 
 
 def put_former_methods(module: ModuleType) -> None:
     """Give models the methods that they lack, and let constructors end with `init_weights`, not with `post_init`."""
     kind: Any = module.PreTrainedModel
-    lacking = [name for name in FORMER_METHODS if not hasattr(kind, name)]
-    for name in lacking:
-        setattr(kind, name, _noted(name))
-    if lacking:
+    if _put(kind, FORMER_METHODS, "models"):
         init = kind.init_weights
 
         @functools.wraps(init)
@@ -102,12 +124,23 @@ def put_former_methods(module: ModuleType) -> None:
         with_listed_tied_weights("PreTrainedModel", module)
 
 
-def _noted(name: str) -> Callable[..., Any]:
-    method = FORMER_METHODS[name]
+def put_former_methods_of_tokenizers(module: ModuleType) -> None:
+    """Give tokenizers the methods that they lack."""
+    _put(module.PreTrainedTokenizerBase, FORMER_METHODS_OF_TOKENIZERS, "tokenizers")
 
+
+def _put(kind: type, methods: Mapping[str, Callable[..., Any]], shown: str) -> bool:
+    """Give a class what it lacks of these methods; returns True if that was any."""
+    lacking = [name for name in methods if not hasattr(kind, name)]
+    for name in lacking:
+        setattr(kind, name, _noted(methods[name], f"{shown} of transformers 5 have no {name}: it is as in version 4"))
+    return bool(lacking)
+
+
+def _noted(method: Callable[..., Any], text: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def noted(*args: Any, **kwargs: Any) -> Any:
-        used[f"models of transformers 5 have no {name}: it is as in version 4"] = None
+        used[text] = None
         return method(*args, **kwargs)
 
     return noted
