@@ -150,8 +150,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     "Accelerator": {"logging_dir": Argument("project_dir")},
     "build_model_with_cfg": {"default_cfg": Argument("pretrained_cfg")},
 }
-"""By class or function: arguments of `TrainingArguments`, of the Trainers of transformers and Lightning, of accelerate and
-of timm that no longer exist.
+"""By class or function: arguments of `TrainingArguments`, of the Trainers of transformers and Lightning, of accelerate,
+and of timm that no longer exist.
 """
 DEFAULTS: Mapping[str, tuple[str, str, bool]] = {
     "BatchEncoding": (
