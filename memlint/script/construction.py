@@ -551,10 +551,21 @@ class Construction:
 
 def _is_being_built(module: nn.Module) -> bool:
     """Return True in a constructor of `module`, which may call it to learn its strides."""
+    return any(each is module for each in _being_built())
+
+
+def is_building() -> bool:
+    """Return True in the constructor of a module, which may call parts of it: a parametrization is a module."""
+    return next(_being_built(), None) is not None
+
+
+def _being_built() -> Iterator[nn.Module]:
+    """Yield the modules whose constructors run, the innermost first."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and not (frame.f_code.co_name == "__init__" and _first_argument(frame) is module):
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and isinstance(module := _first_argument(frame), nn.Module):
+            yield module
         frame = frame.f_back
-    return frame is not None
 
 
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:

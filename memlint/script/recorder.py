@@ -29,7 +29,7 @@ from memlint.base.variables import variables_of
 from memlint.compile import requests
 from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
-from memlint.script.construction import Construction
+from memlint.script.construction import Construction, is_building
 from memlint.script.evaluations import Evaluations
 from memlint.script.own_generations import OwnGenerations
 from memlint.script.pace import Pace
@@ -291,7 +291,7 @@ class ScriptRecorder(Recorder):
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
-            self.num_called_on_host += bool(parameters)
+            self.num_called_on_host += bool(parameters) and not is_building()
             self.construction.note_call_on_host(module, args, kwargs)
             if self.script.code and self.script.builds_only and self.num_called_on_host >= _ENOUGH_OF_EXAMPLE:
                 self.end(Ending("it called its model", goes_on=True))

@@ -221,7 +221,9 @@ class LeadingScripts:
                 continue
             default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added[option])
             of_file = default is not None and self._files.mentions(self.file, [default[1]])
-            chosen = self._registered(added[option]) or (None if of_file else self._name_in(text))
+            chosen = self._registered(added[option]) or (
+                None if of_file else _choice(added[option], self._name_in(text))
+            )
             is_default = default is not None and chosen == default[1] and option not in command.arguments
             if chosen is not None and not is_default:
                 yield command._replace(arguments=_with_model(command.arguments, option, chosen))
@@ -495,8 +497,7 @@ class LeadingScripts:
             flags = _FLAG.findall(added.partition(",")[0]) + _FLAG.findall(added)
             if not flags or not given.isdisjoint(flags) or _REQUIRED.search(added) is None:
                 continue
-            choices = _CHOICES.search(added)
-            if choices is not None and (texts := re.findall(r"[\"']([\w.-]+)[\"']", choices[1])):
+            if texts := _choices(added):
                 yield from (flags[0], next(filter(_NEEDS_NO_DATA.search, texts), texts[0]))
             elif is_text:
                 yield from (flags[0], self._config_named(flags[0], command) or flags[0].lstrip("-"))
@@ -568,6 +569,20 @@ class LeadingScripts:
             if group and not any(each.startswith(f"{key}=") for each in command.arguments):
                 return f"{key}={Path(name).stem}"
         return None
+
+
+def _choices(added: str) -> list[str]:
+    """Return the words that an option takes; none if it takes any."""
+    choices = _CHOICES.search(added)
+    return [] if choices is None else re.findall(r"[\"']([\w.-]+)[\"']", choices[1])
+
+
+def _choice(added: str, name: str | None) -> str | None:
+    """Return the name as the option spells it: `UNET3D` for `UNet3D`; None if it takes others alone."""
+    choices = _choices(added)
+    return next(
+        (each for each in choices if name is not None and each.lower() == name.lower()), None if choices else name
+    )
 
 
 def _is_config(name: str) -> bool:

@@ -408,6 +408,15 @@ def test_an_example_that_only_evaluates_is_inference_of_its_batch(project):
     assert (workload["batch"], workload["mode"]) == (5, "inference")
 
 
+def test_modules_that_a_constructor_calls_are_no_calls_of_an_example(project):
+    norms = "torch.nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)) for _ in range(40)"  # each calls a module
+    blocks = "        self.blocks"
+    (project / "model.py").write_text(MODEL.replace(blocks, f"        self.norms = nn.ModuleList({norms})\n{blocks}"))
+    (project / "train.py").unlink()
+    (project / "README.md").write_text(EXAMPLE)
+    assert "input x [batch, 11, 48] float32, as the script gives it" in texts(checked(project))
+
+
 def test_a_config_that_only_the_hub_has_leaves_the_defaults_of_the_class(project):
     (project / "train.py").unlink()
     (project / "model.py").write_text(

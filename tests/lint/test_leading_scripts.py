@@ -221,6 +221,18 @@ def main():
 )
 
 
+@pytest.mark.parametrize(
+    ("choices", "commands"),
+    [("'SMALL', 'WIDE'", ["train.py --model WIDE"]), ("'SMALL', 'other'", [])],
+)
+def test_a_model_is_chosen_as_the_option_spells_it(tmp_path, choices, commands):
+    classes = "import torch\n\nclass {}(torch.nn.Module):\n    pass\n".format
+    looks_up = LOOKS_UP.replace('"--model"', f"'--model', choices=({choices})")
+    project(tmp_path, train=looks_up, net__small=classes("Small"), net__wide=classes("Wide"))
+    (tmp_path / "net" / "__init__.py").write_text("from .small import Small\nfrom .wide import Wide\n")
+    assert [each for each in leading(tmp_path, "net/wide.py") if "--model" in each] == commands
+
+
 def test_a_script_that_chooses_models_by_name_is_asked_for_the_one_of_the_file(tmp_path):
     classes = "import torch\n\nclass {}(torch.nn.Module):\n    pass\n".format
     project(tmp_path, train=LOOKS_UP, net__small=classes("Small"), net__wide=classes("Wide"))
