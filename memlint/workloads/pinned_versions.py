@@ -155,7 +155,10 @@ def _pinned_otherwise(package: str, file: Path, *, is_major: bool = False) -> st
 
 
 def _packages_of(error: BaseException) -> Iterator[str]:
-    """Yield the packages of the frames, innermost first, and those that the last line of the user's names."""
+    """Yield the packages of the frames, innermost first, and those that the last line of the user's names.
+
+    An attribute is one of its object, whatever else the line names; what a dictionary lacks is of no package.
+    """
     if isinstance(error, ImportError) and error.name:
         yield error.name.partition(".")[0]
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -163,8 +166,9 @@ def _packages_of(error: BaseException) -> Iterator[str]:
         if (inside := _INSIDE.search(path)) is not None:
             yield inside[1]
         elif is_users(path) and not is_standard_library(path):
-            for name in re.findall(r"[^\W\d]\w*", linecache.getline(path, line)):
-                value = frame.f_locals.get(name, frame.f_globals.get(name))
+            names = [] if isinstance(error, KeyError) else re.findall(r"[^\W\d]\w*", linecache.getline(path, line))
+            values = [frame.f_locals.get(name, frame.f_globals.get(name)) for name in names]
+            for value in [error.obj] if isinstance(error, AttributeError) and error.name else values:
                 kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__[:-1]
                 modules = [getattr(each, "__module__", None) for each in kinds]
                 for module in (getattr(value, "__module__", None) or getattr(value, "__name__", None), *modules):
