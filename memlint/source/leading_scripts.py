@@ -476,9 +476,10 @@ class LeadingScripts:
                     arguments[place] = f"{option}={path}" if has_value else path
         for i, argument in enumerate(arguments):
             option, has_value, value = argument.rpartition("=")
-            is_config = Path(value).suffix in _OF_CONFIGS and not is_placeholder(value)
-            if is_config and not (command.folder / value).exists():
-                other = similar_file(command.folder / value) or command.folder / value
+            file, other = command.folder / value, None
+            if file.suffix in _OF_CONFIGS and not is_placeholder(value) and not file.exists():
+                other = similar_file(file)
+            if other is not None:
                 arguments[i] = f"{option}{has_value}{os.path.relpath(other, command.folder)}"
         chosen = self._chosen_group(command)
         if chosen is not None:

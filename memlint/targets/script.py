@@ -41,7 +41,6 @@ class Amendment(NamedTuple):
         "variable",
         "launcher",
         "assertion",
-        "tied",
         "loader_index",
         "spectra",
         "strings",
@@ -53,8 +52,8 @@ class Amendment(NamedTuple):
     of a model, or a name of an accelerator, that Lightning no longer has; more GPUs than are there; several
     optimizers of one model; a checkpoint with more in it than weights; the path of a config where hydra wants the
     folder and the name; settings that a model of Lightning may not be given; an environment variable that is not set
-    and names a place or an account, or that a launcher sets; an assertion of the user's on values; a list of tied
-    weights; a hook that wants the number of its loader; spectra of real numbers; columns of texts that take other
+    and names a place or an account, or that a launcher sets; an assertion of the user's on values; a hook
+    that wants the number of its loader; spectra of real numbers; columns of texts that take other
     values.
     """
     owner: str

@@ -359,7 +359,8 @@ BERT = """
             self.config.is_decoder = False
             added = self.get_extended_attention_mask(mask, ids.shape, ids.device)
             assert added.shape == self.invert_attention_mask(mask).shape == (4, 1, 1, 16)
-            assert self.get_extended_attention_mask(mask[:, None].expand(4, 16, 16), ids.shape).shape == (4, 1, 16, 16)
+            rows = mask[:, None].expand(4, 16, 16)
+            assert self.get_extended_attention_mask(rows, ids.shape, device=ids.device).shape == (4, 1, 16, 16)
             self.config.is_decoder = True
             assert self.get_extended_attention_mask(mask, ids.shape).shape == (4, 1, 16, 16)
             return self.head(self.embed(ids)) + added.sum()

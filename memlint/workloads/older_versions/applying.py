@@ -25,7 +25,7 @@ from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.former_audio import with_real_spectra
-from memlint.workloads.older_versions.former_transformers import put_former_settings, used, with_listed_tied_weights
+from memlint.workloads.older_versions.former_transformers import put_former_settings, used
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -394,7 +394,6 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "optimizers": with_several_optimizers,
     "assertion": without_assertion,
     "loader_index": with_index_of_loader,
-    "tied": with_listed_tied_weights,
     "spectra": with_real_spectra,
     "strings": _with_any_values,
     "ragged": _with_ragged_arrays,
@@ -403,7 +402,6 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
 _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
     "loader_index": "Lightning gives {} no number of the loader any more: it is 0",
-    "tied": "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs",
     "spectra": "torch.stft gives pairs of real numbers where it is not told, as in PyTorch 1",
     "strings": "columns of texts take other values, too, as before pandas 3",
     "ragged": "rows of different lengths are an array of objects, as before NumPy 1.24",

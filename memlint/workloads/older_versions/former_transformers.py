@@ -53,7 +53,11 @@ def _invert_attention_mask(model: Any, encoder_attention_mask: Tensor) -> Tensor
 
 
 def _get_extended_attention_mask(
-    model: Any, attention_mask: Tensor, input_shape: Any, _device: Any = None, dtype: torch.dtype | None = None
+    model: Any,
+    attention_mask: Tensor,
+    input_shape: Any,
+    device: Any = None,  # noqa: ARG001 -- which version 4 took, too
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return the mask of each head; that of a decoder also hides what comes later."""
     mask = _broadcast(attention_mask)
@@ -106,22 +110,43 @@ FORMER_METHODS_OF_TOKENIZERS: Mapping[str, Callable[..., Any]] = {
     "encode_plus": _encode_plus,
 }
 """Methods of every tokenizer by name."""
+_TIED = "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs"
 used: dict[str, None] = {}
 """Texts on what models and tokenizers have used since they run with version 5."""
 
 
 def put_former_methods(module: ModuleType) -> None:
-    """Give models the methods that they lack, and let constructors end with `init_weights`, not with `post_init`."""
+    """Give models the methods that they lack, and let version 5 build those of version 4.
+
+    Their constructors may end with `init_weights`, not with `post_init`, and they list weights, each of which is tied
+    to the embedding of the inputs; where they list none, that of their output embedding is.
+    """
     kind: Any = module.PreTrainedModel
-    if _put(kind, FORMER_METHODS, "models"):
-        init = kind.init_weights
+    _put(kind, FORMER_METHODS, "models")
+    if not hasattr(kind, "get_expanded_tied_weights_keys"):
+        return
+    init, expand = kind.init_weights, kind.get_expanded_tied_weights_keys
 
-        @functools.wraps(init)
-        def init_weights(self: Any) -> None:
-            init(self) if hasattr(self, "all_tied_weights_keys") else self.post_init()
+    @functools.wraps(init)
+    def init_weights(self: Any) -> None:
+        init(self) if hasattr(self, "all_tied_weights_keys") else self.post_init()
 
-        kind.init_weights = init_weights
-        with_listed_tied_weights("PreTrainedModel", module)
+    @functools.wraps(expand)
+    def get_expanded_tied_weights_keys(self: Any, *args: Any, **kwargs: Any) -> Any:
+        listed, names = self._tied_weights_keys, {id(each): path for path, each in self.named_modules()}
+        is_own = not type(self).__module__.startswith("transformers.")
+        if listed is None and is_own and self.get_output_embeddings() is not None:
+            listed = [f"{names.get(id(self.get_output_embeddings()))}.weight"]
+        if isinstance(listed, list | tuple | set):
+            source = names.get(id(self.get_input_embeddings()), "")
+            weights = dict(self.named_parameters(remove_duplicate=False))
+            shape = getattr(weights.get(f"{source}.weight"), "shape", None)
+            alike = [key for key in listed if key in weights and weights[key].shape == shape]
+            self._tied_weights_keys = {key: f"{source}.weight" for key in alike if key != f"{source}.weight"}
+            used[_TIED] = None
+        return expand(self, *args, **kwargs)
+
+    kind.init_weights, kind.get_expanded_tied_weights_keys = init_weights, get_expanded_tied_weights_keys
 
 
 def put_former_methods_of_tokenizers(module: ModuleType) -> None:
@@ -129,12 +154,10 @@ def put_former_methods_of_tokenizers(module: ModuleType) -> None:
     _put(module.PreTrainedTokenizerBase, FORMER_METHODS_OF_TOKENIZERS, "tokenizers")
 
 
-def _put(kind: type, methods: Mapping[str, Callable[..., Any]], shown: str) -> bool:
-    """Give a class what it lacks of these methods; returns True if that was any."""
-    lacking = [name for name in methods if not hasattr(kind, name)]
-    for name in lacking:
+def _put(kind: type, methods: Mapping[str, Callable[..., Any]], shown: str) -> None:
+    """Give a class what it lacks of these methods."""
+    for name in (each for each in methods if not hasattr(kind, each)):
         setattr(kind, name, _noted(methods[name], f"{shown} of transformers 5 have no {name}: it is as in version 4"))
-    return bool(lacking)
 
 
 def _noted(method: Callable[..., Any], text: str) -> Callable[..., Any]:
@@ -144,25 +167,3 @@ def _noted(method: Callable[..., Any], text: str) -> Callable[..., Any]:
         return method(*args, **kwargs)
 
     return noted
-
-
-def with_listed_tied_weights(name: str, module: ModuleType) -> None:
-    """Let models of the class `name` list their tied weights: each is tied to the embedding of the inputs."""
-    kind: Any = getattr(module, name)
-    expand = kind.get_expanded_tied_weights_keys
-
-    @functools.wraps(expand)
-    def get_expanded_tied_weights_keys(self: Any, *args: Any, **kwargs: Any) -> Any:
-        listed = self._tied_weights_keys
-        names = {id(each): path for path, each in self.named_modules()}
-        if listed is None and self.get_output_embeddings() is not None:
-            listed = [f"{names.get(id(self.get_output_embeddings()))}.weight"]
-        if isinstance(listed, list | tuple | set):
-            source = names.get(id(self.get_input_embeddings()), "")
-            weights = dict(self.named_parameters(remove_duplicate=False))
-            shape = getattr(weights.get(f"{source}.weight"), "shape", None)
-            alike = [key for key in listed if key in weights and weights[key].shape == shape]
-            self._tied_weights_keys = {key: f"{source}.weight" for key in alike if key != f"{source}.weight"}
-        return expand(self, *args, **kwargs)
-
-    kind.get_expanded_tied_weights_keys = get_expanded_tied_weights_keys

@@ -46,7 +46,6 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
 _RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
-_NO_KEYS = re.compile(r"'(?:list|tuple|set)' object has no attribute 'keys'")
 _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 'dataloader_idx'")
 _NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^istft requires a complex-valued input")
 _NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
@@ -203,13 +202,6 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
     return None
 
 
-def _of_tied_weights(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
-    """Models of transformers have a dictionary of their tied weights since version 5, and had a list before."""
-    names = (each.f_code.co_name for each, _line in traceback.walk_tb(error.__traceback__))
-    is_tying = "get_expanded_tied_weights_keys" in names
-    return Amendment("tied", "transformers.modeling_utils", "PreTrainedModel") if is_tying else None
-
-
 def _of_hparams(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
     frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
     kinds = type(frame.f_locals.get("self")).__mro__
@@ -356,7 +348,6 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (NameError, _UNDEFINED, lambda error, match: _of_star(error, match[1])),
     (AttributeError, _NO_METHOD, _of_method),
     (AttributeError, _NO_SETTER, _of_hparams),
-    (AttributeError, _NO_KEYS, _of_tied_weights),
     (AttributeError, _NO_FIELD, lambda error, match: _of_attribute(error, match[1])),
     (
         AttributeError,
