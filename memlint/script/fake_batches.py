@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import mmap
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.private import SampleFetcher
 from memlint.base.after_import import after_import
+from memlint.base.ownership import is_users
 from memlint.base.patching import patched
 from memlint.workloads.notes import fake_data
 
@@ -25,6 +28,9 @@ _FEW = 8
 """Samples that stand for all of a batch."""
 _TRIES = 16
 """Samples that are tried where one fails."""
+_RETRIES = 4
+"""Samples that a data set takes in place of one that fails, each within the handler of the last one's error."""
+_IS_WATCHED = "_memlint_watched"
 _NBYTES = 2**26
 """The size from which a batch is large."""
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
@@ -38,6 +44,8 @@ def replace_batches(replacing: Replacing) -> None:
     fetch_all = SampleFetcher.fetch
 
     def fetch(fetcher: Any, numbers: Any) -> Any:
+        for kind in set(_kinds(fetcher.dataset)) if fake_data else ():
+            replacing.put(kind, "__getitem__", _with_few_retries(kind.__getitem__))
         if not fetcher.auto_collation or getattr(fetcher.dataset, "__getitems__", None):
             return fetch_all(fetcher, numbers)
         numbers = list(numbers)
@@ -65,6 +73,51 @@ def replace_batches(replacing: Replacing) -> None:
     replacing.put(SampleFetcher, "fetch", fetch)
     for package in ("lightning.pytorch", "pytorch_lightning"):
         after_import(f"{package}.loops.fit_loop", functools.partial(_let_validation_come_later, replacing=replacing))
+
+
+class _FailsAgainError(BaseException):
+    """A sample fails, as those do that were taken in its place; no handler of errors catches it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _kinds(dataset: Any) -> Iterator[Any]:
+    """Yield the classes of the user's, of a data set and those in it, whose samples may still be taken again."""
+    kind, get = type(dataset), getattr(type(dataset), "__getitem__", None)
+    if isinstance(get, FunctionType) and is_users(get.__code__.co_filename) and not hasattr(get, _IS_WATCHED):
+        yield kind
+    for each in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
+        if each is not None:
+            yield from _kinds(each)
+
+
+def _with_few_retries(get: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a method that takes a sample, or raises its error where those that its handler takes instead fail alike.
+
+    `except Exception: return self[random.randrange(len(self))]` would never end where every sample is made up.
+    """
+    depth = 0
+
+    @functools.wraps(get)
+    def getting(dataset: Any, number: Any) -> Any:
+        nonlocal depth
+        handled = sys.exception()
+        if depth >= _RETRIES and handled is not None:
+            raise _FailsAgainError(handled)
+        depth += 1
+        try:
+            return get(dataset, number)
+        except _FailsAgainError as failure:
+            if depth > 1:
+                raise
+            raise failure.error from None
+        finally:
+            depth -= 1
+
+    setattr(getting, _IS_WATCHED, True)
+    return getting
 
 
 def _let_validation_come_later(module: Any, replacing: Replacing) -> None:

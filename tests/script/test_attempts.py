@@ -61,6 +61,7 @@ BATCHES = {
     "recordings_of_a_rate": 12,
     "reshaped_record": 24,
     "rows_of_lines": 8,
+    "samples_in_place": 20,
     "scene_cameras": 18,
     "series_columns": 16,
     "time_series": 32,
@@ -74,7 +75,7 @@ QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
     *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number", "joined_tables", "protocol_lines"),
-    *("listed_images", "reshaped_record"),
+    *("listed_images", "reshaped_record", "samples_in_place"),
 )
 """Those that stand for the others in each run of the tests."""
 
