@@ -41,6 +41,7 @@ class Amendment(NamedTuple):
         "variable",
         "launcher",
         "assertion",
+        "model",
         "loader_index",
         "spectra",
         "strings",
@@ -52,9 +53,9 @@ class Amendment(NamedTuple):
     of a model, or a name of an accelerator, that Lightning no longer has; more GPUs than are there; several
     optimizers of one model; a checkpoint with more in it than weights; the path of a config where hydra wants the
     folder and the name; settings that a model of Lightning may not be given; an environment variable that is not set
-    and names a place or an account, or that a launcher sets; an assertion of the user's on values; a hook
-    that wants the number of its loader; spectra of real numbers; columns of texts that take other
-    values.
+    and names a place or an account, or that a launcher sets; an assertion of the user's on values or a version; a
+    model of timm by a former name; a hook that wants the number of its loader; spectra of real numbers; columns of
+    texts that take other values.
     """
     owner: str
     """The module; for an option, the option."""

@@ -247,7 +247,7 @@ def test_a_path_that_a_script_refuses_to_be_without_comes_before_packages_that_a
     assert workload.error.hint == "It wants path/to/speech/*, which is not there: put it there."
 
 
-def test_an_assertion_on_values_that_nobody_knows_is_taken_to_hold(tmp_path: Path) -> None:
+def test_an_assertion_on_values_that_nobody_knows_or_on_a_version_is_taken_to_hold(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         dedent(
             """
@@ -258,6 +258,10 @@ def test_an_assertion_on_values_that_nobody_knows_is_taken_to_hold(tmp_path: Pat
                 return x + y
 
             class Net(torch.nn.Linear):
+                def __init__(self, *sides):
+                    super().__init__(*sides)
+                    assert torch.__version__ == "1.7.1", "please use torch 1.7.1"
+
                 def forward(self, x, places):
                     return super().forward(rows(x, places[:, 1:]))
             """
@@ -275,10 +279,9 @@ def test_an_assertion_on_values_that_nobody_knows_is_taken_to_hold(tmp_path: Pat
     """
     (workload,) = run_text(tmp_path, text).report.workloads
     assert (workload.error, workload.batch) == (None, 4)
-    assert any(
-        "an assertion on values that are not known is taken to hold: line 5" in each.text
-        for each in workload.assumptions
-    )
+    texts = "\n".join(each.text for each in workload.assumptions)
+    for line in (5, 11):
+        assert f"an assertion on unknown values, or on a version, is taken to hold: line {line} of a module" in texts
 
 
 OF_TRANSFORMERS_4 = """
@@ -328,6 +331,22 @@ def test_a_model_of_transformers_4_has_its_settings_and_one_weight_for_what_it_t
     assert any("each is tied to the embedding of the inputs" in text for text in texts)
     assert workload.estimate is not None
     assert workload.estimate.categories[Category.PARAMETER] == 512 * 64 * 4
+
+
+@needs("timm")
+def test_a_model_of_timm_is_found_under_its_former_name(tmp_path: Path) -> None:
+    text = """
+        import timm, torch
+        model = timm.create_model("vit_deit_tiny_patch16_224", num_classes=10).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.zeros(2, 3, 224, 224, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is None
+    text = "timm has no model vit_deit_tiny_patch16_224: it is the one that was called so"
+    assert text in [each.text for each in workload.assumptions]
 
 
 BERT = """

@@ -25,6 +25,7 @@ from memlint.targets.script import Amendment
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.former_audio import with_real_spectra
+from memlint.workloads.older_versions.former_timm import with_former_model
 from memlint.workloads.older_versions.former_transformers import put_former_settings, used
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
@@ -394,6 +395,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "optimizers": with_several_optimizers,
     "assertion": without_assertion,
     "loader_index": with_index_of_loader,
+    "model": with_former_model,
     "spectra": with_real_spectra,
     "strings": _with_any_values,
     "ragged": _with_ragged_arrays,
@@ -405,6 +407,7 @@ _SAID = {
     "spectra": "torch.stft gives pairs of real numbers where it is not told, as in PyTorch 1",
     "strings": "columns of texts take other values, too, as before pandas 3",
     "ragged": "rows of different lengths are an array of objects, as before NumPy 1.24",
+    "model": "timm has no model {}: it is the one that was called so",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
@@ -413,7 +416,7 @@ _SAID = {
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "variable": "the environment variable {} is not set: its own name, in small letters, is taken",
     "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
-    "assertion": "an assertion on values that are not known is taken to hold: line {} of a module of the script's",
+    "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

@@ -1,8 +1,9 @@
-"""Assertions of the user's on values of tensors, which nobody knows here: one that fails is left out."""
+"""Assertions of the user's on versions, or on values of tensors, which nobody knows: those that fail are left out."""
 
 import ast
 import re
 import traceback
+from collections import defaultdict
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -11,22 +12,30 @@ from memlint.base.frames import line_of
 from memlint.base.ownership import is_users
 from memlint.targets.script import Amendment
 
-_OF_VALUES = re.compile(r"^\s*assert\b.*\.(?:unique|any|all|allclose|equal|isfinite|nonzero|max|min|sum|mean|item)\(")
+_LEFT_OUT = re.compile(
+    r"^\s*assert\b.*\.(?:(?:unique|any|all|allclose|equal|isfinite|nonzero|max|min|sum|mean|item)\(|__version__\b)"
+)
+
+
+_lines: dict[str, set[int]] = defaultdict(set)
+"""Lines of the assertions that are left out, by module."""
 
 
 def of_assertion(error: AssertionError) -> Amendment | None:
-    """Return the change that leaves the assertion out, if it is one on values in a module that the user imports."""
+    """Return the change that leaves the assertion out, if it is such a one in a module that the user imports."""
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     name = str(frame.f_globals.get("__name__"))
     is_own = is_users(frame.f_code.co_filename) and name != "__main__"
-    return Amendment("assertion", name, str(line)) if is_own and _OF_VALUES.search(line_of(error)) else None
+    return Amendment("assertion", name, str(line)) if is_own and _LEFT_OUT.search(line_of(error)) else None
 
 
 def without_assertion(line: str, module: Any) -> None:
-    """Leave out the assertion at a line of the functions and methods of a module."""
+    """Leave out the assertion at a line of the functions and methods of a module, beside those left out before."""
+    lines = _lines[module.__name__]
+    lines.add(int(line))
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assert) and node.lineno == int(line):
+        if isinstance(node, ast.Assert) and node.lineno in lines:
             node.test = ast.copy_location(ast.Constant(value=True), node.test)
     codes = {(each.co_qualname, each.co_firstlineno): each for each in _inside(compile(tree, module.__file__, "exec"))}
     owners = [module, *(each for each in vars(module).values() if isinstance(each, type))]

@@ -27,6 +27,7 @@ from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.environment_variables import is_made_up, unset_variable
 from memlint.workloads.older_versions.assertions import of_assertion
+from memlint.workloads.older_versions.former_timm import present_name
 from memlint.workloads.older_versions.former_transformers import FORMER_SETTINGS
 from memlint.workloads.older_versions.lightning_arguments import RESTORED
 from memlint.workloads.older_versions.names import is_installed_package, place_of
@@ -53,6 +54,7 @@ _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
+_NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
 _ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
@@ -200,6 +202,11 @@ def _of_attribute(error: AttributeError, name: str) -> Amendment | None:
         if (is_setting or f"{kind.__name__}.{name}" in ATTRIBUTES) and is_installed_package(kind.__module__):
             return Amendment("attribute", kind.__module__, f"{kind.__name__}.{name}")
     return None
+
+
+def _of_model(name: str) -> Amendment | None:
+    """Models of timm had other names before version 1."""
+    return Amendment("model", "timm", name) if "timm" in sys.modules and present_name(name) else None
 
 
 def _of_hparams(error: AttributeError, _match: re.Match[str]) -> Amendment | None:
@@ -362,6 +369,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),
     (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
+    (RuntimeError, _NO_MODEL, lambda _error, match: _of_model(match[1])),
     (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
