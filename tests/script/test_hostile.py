@@ -151,7 +151,8 @@ def test_a_script_that_hangs_beside_a_replaced_exchange_is_stopped_with_what_was
 
 
 def test_output_into_a_file_that_is_gone_is_stopped(tmp_path: Path) -> None:
-    text = REPLACING.format(by="pass") + "for _ in range(400): print('x' * 2**20, flush=True)"
+    printing = "import time\nfor _ in range(400):\n    print('x' * 2**20, flush=True)\n    time.sleep(0.01)  # it is looked at\n"
+    text = REPLACING.format(by="pass") + printing
     checked = run_hostile(tmp_path, SEEN + text)
     assert message_of(checked).startswith("it was stopped because it wrote more than 64.0 MiB")
 
