@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from memlint.accelerator import state
 from memlint.accelerator.private import SampleFetcher
@@ -30,6 +31,8 @@ _TRIES = 16
 """Samples that are tried where one fails."""
 _RETRIES = 4
 """Samples that a data set takes in place of one that fails, each within the handler of the last one's error."""
+_DEPTH = 4
+"""Data sets within one another that are looked into."""
 _IS_WATCHED = "_memlint_watched"
 _NBYTES = 2**26
 """The size from which a batch is large."""
@@ -83,14 +86,15 @@ class _FailsAgainError(BaseException):
         self.error = error
 
 
-def _kinds(dataset: Any) -> Iterator[Any]:
+def _kinds(dataset: Any, depth: int = _DEPTH) -> Iterator[Any]:
     """Yield the classes of the user's, of a data set and those in it, whose samples may still be taken again."""
     kind, get = type(dataset), getattr(type(dataset), "__getitem__", None)
     if isinstance(get, FunctionType) and is_users(get.__code__.co_filename) and not hasattr(get, _IS_WATCHED):
         yield kind
-    for each in (getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())):
-        if each is not None:
-            yield from _kinds(each)
+    several = getattr(dataset, "datasets", None)
+    for each in (getattr(dataset, "dataset", None), *(several if isinstance(several, list | tuple) else ())):
+        if depth and isinstance(each, Dataset):
+            yield from _kinds(each, depth - 1)
 
 
 def _with_few_retries(get: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -19,8 +19,8 @@ Kind = Literal[
     "", "text", "word", "whole", "real", "class", "date", "choice", "row", "list", "joined", "file", "path", "pose"
 ]
 """Kinds of values: a text of many words or of one, a number, one of two classes with names, a date, one of several
-words, values by names or numbers, texts with a separator, the name of a file, the matrix of a camera; empty: what its
-name says.
+words, values by names or numbers, texts with a separator, the name of a file, the path of a listed image, the matrix of
+a camera; empty: what its name says.
 """
 Path = tuple[str, ...]
 """The place of a value in a row: names and numbers of columns; `[]` for the items of a list."""

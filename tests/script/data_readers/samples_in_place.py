@@ -12,6 +12,8 @@ class Scores(Dataset):
     def __init__(self, path):
         with open(path) as file:
             self.rows = json.load(file)
+        self.datasets = None
+        self.dataset = self
 
     def __len__(self):
         return len(self.rows)
