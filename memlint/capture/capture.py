@@ -65,6 +65,8 @@ class ScriptFacts:
     """The reason why the run was over."""
     goes_on: bool
     """True if the script would have gone on."""
+    frees_later: bool
+    """True if it would have freed parameters that are frozen in its first steps."""
     evaluations: int
     remembered: int
     """Calls without gradients, and how many of them were answered as an earlier one of the same shapes."""

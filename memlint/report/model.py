@@ -575,6 +575,8 @@ class Script(Record):
     """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
     not_reached: Several[Phase] = []
     """Phases that may come later in the script and did not come in the run."""
+    frees_later: Annotated[bool, Field(exclude_if=lambda frees: not frees)] = False
+    """True if it frees parameters after these steps that are frozen in them, so that a step takes more."""
     evaluations: NonNegativeInt = 0
     """Calls of a model without gradients."""
     remembered: NonNegativeInt = 0

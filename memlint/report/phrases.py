@@ -140,9 +140,11 @@ def not_guarded_text(script: Script) -> str:
 
 
 def not_reached_text(script: Script) -> str:
-    """Name the phases that the run may have ended before; empty if none."""
+    """Name the steps and phases that the run ended before, or may have; empty if none."""
     phases = " and ".join(script.not_reached)
-    return f"not reached, if the script has it: {phases}; memlint run --whole goes on to the end" if phases else ""
+    later = "not reached: steps that take more, as the script then frees what is frozen in these"
+    others = f"not reached, if the script has it: {phases}; memlint run --whole goes on to the end" if phases else ""
+    return "; ".join(filter(None, (later * script.frees_later, others)))
 
 
 def spaced(category: str) -> str:

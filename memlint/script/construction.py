@@ -34,6 +34,7 @@ from memlint.base.variables import variables_of
 from memlint.memory.records import Frame
 from memlint.script.data_sides import image_sides
 from memlint.script.fake_rows import texts_of_script
+from memlint.script.frozen_parts import frozen_parts
 from memlint.script.loader_calls import calls_with
 from memlint.script.loop_text import LoopText
 from memlint.script.settings_by_name import (
@@ -497,6 +498,11 @@ class Construction:
             passed_over=passed_over,
         )
 
+    def frees_later(self) -> bool:
+        """Return True if a model is trained of which the script frees parts only later, so that a step takes more."""
+        is_partly_frozen = any(frozen_parts(root) for root in self.roots() if _is_trainable(root))
+        return is_partly_frozen and LoopText(self._script).frees_parameters()
+
     def fed(self, root: nn.Module, loop: LoopText) -> FedCall | None:
         """Return the call of a model in the text of its training loop."""
         model = unwrapped(root)
@@ -530,6 +536,8 @@ class Construction:
             called_at=None if called is None else called[3],
             parts=tuple(parts.values()),
             fed=self.fed(root, loop),
+            frozen=(frozen := frozen_parts(module)),
+            is_freed_later=bool(frozen) and loop.frees_parameters(),
         )
 
     def _class(self, module: nn.Module) -> tuple[str, str, str, int, Frame | None, bytes | None, str]:

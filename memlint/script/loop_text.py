@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from memlint.base.ownership import is_users
 from memlint.config import find_settings
 from memlint.memory.records import Assumption, Frame
+from memlint.script.frozen_parts import frees_later
 from memlint.source.fed_calls import FedCall, fed_call
 from memlint.source.text import source_at
 from memlint.source.training_loop import LoopSetting, loop_of_files
@@ -46,6 +47,11 @@ class LoopText:
         self._used.append(name)
         value = stated.value if isinstance(stated.value, int) else str(stated.value)
         return Setting(value, stated.text, Frame(stated.path, stated.line, ""), is_sure=False)
+
+    def frees_parameters(self) -> bool:
+        """Return True if the training frees parameters later that it has frozen at first."""
+        sources = (source_at(path) for path in self._paths)
+        return frees_later(each.tree for each in sources if each is not None)
 
     def fed(self, makers: Collection[str]) -> FedCall | None:
         """Return the call of the model that one of these classes or functions gives."""

@@ -103,6 +103,8 @@ class ScriptRun:
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
     happened: Happened
+    frees_later: bool
+    """True if it would have gone on and freed parameters that are frozen until then."""
     own_step: OwnStep | None
     """The step that memlint took, or why it could not; None if none was due."""
     built: Callable[[], Built]
@@ -165,6 +167,7 @@ def run_script(
                 ending=passing_over.before(ending),
                 num_steps=0 if happened == "built" else recorder.num_steps,
                 happened=happened,
+                frees_later=ending.goes_on and recorder.construction.frees_later(),
                 own_step=own_step,
                 seconds=tuple(recorder.seconds),
                 batch=_batch(recorder),

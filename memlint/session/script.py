@@ -137,6 +137,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         seconds=run.seconds,
         ending=run.ending.reason,
         goes_on=run.ending.goes_on,
+        frees_later=run.frees_later,
         evaluations=run.num_evaluations,
         remembered=run.num_remembered,
         writes=tuple(WrittenFile(each.path, each.nbytes, each.frame) for each in run.writes),

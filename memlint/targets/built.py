@@ -86,6 +86,10 @@ class BuiltModel(BuiltClass):
     """
     fed: FedCall | None = None
     """Its call in the text of the training loop; None if none is seen."""
+    frozen: tuple[str, ...] = ()
+    """Names of the modules and parameters in it that are frozen, where the rest is trained."""
+    is_freed_later: bool = False
+    """True if the training frees them after some epochs."""
 
     @property
     def takes_picture(self) -> bool:

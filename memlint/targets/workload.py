@@ -239,6 +239,8 @@ class Workload:
     """Batches per step."""
     copies: int = 0
     """Number of averages of its weights that stay beside it."""
+    frozen: tuple[str, ...] = ()
+    """Names of modules and parameters that are not trained."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""

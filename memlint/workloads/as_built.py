@@ -144,6 +144,12 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         assumptions.append(
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
+    if model.frozen and trains:
+        what = f"frozen, as the script has it: {_listed(model.frozen)}"
+        if model.is_freed_later:
+            built_by += "; it frees what it has frozen later, which is taken as free from the start"
+            what = f"not {what}"
+        assumptions.append(Assumption(what, None, found=True))
     workload = replace(workload, fed=None if is_part else model.fed)
     if not is_part and model.inputs and model.fed is not None and _is_before_loop(model, model.fed):
         workload = replace(workload, shown=_as_shown(model.inputs, model.fed))
@@ -157,6 +163,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         recorded=kind.arguments,
         built_by=built_by,
         copies=copies,
+        frozen=model.frozen if trains and not model.is_freed_later else (),
         found=(*assumptions, *workload.found),
     )
 
@@ -265,3 +272,8 @@ def _optimizer(made: BuiltOptimizer) -> str | None:
 
 def _short(command: str) -> str:
     return command if len(command) <= _LONGEST else f"{command[: _LONGEST - 3]}..."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_OTHERS} more" if len(names) > _MOST_OTHERS else ""
+    return ", ".join(names[:_MOST_OTHERS]) + more

@@ -100,6 +100,7 @@ def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
         stop=_failure(facts.stop),
         own=list(facts.own),
         not_reached=[phase for phase in _AFTER_TRAINING if facts.goes_on and phase not in seen],
+        frees_later=facts.frees_later,
         evaluations=facts.evaluations,
         remembered=facts.remembered,
         writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in facts.writes],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -150,6 +150,7 @@ class Program:
                 self._assume(Assumption(text, None))
             self.model = placed(model, self.device)
             self.model.train(workload.mode == "train")
+            _freeze(self.model, workload.frozen)
             self.copies = [copy.deepcopy(self.model).requires_grad_(False) for _ in range(workload.copies)]
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self._make_lazy_parameters(self.model)
@@ -292,3 +293,11 @@ class Program:
 
     def _assume(self, *assumptions: Assumption) -> None:
         self.assumptions.extend(assumption for assumption in assumptions if assumption not in self.assumptions)
+
+
+def _freeze(model: torch.nn.Module, names: Collection[str]) -> None:
+    """Freeze the modules and parameters of these names; those that the model has not are passed over."""
+    parts = {**dict(model.named_modules()), **dict(model.named_parameters())}
+    for name in names:
+        if name in parts:
+            parts[name].requires_grad_(False)

@@ -1,0 +1,51 @@
+"""Find which parts of a model a script has frozen, and whether its training frees them later."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def frozen_parts(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the outermost modules and the parameters that are frozen.
+
+    Empty for a model that is frozen as a whole: it is not trained, or waits for its turn as a discriminator does.
+    """
+    return () if _is_frozen(model) else tuple(_frozen_in(model, ""))
+
+
+def frees_later(trees: Iterable[ast.AST]) -> bool:
+    """Return True if a loop in one of these files frees parameters: `if epoch >= 50: model.unfreeze()`."""
+    loops = (loop for tree in trees for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While))
+    under_condition = (part for loop in loops for part in ast.walk(loop) if isinstance(part, ast.If))
+    return any(_frees(node) for part in under_condition for node in ast.walk(part))
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    parameters = list(module.parameters())
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
+
+
+def _frozen_in(module: nn.Module, prefix: str) -> Iterator[str]:
+    for name, parameter in module.named_parameters(prefix.rstrip("."), recurse=False):
+        if not parameter.requires_grad:
+            yield name
+    for name, child in module.named_children():
+        if _is_frozen(child):
+            yield prefix + name
+        else:
+            yield from _frozen_in(child, f"{prefix}{name}.")
+
+
+def _frees(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func).rpartition(".")[2].lower()
+        is_set = any(isinstance(each, ast.Constant) and each.value is True for each in node.args)
+        return "unfreeze" in name or (name == "requires_grad_" and (is_set or not node.args))
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is True:
+        return any(ast.unparse(target).endswith(".requires_grad") for target in node.targets)
+    return False
