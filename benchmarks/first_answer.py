@@ -29,7 +29,7 @@ from typing import Any
 import click
 
 _FILES = Path(__file__).with_suffix(".txt")
-_COMMAND = re.compile(r"memlint (?:check|run) (?:'[^']*'|\S+)(?: --?[\w-]+(?:=\w+| \d\S*)?)*")
+_COMMAND = re.compile(r"memlint (?:check|run) (?:'[^']*'|[^'])+?(?=[.,:;](?:\s|$)|$)")
 _LONGEST = 600
 
 
@@ -98,7 +98,7 @@ def _answer(command: str, folder: Path, words: tuple[list[str], list[str]], kept
         begin = time.monotonic()
         try:
             done = subprocess.run(
-                [*words[0], *shlex.split(command)[1:], *words[1], "--no-cache", "--output-format=json", f"-o{place}"],
+                [*words[0], *_with_options(shlex.split(command)[1:], ["--output-format=json", f"-o{place}"], words[1])],
                 check=False, cwd=folder, capture_output=True, text=True, timeout=_LONGEST, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -114,6 +114,12 @@ def _answer(command: str, folder: Path, words: tuple[list[str], list[str]], kept
                 place.read_text()
             )
     return _read(report, command, seconds)
+
+
+def _with_options(command: list[str], both: list[str], check: list[str]) -> list[str]:
+    """Put memlint's own options behind `check` or `run`: what follows a script is the script's."""
+    own = [*both, "--no-cache", *check] if command[0] == "check" else both
+    return [command[0], *own, *command[1:]]
 
 
 def _read(report: dict[str, Any], command: str, seconds: float) -> Answer:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memlint.base.errors import WorkerError
 from memlint.base.garbage import collect_seldom, long_lived
 from memlint.base.quick_dataclasses import quick_dataclasses
 from memlint.worker.child import answer_jobs, own_imports, run
@@ -35,9 +36,18 @@ def main(exchange: str, parent: str, memory_limit: str, bytecode: str) -> NoRetu
 def preload() -> None:
     """Import what the jobs need, for a process whose copies then find it there."""
     with long_lived():
-        importlib.import_module("torch")
+        _import_pytorch()
         with quick_dataclasses():
             importlib.import_module("memlint.session.target")
+
+
+def _import_pytorch() -> None:
+    """Raise WorkerError where it is installed and cannot be imported, as where its packages do not belong together."""
+    try:
+        importlib.import_module("torch")
+    except Exception as error:  # of its libraries, which may be anything
+        hint = "Type python -c 'import torch': if that fails, too, install PyTorch anew."
+        raise WorkerError(f"PyTorch cannot be imported: {type(error).__name__}: {error}", hint) from error
 
 
 def begin(
@@ -54,6 +64,8 @@ def begin(
 
 
 def _serve(request: Request) -> NoReturn:
+    with own_imports():
+        _import_pytorch()
     if request.script is not None:
         with own_imports():
             from memlint.session.script import run_request  # noqa: PLC0415  (limits first)

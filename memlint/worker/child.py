@@ -157,7 +157,8 @@ def run(
     sys.dont_write_bytecode = not bytecode
     ready()
     if not (directory / REQUEST).exists():
-        preload()
+        with suppress(Exception):  # what fails now fails again for the request, which is answered with it
+            preload()
         while not (directory / REQUEST).exists():
             _sleep(_IDLE_SECONDS[0])
     from memlint.worker.protocol import Request  # noqa: PLC0415  (limits first)

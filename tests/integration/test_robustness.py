@@ -217,6 +217,17 @@ def test_an_exception_that_cannot_be_shown_is_the_users(project: Path) -> None:
     assert "os._exit" not in done.stdout
 
 
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_pytorch_that_cannot_be_imported_is_named(project: Path, command: str) -> None:
+    broken = project / "packages" / "torch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('libtorch_cuda.so: undefined symbol: ncclCommResume')\n")
+    done = memlint(project, command, "model.py", env={**os.environ, "PYTHONPATH": str(broken.parent)})
+    assert done.returncode == 2
+    assert "PyTorch cannot be imported: ImportError: libtorch_cuda.so: undefined symbol: ncclCommResume" in done.stdout
+    assert "python -c 'import torch'" in done.stdout
+
+
 def test_modules_that_are_nested_too_deep_are_the_users(project: Path) -> None:
     (project / "model.py").write_text(DEEP)
     done = memlint(project, "check", "model.py", "--no-cache")
