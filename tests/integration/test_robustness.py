@@ -217,6 +217,7 @@ def test_an_exception_that_cannot_be_shown_is_the_users(project: Path) -> None:
     assert "os._exit" not in done.stdout
 
 
+@pytest.mark.usefixtures("executed_pythons")
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_a_pytorch_that_cannot_be_imported_is_named(project: Path, command: str) -> None:
     broken = project / "packages" / "torch"
