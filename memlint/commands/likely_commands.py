@@ -50,8 +50,8 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
     examples = [each for each in attempts if each.script.command.code]
     usable = [each for each in attempts if not each.is_refused and each not in examples]
     if not usable:
-        endings = ((shown_as(each.script.command), each.built.ending) for each in examples if each.built is not None)
-        return next((f"{shown} fails, too: {ending.reason}." for shown, ending in endings if ending.is_failure), "")
+        failed = [each for each in examples if each.built is not None and each.built.ending.is_failure]
+        return _of_example(failed[0]) if failed else ""
     furthest = max(usable, key=lambda each: _reached(each, request))
     command = typed_as(furthest.script.command)
     if furthest.error is not None:
@@ -63,6 +63,15 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
         return f"Type {command}."
     which = "" if str(furthest.script.command.script) == request.path else ", which comes furthest"
     return f"{hint or 'Mend what ends the script.'} Then type {command}{which}: {message}."
+
+
+def _of_example(attempt: Attempt) -> str:
+    """Return why an example of a document fails, behind what the environment lacks; empty if it has no answer."""
+    built = attempt.built
+    if built is None:
+        return ""
+    failure = f"{shown_as(attempt.script.command)} fails, too: {built.ending.reason}."
+    return f"{built.lacks} {failure}".lstrip()
 
 
 def _reached(attempt: Attempt, request: Request) -> tuple[bool, ...]:

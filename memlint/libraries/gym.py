@@ -107,8 +107,22 @@ def _library(name: str) -> Library:
     library.modules = {
         name: {"make": make, "Env": Environment},
         f"{name}.spaces": {"Box": Box, "Discrete": Discrete},
+        f"{name}.envs.registration": {"registry": Registry(), "register": register},
     }
     return library
+
+
+class Registry(dict[str, Any]):
+    """The environments that a program has registered: none, as any name makes one."""
+
+    @property
+    def env_specs(self) -> Self:
+        """Itself, as gym before 0.26 has it."""
+        return self
+
+
+def register(*_arguments: Any, **_options: Any) -> None:
+    """Do nothing: any name makes an environment."""
 
 
 class Box:

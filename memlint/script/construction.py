@@ -420,7 +420,10 @@ class Construction:
     def batch(self) -> Setting | None:
         """Return the number of items per batch, and its source."""
         training = [each for each in self._loaders if each.is_for_training]
-        loader = next(iter(training or self._loaders), None)
+        calls = (inputs for _module, is_trained, inputs, _frame in self._inputs.values() if is_trained)
+        taken = {each.shape[0] for inputs in calls for each in inputs if each.shape}
+        fed = (each for each in (*training, *self._loaders) if each.batch in taken)
+        loader = next(fed, None) or next(iter(training or self._loaders), None)
         if loader is None:
             of_frames = batch_of_frames(self.values)
             return of_frames or named_setting(self.values, BATCH) or self._share_of_global_batch()
@@ -738,7 +741,7 @@ def _tensors(value: object, name: str) -> Iterator[BuiltInput]:
 
 
 def _children(module: nn.Module) -> Iterator[nn.Module]:
-    yield from filter(None, module._modules.values())
+    yield from (child for child in module._modules.values() if child is not None)  # some have no truth value
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

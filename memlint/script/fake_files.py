@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from memlint.script import fake_media
+from memlint.script import fake_media, fake_meshes
 from memlint.script.checkpoint_files import write_pieces, write_ranks
 from memlint.script.fake_images import photo
 from memlint.script.fake_rows import (
@@ -33,6 +33,7 @@ from memlint.script.fake_rows import (
     text_of_words,
     texts_of_script,
 )
+from memlint.script.fake_sensors import array_of_sensors
 from memlint.script.file_kinds import SHEETS
 from memlint.script.forms import (
     BOXES,
@@ -117,6 +118,10 @@ def _zeros(_place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
 
 
 def _array(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+    if (of_sensors := array_of_sensors(re.split(r"[\W_]+", place.stem.lower()))) is not None:
+        with path.open("wb") as file:
+            np.save(file, of_sensors)
+        return f"zeros of {' x '.join(map(str, of_sensors.shape))}"
     count = _NUM_OF_ITEM if forms.is_named(place) else NUM_ELEMENTS
     with path.open("wb") as file:
         header = {"descr": "<u2", "fortran_order": False, "shape": (count,)}
@@ -462,6 +467,7 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "text": _text,
     "numbers": _numbers,
     "nifti": fake_media.nifti,
+    "mesh": fake_meshes.mesh,
     "json": _json,
     "lines": _lines,
     "table": _table,

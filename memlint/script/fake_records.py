@@ -25,6 +25,7 @@ from memlint.base.after_import import after_import
 from memlint.libraries.gym import spaces_of
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script
+from memlint.script.fake_sensors import array_of_sensors
 from memlint.script.forms import forms
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.missing_checkpoints import STANDS_FOR, is_of_weights
@@ -52,6 +53,8 @@ _NUM_VALUES = tuple((names, re.compile(f"{of}_?(dim|size|dims)", re.IGNORECASE))
 """Words for what a program of control sees and does in a step, and names of variables for its number of values."""
 _OF_STEPS = frozenset(("reward", "rewards", "terminal", "terminals", "done", "dones", "timeouts"))
 """Words for what a step of control gives, of which there is one number."""
+_STATISTICS = frozenset(("mean", "std", "variance"))
+"""Words for what a program scales values by."""
 _LENGTHS = frozenset(("lengths", "lens"))
 _MOST_POINTS = 2048
 """Points of a cloud in the files of ModelNet40, of which programs take as many as they want."""
@@ -100,6 +103,10 @@ class Record(dict[Any, Any]):
             return self._make(np.zeros(asked or _sides(_rank(words & _IMAGE)), np.float32))
         if words & _POINTS and (number := number_of_script(_NUM_POINTS)[0]):
             return self._make(np.zeros((max(number, _MOST_POINTS), 3), np.float32))
+        if (of_sensors := array_of_sensors(words)) is not None:
+            return self._make(of_sensors)
+        if words & _STATISTICS:
+            return self._make(np.ones((), np.float32))
         return self._of_control(words)
 
     def _of_control(self, words: set[str]) -> Any:

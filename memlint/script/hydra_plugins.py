@@ -14,19 +14,20 @@ from memlint.base.after_import import after_import
 
 _LINE = {"format": "[%(asctime)s][%(name)s][%(levelname)s] - %(message)s"}
 _FILE = "${hydra.runtime.output_dir}/${hydra.job.name}.log"
-_LOGS = {
+_CONSOLE = {"class": "logging.StreamHandler", "formatter": "simple", "stream": "ext://sys.stdout"}
+_HYDRA_LOGS = {
     "version": 1,
     "formatters": {"simple": _LINE, "colorlog": _LINE},
-    "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": "simple", "stream": "ext://sys.stdout"},
-        "file": {"class": "logging.FileHandler", "formatter": "simple", "filename": _FILE, "delay": True},
-    },
+    "handlers": {"console": _CONSOLE},
     "root": {"level": "INFO", "handlers": ["console"]},
     "disable_existing_loggers": False,
 }
+"""Logs of hydra itself, which begin before there is a folder for output."""
+_HANDLER = {"class": "logging.FileHandler", "formatter": "simple", "filename": _FILE, "delay": True}
+_JOB_LOGS = {**_HYDRA_LOGS, "handlers": {"console": _CONSOLE, "file": _HANDLER}}
 _LAUNCHER = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
 _SWEEPER = {"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper", "max_batch_size": None}
-_GROUPS = {"job_logging": _LOGS, "hydra_logging": _LOGS, "launcher": _LAUNCHER, "sweeper": _SWEEPER}
+_GROUPS = {"job_logging": _JOB_LOGS, "hydra_logging": _HYDRA_LOGS, "launcher": _LAUNCHER, "sweeper": _SWEEPER}
 """Configs of hydra's own, by group."""
 _PLUGINS = {
     "job_logging/colorlog": "hydra-colorlog",

@@ -75,6 +75,9 @@ _READERS = {
     "av": "video",
     "torchcodec": "video",
     "nibabel": "nifti",
+    "trimesh": "mesh",
+    "plyfile": "mesh",
+    "meshio": "mesh",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
 _PLAIN_READERS = frozenset(
@@ -86,7 +89,7 @@ _PLAIN_READERS = frozenset(
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
-_MEDIA = frozenset(("image", "audio", "video", "nifti"))
+_MEDIA = frozenset(("image", "audio", "video", "nifti", "mesh"))
 _WRITING = ("save", "write", "imsave", "imwrite")
 """Beginnings of the names of functions that write such a file, and may ask first if it is there."""
 _BY_SIZE = frozenset(("nifti",))
@@ -347,12 +350,11 @@ class MissingFiles:
             return False
         reader, called = _reader()
         writes = called is not None and called.f_code.co_name.startswith(_WRITING)
-        if _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes:
-            return self.make(place, None)  # a reader that asks is about to open it
-        if called is not None and called.f_code.co_name in _OF_NUMBERS:
+        is_of_media = _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes
+        if is_of_media or (called is not None and called.f_code.co_name in _OF_NUMBERS):
             if not self._fake and kind_by_name(place):
                 not_there.append(f"wants the file {_shown(place)}")
-            return self.make(place, None)
+            return self.make(place, None)  # a reader that asks is about to open it
         is_weights = is_of_weights(place)  # for which a line may ask by a package: `g_pathmgr.exists(checkpoint)`
         is_of_package = is_weights and reader and reader not in _READERS
         frame = next(user_frames(), None) if is_of_package else _asking()

@@ -361,7 +361,12 @@ class LeadingScripts:
         return tuple(folder for folder in inner if any((folder / name).is_file() for name in _OF_PROJECTS))
 
     def _names_target(self, command: TypedCommand) -> bool:
-        """Return True if an argument says the name of the file or of one of its classes, and not just the project's."""
+        """Return True if an argument says the name of the file or of one of its classes, and not just the project's.
+
+        So does one that is a config with such a name in it.
+        """
+        if any((command.folder / each).resolve() in self._configs for each in command.arguments):
+            return True
         values = (each.partition("=")[2] if each.startswith("-") else each for each in command.arguments)
         pairs = ((word, each) for each in values for word in re.split(r"[^A-Za-z0-9_]+", each))
         words = {word for word, each in pairs if word == each or word.lower() not in self._of_project}
@@ -445,9 +450,16 @@ class LeadingScripts:
 
     @cached_property
     def _configs(self) -> tuple[Path, ...]:
-        """Configs of the project that name a class of the file, or a function that gives one, the nearest first."""
+        """Configs of the project that name a class of the file, or a function that gives one, the nearest first.
+
+        So do those that name its module by the folder and the one above, as `model: unet.small` does.
+        """
         names = sorted(self._classes.union(makers(self._tree, self._classes)))
-        pattern = re.compile(rf"(?<![\w./-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)")
+        of_classes = rf"(?<![\w./-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)"
+        of_module = (
+            rf"(?<![\w.])(?:\w+\.)*{re.escape('.'.join(self.file.parts[-3:-1]))}(?:\.{self.file.stem})?(?![\w.])"
+        )
+        pattern = re.compile(f"{of_classes}|{of_module}")
         yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
         found = [path for path in yaml if names and pattern.search(self._files.text(path))]
         quoted = re.compile(rf"[\"'](?:{'|'.join(map(re.escape, names))})[\"']")

@@ -1,5 +1,6 @@
 """Commands that a project's documents and shell scripts type to run its Python scripts, without their launchers."""
 
+import html
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ _CONTINUED = re.compile(
     r"\\[ \t]*(?:#[^\n]*\r?\n[ \t]+|\r?\n)\s*|\r?\n[ \t]*(?=--\w[\w-]*(?:[ =\\]|\r?$))", re.MULTILINE
 )
 """The end of a line that goes on: a line that begins with an option is never a command of its own."""
+_PREFORMATTED = re.compile(r"<pre\b[^>]*>(?:<code\b[^>]*>)?(.*?)(?:</code>)?</pre>", re.DOTALL)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")
@@ -335,6 +337,8 @@ def _of_shell_script(
 def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that may be typed, with their numbers: those of code in a document."""
     number, in_code = 1, path.suffix == ".sh"
+    if not in_code and "<pre" in text:
+        text = _PREFORMATTED.sub(lambda match: "    " + html.unescape(match[1]).replace("\n", "\n    "), text)
     for logical in _CONTINUED.sub("\1", text).split("\n"):
         joined = logical.replace("\1", " ")
         line = _PROMPT.sub("", joined)

@@ -30,6 +30,11 @@ _TORCH = str(Path(torch.__file__).parent)
 _RELAYED = re.compile(r"^RuntimeError: (\w+: .+)\n\s*\nAt:$", re.MULTILINE)
 """An exception of Python's that TorchScript raises anew, between the code and the stack that it went through."""
 _OPERATOR = re.compile(r"(?:operator |Could not run '|No such operator )(\w+)::\w+|'_OpNamespace' '(\w+)' object")
+_NOT_FOUND = re.compile(
+    r"(?<![\w.-])(?!(?:the|this|a|required|python)\b)([\w.-]+)(?: python)? (?:package|library|module) "
+    r"(?:was|is|could) not (?:be )?(?:found|installed|available)",
+    re.IGNORECASE,
+)
 _PIP = re.compile(
     r"pip3? install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|"
     r"requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
@@ -180,8 +185,9 @@ def missing_package(error: BaseException) -> str:
     `Requirement 'jsonargparse[signatures]>=4.27.7' not met`.
     """
     if not isinstance(error, ModuleNotFoundError):
-        asked = _PIP.search(text_of(error)) if isinstance(error, ImportError) else None
-        name = (asked[1] or asked[2]) if asked is not None else ""
+        text = text_of(error) if isinstance(error, ImportError) else ""
+        asked = _PIP.search(text) or _NOT_FOUND.search(text)
+        name = next(filter(None, asked.groups()), "") if asked is not None else ""
         return name if name and is_missing(name.replace("-", "_")) else ""
     if error.name and _PACKAGE.fullmatch(str(error.name)):
         return str(error.name)

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import suppress
 
+from memlint.base.frames import chain
 from memlint.script.asked_forms.arguments import of_type, of_validation
 from memlint.script.asked_forms.attributes import of_attribute
 from memlint.script.asked_forms.files import of_file, of_file_names, of_json, of_listed_images, of_paths, of_pickle
@@ -31,17 +32,22 @@ from memlint.script.forms import forms
 
 
 def learned(error: BaseException) -> bool:
-    """Change the forms as the program that failed asks; returns True if that changed anything."""
-    at = Failure.of(error)
-    if at is None:
-        return False
+    """Change the forms as the program that failed asks; returns True if that changed anything.
+
+    Where it has raised an error of its own in place of another one, that is asked, too.
+    """
     before = pickle.dumps(forms.asked)
-    for kind, learn in _LEARN:
-        if isinstance(error, kind):
-            with suppress(Exception):  # of objects of the script's, which may be anything
-                if learn(at):
-                    break
-    return pickle.dumps(forms.asked) != before
+    for each in chain(error):
+        if (at := Failure.of(each)) is None:
+            continue
+        for kind, learn in _LEARN:
+            if isinstance(each, kind):
+                with suppress(Exception):  # of objects of the script's, which may be anything
+                    if learn(at):
+                        break
+        if pickle.dumps(forms.asked) != before:
+            return True
+    return False
 
 
 _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[Failure], bool]], ...] = (

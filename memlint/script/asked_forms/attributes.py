@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from memlint.script.asked_forms.changes import add, is_frame, number, tainted, value_at, whole_file
+import numpy as np
+
+from memlint.script.asked_forms.changes import add, column_with, is_frame, number, tainted, value_at, whole_file
 from memlint.script.asked_forms.keys import columns
 from memlint.script.forms import DATA_SET, Value, forms
 
@@ -34,6 +36,9 @@ def of_attribute(at: Failure) -> bool:
         return columns(at, [name])
     if type(obj).__name__ == "Value" and name in _OF_CLASSES:
         return _classes(at)
+    if isinstance(obj, int | float | np.number) and hasattr(str, name) and (column := column_with([obj])) is not None:
+        value_at(*column).kind = "word"
+        return True
     place_and_path = next(tainted(obj), None)
     if place_and_path is None:
         return False

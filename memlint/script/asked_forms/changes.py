@@ -113,6 +113,16 @@ def whole_file(value: Any) -> str:
     return ""
 
 
+def column_with(numbers: Sequence[object]) -> tuple[str, Path] | None:
+    """Return where the column of a table stands that has one of these numbers; None if there is none."""
+    for place, rows in reversed(forms.made.items()):
+        for row in rows if numbers and has_names(rows) else ():
+            for name, value in row.items():
+                if not isinstance(value, str) and value in numbers:
+                    return place, (name,)
+    return None
+
+
 def known(at: Failure, node: ast.expr) -> Any:
     """Return the value of an expression; None if it is not known."""
     with suppress(UnknownError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memlint.script.asked_forms.changes import has_names, value_at
+from memlint.script.asked_forms.changes import column_with, value_at
 from memlint.script.file_kinds import kind_by_name
 from memlint.script.forms import SETTINGS, forms
 from memlint.workloads.missing_checkpoints import is_of_weights
@@ -42,13 +42,10 @@ def of_paths(at: Failure) -> bool:
     if _NO_PATH.search(at.text) is None:
         return False
     numbers = [each for each in at.values(at.node) if isinstance(each, int | float | np.number)]
-    for place, rows in reversed(forms.made.items()):
-        for row in rows if numbers and has_names(rows) else ():
-            for name, value in row.items():
-                if not isinstance(value, str) and value in numbers:
-                    value_at(place, (name,)).kind = "file"
-                    return True
-    return False
+    found = column_with(numbers)
+    if found is not None:
+        value_at(*found).kind = "file"
+    return found is not None
 
 
 _NO_PATH = re.compile(r"(?:PathLike.*not|unsupported operand.* '\w*Path' and) '?(?:numpy\.)?(?:float|int)")

@@ -73,7 +73,7 @@ def _tables(module: ModuleType) -> Iterator[dict[Any, Any]]:
     for value in list(vars(module).values()):
         if type(value) is dict:
             yield value
-        elif type(value).__module__.partition(".")[0] == module.__name__.partition(".")[0]:
+        elif str(type(value).__module__).partition(".")[0] == module.__name__.partition(".")[0]:  # it may be a slot
             own = getattr(value, "__dict__", None)  # some objects have something of their own under every name
             yield from (each for each in own.values() if type(each) is dict) if type(own) is dict else ()
 
