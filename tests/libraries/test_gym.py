@@ -156,3 +156,8 @@ def test_environments_take_their_steps_in_this_process(monkeypatch, assumed):
 def test_both_packages_are_known():
     assert [library.name for library in gym.libraries] == ["gym", "gymnasium"]
     assert gym.libraries[0].modules["gym"]["make"] is gym.make
+
+
+def test_a_program_may_register_environments_and_look_for_them():
+    gym.register(id="Push-v0", entry_point="push:Push")
+    assert "Push-v0" not in gym.Registry().env_specs

@@ -162,8 +162,8 @@ def test_a_placeholder_for_a_config_is_one_that_the_document_names_or_that_names
     found = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
     assert found[0].command.arguments[-1] == "your data"
     readme.write_text(f"{readme.read_text()}\nConfigs: [a](configs/a.yml)\n")
-    of_class = "train.py -c configs/net.yml --data your data"  # the next to try
-    assert leading(tmp_path) == ["train.py -c configs/a.yml --data your data", of_class]
+    of_class = "train.py -c configs/net.yml --data your data"  # which surely builds it
+    assert leading(tmp_path) == [of_class, "train.py -c configs/a.yml --data your data"]
 
 
 @pytest.mark.parametrize("config", ["conf", "conf/main.yaml"])
@@ -449,6 +449,24 @@ def test_a_config_that_stands_in_brackets_is_the_only_one_of_the_project(tmp_pat
     (tmp_path / "config" / "default.yaml").write_text("width: 3\n")
     (tmp_path / "README.md").write_text("```sh\npython train.py -c [config yaml]\n```\n")
     assert leading(tmp_path) == ["train.py -c config/default.yaml"]
+
+
+def test_code_of_html_in_a_document_is_typed_as_it_is_shown(tmp_path):
+    text = (
+        "Train it:\n<pre><code>CUDA_VISIBLE_DEVICES=0 python train.py \\\n  -n run \\\n  -c a&amp;b.yaml</code></pre>\n"
+    )
+    folder = project(tmp_path, train=TRAIN, **{"README.md": text + "<pre>\npython train.py -f\n</pre>\n"})
+    assert commands_in(folder) == [("train.py", "-n", "run", "-c", "a&b.yaml"), ("train.py", "-f")]
+
+
+def test_a_config_that_names_the_module_by_its_folders_is_one_of_the_file(tmp_path):
+    script = "import yaml, importlib, sys\nimportlib.import_module('models.' + sys.argv[1])\n" + TRAIN.replace(
+        "from model import Net", "Net = None"
+    )
+    of_other = {"configs/other.yaml": "model: unet.large\n", "configs/own.yaml": "model: unet.small\n"}
+    readme = "```\npython train.py -c configs/other.yaml\npython train.py -c configs/own.yaml\n```\n"
+    folder = project(tmp_path, train=script, models__unet__small__model=MODEL, **of_other, **{"README.md": readme})
+    assert leading(folder, "models/unet/small/model.py")[0] == "train.py -c configs/own.yaml"
 
 
 def test_a_fence_of_one_line_opens_nothing_and_a_list_is_no_placeholder(tmp_path):

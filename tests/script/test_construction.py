@@ -180,6 +180,32 @@ def test_the_training_loader_says_the_batch_and_a_call_its_inputs(tmp_path: Path
     assert shapes == [("x", [5, 64], "float32"), ("mask", [5], "bool")]
 
 
+def test_of_several_loaders_the_one_counts_whose_batches_the_model_is_trained_with(tmp_path: Path) -> None:
+    text = """
+    from torch.utils.data import DistributedSampler
+    data = TensorDataset(torch.zeros(64, 64))
+    scoring, training = (DataLoader(data, size, sampler=DistributedSampler(data, 1, 0)) for size in (4, 16))
+    model = Net(Config()).cuda()
+    model(next(iter(training))[0].cuda())
+    raise RuntimeError
+    """
+    assert built(tmp_path, MODEL + text)["batch"]["value"] == 16
+
+
+def test_a_module_without_a_truth_value_is_a_part_as_any_other(tmp_path: Path) -> None:
+    text = """
+    class Parameters(nn.Linear):
+        def __bool__(self):
+            raise RuntimeError("converting it to a boolean value is not permitted")
+
+    model = Net(Config()).cuda()
+    model.old = Parameters(64, 64).cuda()
+    raise RuntimeError
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["qualname"] == "Net"
+
+
 def test_wrappers_of_a_constructor_hide_none_of_its_arguments(tmp_path: Path) -> None:
     text = """
     import functools

@@ -49,9 +49,10 @@ def test_a_missing_plugin_is_replaced_by_what_hydra_itself_has_and_that_is_said(
     monkeypatch.setattr(state, "assume", assumed.append)
     assert store.load("hydra/launcher/submitit_slurm.yaml")["_target_"].endswith("BasicLauncher")
     assert store.load("hydra/job_logging/colorlog.yaml")["root"] == {"level": "INFO", "handlers": ["console"]}
+    assert "file" not in store.load("hydra/hydra_logging/colorlog.yaml")["handlers"], "no folder is known yet"
     assert assumed == [
         "hydra-submitit-launcher is not installed: hydra's own is used in its place",
-        "hydra-colorlog is not installed: hydra's own is used in its place",
+        *["hydra-colorlog is not installed: hydra's own is used in its place"] * 2,
     ]
 
 

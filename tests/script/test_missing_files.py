@@ -19,6 +19,7 @@ READS = {  # a statement, what it prints, and what the report says
     "pickle.load(open('rows.pkl', 'rb'))['image'].shape": ("(224, 224, 3)", "the file rows.pkl is not there: replaced by values that go by their names"),
     "np.load('slice.npz')['label'].dtype": ("int64", "the file slice.npz is not there: replaced by values that go by their names"),
     "torch.load('data/processed/train.pt')['image'].dtype": ("torch.float32", "the file data/processed/train.pt is not there: replaced by values that go by their names"),
+    "open('body.off').readline().strip()": ("OFF", "the file body.off is not there: replaced by a mesh of 5,042 vertices and 10,080 triangles"),
     "len(list(Path('images').glob('*.png')))": ("8", "no file matches images/*.png: replaced by 8 such as 000000.png"),
     "sorted(glob.glob('fineweb/train_*.npy'))[0]": ("fineweb/train_000000.npy", "no file matches fineweb/train_*.npy: replaced by 8 such as train_000000.npy"),
 }  # fmt: skip
@@ -32,6 +33,18 @@ def test_files_are_made_by_their_names_and_readers(tmp_path):
     assert ran.stdout.splitlines() == [shown for shown, _ in reads.values()]
     assert ran.assumptions == {text: 5 + i for i, (_, text) in enumerate(reads.values())}
     assert not ran.writes
+
+
+def test_series_and_the_matrix_of_sensors_have_the_number_that_the_script_says(tmp_path):
+    text = """\
+        import numpy as np
+        num_nodes, input_dim = 207, 2
+        print(np.load("data/roads_adj.npy").shape)
+        roads = np.load("data/roads.npz")
+        print(roads["data"].shape, float(roads["std"]))
+    """
+    ran = run(tmp_path / "p", text, fake=True)
+    assert (ran.error, ran.stdout.splitlines()) == (None, ["(207, 207)", "(4096, 207, 2) 1.0"])
 
 
 @pytest.mark.parametrize(

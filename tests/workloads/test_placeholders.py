@@ -323,7 +323,8 @@ def test_an_installed_object_that_answers_to_every_name_is_no_registry(tmp_path,
     (package / "__init__.py").write_text(
         "class Any:\n"
         "    def __getattribute__(self, name):\n        return Any if name == '__class__' else object()\n"
-        "anything, kinds = Any(), {'mine': None}\n"
+        "class Slots: pass\nSlots.__module__ = int.real\n"  # some classes of compiled code have no text there
+        "anything, slots, kinds = Any(), Slots(), {'mine': None}\n"
     )
     (tmp_path / "mine_of_boxes.py").write_text("class Mine: pass\n")
     monkeypatch.syspath_prepend(str(package.parent))

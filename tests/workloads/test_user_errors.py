@@ -34,6 +34,8 @@ NOT_MET = "Requirement 'jsonargparse[signatures]>=4.27.7' not met. HINT: Try run
         (ValueError("'requests'"), ""),
         (ImportError("4-bit needs kernels_of_test: `pip install -U kernels-of-test>=0.46`"), "kernels-of-test"),
         (ImportError('FileSystem requires "requests_of_test" and "b" to be installed'), "requests_of_test"),
+        (ImportError("worlds_of_test python package was not found. Please install it"), "worlds_of_test"),
+        (ImportError("the package was not found"), ""),
         (ImportError("numpy is too old: pip install -U numpy"), ""),
     ],
 )
