@@ -1,7 +1,8 @@
 """DeepSpeed runs its own Python; its compiled ops, which it would build where it runs, take nothing.
 
 Held against 0.19.8, whose wheel has the sources, under deepspeed/ops/csrc: adam/multi_tensor_adam.cu,
-lion/multi_tensor_lion.cu, adam/cpu_adam_impl.cpp, lion/cpu_lion_impl.cpp, adagrad/cpu_adagrad.cpp, utils.
+lion/multi_tensor_lion.cu, adam/cpu_adam_impl.cpp, lion/cpu_lion_impl.cpp, adagrad/cpu_adagrad.cpp,
+cpu/comm/shm_interface.cpp, which speaks between processes through the host's memory, utils.
 """
 
 from typing import Any
@@ -38,7 +39,7 @@ def _update(*operands: Any) -> None:
 
 
 def _nothing(*_: Any) -> int:
-    """Make or forget an optimizer on the host, which keeps no tensors."""
+    """Make or forget what is on the host and keeps no tensors of the program's."""
     return 0
 
 
@@ -48,6 +49,7 @@ _FUNCTIONS: dict[str, dict[str, Any]] = {
     "cpu_adam": {"create_adam": _nothing, "destroy_adam": _nothing, "adam_update": _update, "adam_rollback": _update},
     "cpu_lion": {"create_lion": _nothing, "destroy_lion": _nothing, "lion_update": _update},
     "cpu_adagrad": {"create_adagrad": _nothing, "destroy_adagrad": _nothing, "adagrad_update": _update},
+    "deepspeed_shm_comm": {"initialize": _nothing, "vector_kernel_level": _nothing},
     "utils": {"flatten": flatten_tensors, "unflatten": unflatten_tensors},
 }
 

@@ -114,6 +114,8 @@ class Construction:
         self._script = script
         self._calls: dict[int, _Call] = {}
         """Constructor calls by the module's id."""
+        self._bases: dict[int, dict[type, _Call]] = {}
+        """Calls of the constructors of the user's classes that a module's class derives from, by the module's id."""
         self._of_class: dict[type, int] = {}
         """Number of noted calls per class; cleared with everything that is held."""
         self._files: dict[tuple[str, str], str] = {}
@@ -226,15 +228,29 @@ class Construction:
             return
         self._of_class[kind] = self._of_class.get(kind, 0) + 1
         constructor, outside = _constructor(module, caller)
+        self._calls[id(module)] = self._call_by(constructor, outside, module, kind)
+        self._bases[id(module)] = dict(self._calls_of_bases(module, caller))
+
+    def _call_by(
+        self, constructor: FrameType | None, outside: FrameType | None, module: nn.Module, kind: type
+    ) -> _Call:
+        """Return the call of a constructor of `kind` that runs for `module`, as `outside` calls it."""
         arguments = _arguments(constructor, kind) if constructor is not None else None
         path = self._file(kind)
         if arguments is None:
-            call = _Call(weakref.ref(module), path, _caller(outside), None, kind.__name__)
-        else:
-            shown = f"{kind.__name__}({_shown(*arguments)})"
-            sizes = sizes_of(values_in((), [arguments[1]]))
-            call = _Call(weakref.ref(module), path, _caller(outside), dump_arguments(*arguments), shown, sizes)
-        self._calls[id(module)] = call
+            return _Call(weakref.ref(module), path, _caller(outside), None, kind.__name__)
+        shown = f"{kind.__name__}({_shown(*arguments)})"
+        sizes = sizes_of(values_in((), [arguments[1]]))
+        return _Call(weakref.ref(module), path, _caller(outside), dump_arguments(*arguments), shown, sizes)
+
+    def _calls_of_bases(self, module: nn.Module, frame: FrameType | None) -> Iterator[tuple[type, _Call]]:
+        """Yield the running constructors of the user's classes that the class of `module` derives from."""
+        own = (base for base in type(module).__mro__[1:] if is_users(self._file(base) or "<"))
+        by_code = {getattr(vars(base).get(_CONSTRUCTS), "__code__", None): base for base in own}
+        while by_code and frame is not None and _first_argument(frame) is module:
+            if (base := by_code.get(frame.f_code)) is not None:
+                yield base, self._call_by(frame, frame.f_back, module, base)
+            frame = frame.f_back
 
     def _file(self, kind: type) -> str:
         key = kind.__module__, kind.__qualname__
@@ -528,6 +544,9 @@ class Construction:
             known = calls.get(id(part))
             of_parts += [] if known is None else [known]
             parts[type(part)] = BuiltClass(*self._class(part), inputs=() if known is None else known[2])
+        for base, call in self._bases.get(id(module), {}).items() if self._call(module) is not None else ():
+            at = base.__module__, base.__qualname__, call.path, _num_parameters(module), call.frame, call.arguments
+            parts[base] = BuiltClass(*at, call.shown, () if called is None else called[2], is_base=True)
         first = called or max(of_parts, key=lambda each: each[1], default=None)
         return BuiltModel(
             *self._class(module),

@@ -468,6 +468,7 @@ _WRITERS: dict[str, Callable[[PurePath, Path, Mapping[str, Any]], str]] = {
     "numbers": _numbers,
     "nifti": fake_media.nifti,
     "mesh": fake_meshes.mesh,
+    "music": fake_media.music,
     "json": _json,
     "lines": _lines,
     "table": _table,

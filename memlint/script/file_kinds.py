@@ -11,6 +11,7 @@ _KINDS = {
     **dict.fromkeys((".npz", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".pt", ".pth"), "record"),
     **dict.fromkeys((".jsonl", ".ndjson"), "lines"),
     **dict.fromkeys((".bin", ".dat", ".raw"), "zeros"),
+    **dict.fromkeys((".mid", ".midi"), "music"),
     **dict.fromkeys((".obj", ".off", ".ply", ".stl"), "mesh"),
     **dict.fromkeys((".pfm", ".flo"), "map"),
     ".npy": "array",

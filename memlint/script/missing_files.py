@@ -89,7 +89,7 @@ _PLAIN_READERS = frozenset(
 """Packages that read data out of files with names that settings have as well."""
 _OURS = (__name__, "memlint.script.file_system")
 _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
-_MEDIA = frozenset(("image", "audio", "video", "nifti", "mesh"))
+_MEDIA = frozenset(("image", "audio", "video", "nifti", "mesh", "music"))
 _WRITING = ("save", "write", "imsave", "imwrite")
 """Beginnings of the names of functions that write such a file, and may ask first if it is there."""
 _BY_SIZE = frozenset(("nifti",))

@@ -1,6 +1,7 @@
-"""Trackers of experiments that a script asks to send its figures to another machine: they keep silent."""
+"""Trackers of experiments: those that send figures to another machine keep silent, TensorBoard writes by itself."""
 
 import functools
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,17 @@ def silence_trackers() -> None:
     """Let wandb and swanlab do nothing, also where the script says `mode="online"`: that wants an account."""
     for name in ("wandb", "swanlab"):
         after_import(name, _silence)
+
+
+def write_without_tensorflow() -> None:
+    """Let TensorBoard write its files by itself where TensorFlow is installed, whose compiled code nobody redirects."""
+    after_import("tensorboard.compat", _choose_own)
+
+
+def _choose_own(module: ModuleType) -> None:
+    """Let it find `notf`, the module by whose presence it knows that it is to do without."""
+    notf = ModuleType(f"{module.__name__}.notf")
+    sys.modules[notf.__name__] = module.notf = notf  # type: ignore[attr-defined]
 
 
 def _silence(module: ModuleType) -> None:

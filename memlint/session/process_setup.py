@@ -129,11 +129,12 @@ class ProcessSetup:
         from memlint.script.hydra_plugins import stand_in_for_plugins  # noqa: PLC0415 -- as above
         from memlint.script.named_modules import NamedModules  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
-        from memlint.script.trackers import silence_trackers  # noqa: PLC0415 -- as above
+        from memlint.script.trackers import silence_trackers, write_without_tensorflow  # noqa: PLC0415 -- as above
 
         set_variables(script)
         stand_in_for_plugins()
         silence_trackers()
+        write_without_tensorflow()
         file = Path(script.path or os.curdir).absolute()
         above = [folder for folder in file.parents if folder.is_relative_to(self.root)]
         folders = list(dict.fromkeys((Path.cwd(), self.root, self.root / "src", *above)))

@@ -87,7 +87,7 @@ def fed_call(sources: Iterable[Source], makers: Collection[str]) -> FedCall | No
 
 def _names(source: Source, makers: Collection[str]) -> frozenset[str]:
     """Return the names of the model in a file: those that are given what a maker returns, and the usual ones."""
-    names = {*_USUAL, *(maker.lower() for maker in makers)}
+    names = {*_USUAL, *(maker.lower() for maker in makers if not maker.islower())}  # a function is no model
     for statement in source.index.of(ast.Assign):
         value = statement.value
         made = (each for each in ast.walk(value) if isinstance(each, ast.Call) and last_name(each.func) in makers)

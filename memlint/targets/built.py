@@ -57,6 +57,8 @@ class BuiltClass:
     """The call as text: `GPT(GPTConfig(n_layer=12))`."""
     inputs: tuple[BuiltInput, ...] = ()
     """The tensors of the first call by the script itself, and by no module around it."""
+    is_base: bool = False
+    """True for one that the class of the model derives from."""
 
     @property
     def name(self) -> str:

@@ -46,6 +46,7 @@ class Amendment(NamedTuple):
         "spectra",
         "strings",
         "ragged",
+        "hidden",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -55,13 +56,13 @@ class Amendment(NamedTuple):
     folder and the name; settings that a model of Lightning may not be given; an environment variable that is not set
     and names a place or an account, or that a launcher sets; an assertion of the user's on values or a version; a
     model of timm by a former name; a hook that wants the number of its loader; spectra of real numbers; columns of
-    texts that take other values.
+    texts that take other values; a package of the project behind an installed one of its name.
     """
     owner: str
     """The module; for an option, the option."""
     name: str = ""
     """The name in the module, or several with spaces between them; for an argument `Class.__init__.argument`; for an
-    option, its class or new name; for an assertion, its line.
+    option, its class or new name; for an assertion, its line; for a hidden package, its folder.
     """
 
 

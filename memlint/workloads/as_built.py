@@ -126,7 +126,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
 
     Without arguments that can be repeated, those of `workload` stay.
     """
-    is_part = kind is not model
+    is_part = kind is not model and not kind.is_base
     built_by = (
         f"part of {model.name}, built by {_short(asked.command)}"
         if is_part

@@ -192,6 +192,26 @@ def test_of_several_loaders_the_one_counts_whose_batches_the_model_is_trained_wi
     assert built(tmp_path, MODEL + text)["batch"]["value"] == 16
 
 
+def test_a_class_that_the_models_derives_from_has_the_arguments_and_inputs_that_it_got(tmp_path: Path) -> None:
+    text = """
+    class Trained(Net):
+        def __init__(self, lr):
+            super().__init__(Config(width=32), classes=3)
+            self.lr = lr
+
+    model = Trained(0.1).cuda()
+    model(torch.zeros(5, 32, device="cuda"))
+    raise RuntimeError
+    """
+    record = built(tmp_path, MODEL + text)
+    (model,) = record["models"]
+    (base,) = [each for each in model["parts"] if each["is_base"]]
+    assert (model["qualname"], base["qualname"]) == ("Trained", "Net")
+    _positional, named = load_arguments(base64.b64decode(base["arguments"]))
+    assert (named["config"].width, named["classes"]) == (32, 3)
+    assert [each["shape"] for each in base["inputs"]] == [[5, 32]]
+
+
 def test_a_module_without_a_truth_value_is_a_part_as_any_other(tmp_path: Path) -> None:
     text = """
     class Parameters(nn.Linear):

@@ -14,7 +14,7 @@ from memlint.commands.check.targets import CheckOptions
 from memlint.memory.records import Category
 from memlint.workloads.older_versions.former_transformers import FORMER_METHODS
 from tests.script.isolated import needs
-from tests.script.running import run_text, write
+from tests.script.running import run_script, run_text, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -411,3 +411,29 @@ def test_what_is_added_to_scores_is_none_where_the_mask_is_and_for_a_decoder_bef
     assert (added == lowest).tolist() == [[[[False, True, True], [False, False, True], [False, False, True]]]]
     heads = FORMER_METHODS["get_head_mask"](model, torch.tensor([1.0, 0.0]), 3)
     assert (heads.shape, heads[2, 0, :, 0, 0].tolist()) == ((3, 1, 2, 1, 1), [1.0, 0.0])
+
+
+def test_a_package_of_the_project_is_found_behind_an_installed_one_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "memlint.toml").touch()
+    for folder in ("tqdm", "scripts"):
+        (tmp_path / folder).mkdir()
+    write(tmp_path, "def batch(): return __import__('torch').zeros(8, 32, device='cuda')\n", "tqdm/__init__.py")
+    text = "import sys\nfrom tqdm import batch\nfrom torch import nn\nimport torch\n"
+    step = "model = nn.Linear(32, 2).cuda()\nmodel(batch()).sum().backward()\n"
+    script = write(tmp_path, text + step, "scripts/train.py")
+    (workload,) = run_script(script).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+    said = f"a package of the project in {tmp_path} is taken, which an installed one of its name hides"
+    assert said in [each.text for each in workload.assumptions]
+
+
+@needs("transformers")
+def test_the_positions_of_gpt_have_their_second_name(tmp_path: Path) -> None:
+    text = """
+        import torch, transformers
+        config = transformers.GPT2Config(n_positions=77)
+        model = torch.nn.Linear(config.n_ctx, 2).cuda()
+        model(torch.zeros(8, 77, device="cuda")).sum().backward()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)

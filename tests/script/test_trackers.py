@@ -2,7 +2,7 @@
 
 import sys
 
-from memlint.script.trackers import silence_trackers
+from memlint.script.trackers import silence_trackers, write_without_tensorflow
 
 WANDB = """
 def init(project=None, mode="online"):
@@ -23,3 +23,23 @@ def test_a_tracker_that_a_script_wants_online_does_nothing(tmp_path, monkeypatch
     assert wandb.init(project="p", mode="online") == "disabled"
     assert wandb.init() == "disabled"
     monkeypatch.delitem(sys.modules, "wandb")
+
+
+def test_tensorboard_does_without_tensorflow_whose_compiled_code_would_write(tmp_path, monkeypatch):
+    package = tmp_path / "tensorboard" / "compat"
+    package.mkdir(parents=True)
+    (tmp_path / "tensorboard" / "__init__.py").touch()
+    (package / "__init__.py").write_text(
+        "def tf():\n    try:\n        from tensorboard.compat import notf\n        return 'its own'\n"
+        "    except ImportError:\n        return 'tensorflow'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in ("tensorboard", "tensorboard.compat", "tensorboard.compat.notf"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    write_without_tensorflow()
+    import tensorboard.compat
+
+    assert tensorboard.compat.tf() == "its own"
+    for name in [each for each in sys.modules if each.partition(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)

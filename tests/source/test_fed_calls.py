@@ -45,6 +45,17 @@ def test_the_name_that_the_class_is_assigned_to_is_the_models_and_no_other_is() 
     assert [each.name for each in critic.inputs.values()] == ["real", ""]
 
 
+def test_a_function_that_gives_the_model_is_none() -> None:
+    text = """
+    net = make_net(args, num_nodes, num_features, num_classes)
+    for epoch in range(3):
+        net(x, edges).mean().backward()
+    """
+    found = call_in(text, "make_net")
+    assert found is not None
+    assert [each.name for each in found.inputs.values()] == ["x", "edges"]
+
+
 def test_calls_of_evaluation_and_those_without_gradients_are_not_the_loops() -> None:
     text = """
     def evaluate(model):

@@ -66,10 +66,7 @@ def amend(amendment: Amendment) -> None:
         _texts[text.format(amendment.name)] = None
     match amendment.kind:
         case "module":
-            _gone.add(amendment.owner)
-            after_import(amendment.owner.rpartition(".")[0], _as_package)
-            if _finder not in sys.meta_path:
-                sys.meta_path.append(_finder)
+            _find_gone(amendment.owner)
         case "keyword" if not amendment.owner:
             _without_keyword_of_users(amendment.name)
         case "conflict":
@@ -80,6 +77,15 @@ def amend(amendment: Amendment) -> None:
             _set_variables(amendment)
         case "option":
             sys.argv[1:] = _without_option(sys.argv[1:], amendment)
+        case "hidden":
+            _put_first(amendment)
+
+
+def _put_first(amendment: Amendment) -> None:
+    """Let a package of the project be found before an installed one of its name."""
+    sys.path.insert(0, amendment.name)
+    for name in [each for each in sys.modules if each.partition(".")[0] == amendment.owner]:
+        del sys.modules[name]
 
 
 def _set_variables(amendment: Amendment) -> None:
@@ -143,6 +149,14 @@ class _GoneFinder(MetaPathFinder, Loader):
 
 _gone: set[str] = set()
 _finder = _GoneFinder()
+
+
+def _find_gone(module: str) -> None:
+    """Let a module be found that an installed package no longer has."""
+    _gone.add(module)
+    after_import(module.rpartition(".")[0], _as_package)
+    if _finder not in sys.meta_path:
+        sys.meta_path.append(_finder)
 
 
 def _as_package(module: Any) -> None:
@@ -417,6 +431,7 @@ _SAID = {
     "variable": "the environment variable {} is not set: its own name, in small letters, is taken",
     "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
+    "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

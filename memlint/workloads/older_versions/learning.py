@@ -16,6 +16,7 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, Literal
 
@@ -66,6 +67,8 @@ _NO_NONE = re.compile("^None is not supported, only ")
 _MORE_THAN_WEIGHTS = re.compile("Weights only load failed")
 _NO_ARGUMENTS = re.compile(r"^Value after \* must be an iterable, not (?:int|bool)")
 _CONFLICT = re.compile("conflicting option string")
+_MOST_FOLDERS = 4
+"""Folders above a file in which a project may have its packages."""
 _LOCAL_RANK = ("--local-rank", "--local_rank")
 _IMPORTING = "<frozen importlib"
 _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
@@ -163,9 +166,27 @@ def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     if not is_there or "partially initialized" in text_of(error):
         return None
     if isinstance(error, ImportError):
-        return Amendment("name", module, " ".join(_missing_together(error, module, name)))
+        package = module.partition(".")[0]
+        folder = _folder_of_hidden(error, module, name)
+        names = " ".join(_missing_together(error, module, name))
+        return Amendment("hidden", package, folder) if folder else Amendment("name", module, names)
     is_known = "loggers" in module.split(".") or place_of(module, name, text_of(error)) is not None
     return Amendment("name", module, name) if is_known else None
+
+
+def _folder_of_hidden(error: ImportError, module: str, name: str) -> str:
+    """Return the folder of the project with a package that an installed one of its name hides; empty if there is none.
+
+    It has the name that is asked for.
+    """
+    frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
+    parts = module.split(".")
+    for folder in Path(frame.f_code.co_filename).parents[:_MOST_FOLDERS]:
+        for place in (folder.joinpath(*parts, "__init__.py"), folder.joinpath(*parts).with_suffix(".py")):
+            with suppress(OSError):
+                if re.search(rf"\b{name}\b", place.read_text(encoding="utf-8", errors="replace")):
+                    return str(folder)
+    return ""
 
 
 def _of_star(error: NameError, name: str) -> Amendment | None:

@@ -76,13 +76,16 @@ NAMES: Mapping[str, str] = {
 ATTRIBUTES: Mapping[str, str] = {
     "EfficientNet.act1": "bn1.drop",
     "EfficientNetFeatures.act1": "bn1.drop",
+    "GPT2Config.n_ctx": "n_positions",
+    "OpenAIGPTConfig.n_ctx": "n_positions",
     "_BaseDataLoaderIter.next": "__next__",
     "VisionTransformer.num_tokens": "num_prefix_tokens",
     "VisionTransformer.pre_logits": "fc_norm",
 }
 """Attributes of objects by class and name: those that have their meaning now. timm's `fc_norm` and the `pre_logits` of
 before are both an identity where nothing else was asked for; its `bn1` has the activation in it that stood behind it,
-and an identity before that. The iterator of a loader had `next` until PyTorch 1.13.
+and an identity before that. The iterator of a loader had `next` until PyTorch 1.13. GPT's
+configs had `n_ctx`, the positions of a mask, until transformers 4.6.
 """
 
 
