@@ -207,7 +207,7 @@ def test_a_class_that_the_models_derives_from_has_the_arguments_and_inputs_that_
     (model,) = record["models"]
     (base,) = [each for each in model["parts"] if each["is_base"]]
     assert (model["qualname"], base["qualname"]) == ("Trained", "Net")
-    assert base["shown"] == "Net(config=Config(width=32, depth=2), classes=3)"
+    assert base["shown"] == "Net(classes=3, config=Config(width=32, depth=2))"
     assert [each["shape"] for each in base["inputs"]] == [[5, 32]]
 
 
