@@ -11,13 +11,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from memlint.base.after_import import after_import
 from memlint.memory.devices import Device, device_named
 from memlint.source.required_packages import required_packages
 from memlint.targets.workload import DEFAULT_GPU
 from memlint.worker.child import write_compiling
 from memlint.workloads import availability, login_name, open_files, torchvision_schemas, user_errors
-from memlint.workloads.older_versions.former_transformers import put_former_methods, put_former_methods_of_tokenizers
+from memlint.workloads.older_versions import former_transformers
 from memlint.workloads.placeholders.absent_packages import is_missing
 from memlint.workloads.placeholders.finders import expect, expect_in_script
 from memlint.workloads.placeholders.own_project import find_project
@@ -92,8 +91,7 @@ class ProcessSetup:
     def arm(self) -> None:
         """Set it in this process, for good. Raises UsageError where an operator of the configuration makes no sense."""
         torchvision_schemas.install()
-        after_import("transformers.modeling_utils", put_former_methods)
-        after_import("transformers.tokenization_utils_base", put_former_methods_of_tokenizers)
+        former_transformers.install()
         login_name.name_without_terminal()
         open_files.raised_as_far_as_it_goes()
         user_errors.answer_to(*self.command)

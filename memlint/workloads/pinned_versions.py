@@ -34,7 +34,7 @@ _CHANGING = (
     "accelerate",
 )
 """Packages whose new versions take away what programs use."""
-_MOST_FOLDERS = 4
+_MOST_FOLDERS = 8
 _OLDEST_TORCH = "2.10"
 """The oldest that memlint runs with."""
 _VERSIONS = r"(?:[=!~<>]=|=|<|>)\s*\d[\w.*]*(?:\s*,\s*(?:[=!~<>]=|<|>)\s*\d[\w.*]*)*"

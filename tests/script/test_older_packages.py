@@ -437,3 +437,24 @@ def test_the_positions_of_gpt_have_their_second_name(tmp_path: Path) -> None:
     """
     (workload,) = run_text(tmp_path, text).report.workloads
     assert (workload.error, workload.batch) == (None, 8)
+
+
+@needs("transformers")
+def test_a_config_that_transformers_has_since_taken_is_the_programs(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from transformers import AutoConfig, PretrainedConfig
+
+        class LlavaConfig(PretrainedConfig):
+            model_type = "llava"
+            width = 32
+
+        AutoConfig.register("llava", LlavaConfig)
+        model = torch.nn.Linear(AutoConfig.for_model("llava").width, 2).cuda()
+        model(torch.zeros(8, 32, device="cuda")).sum().backward()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+    assert "transformers has a config llava of its own: the program's takes its place" in [
+        each.text for each in workload.assumptions
+    ]

@@ -30,7 +30,7 @@ from memlint.workloads.guess.optional import with_optional
 from memlint.workloads.guess.repair import Specs
 from memlint.workloads.guess.search import NoInputsError, search, searched
 from memlint.workloads.guess.trial_forward import Trial, TrialModel
-from memlint.workloads.guess.unstated import made_up_input, unstated_size
+from memlint.workloads.guess.unstated import made_up_input, unstated_input, unstated_size
 from memlint.workloads.huggingface.by_name import by_name
 from memlint.workloads.huggingface.configs import is_model
 from memlint.workloads.huggingface.containing_models import containing_models, inputs_of_part
@@ -113,7 +113,9 @@ def infer_inputs(
         are_fixed = is_made_up and made_up_input(TrialModel(model, device), specs, sizes) is None
         unstated = "" if shown.builds_so or are_fixed else inputs
         return Inferred(specs, (note,), dimensions, unstated, is_of_example=True)
-    unstated = unstated_size(TrialModel(model, device), specs, dimensions, sizes) if length is None else ""
+    of_trial = TrialModel(model, device)
+    unstated = unstated_size(of_trial, specs, dimensions, sizes) if length is None else ""
+    unstated = unstated or unstated_input(of_trial, specs, dimensions, trial.entries)
     notes = tuple(assumptions(specs, dimensions, trial, model))
     return Inferred(specs, notes, dimensions, unstated, takes_one=trial.with_more is not None)
 

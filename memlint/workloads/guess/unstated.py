@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from memlint.targets.workload import SEQUENCE, InputSpec
@@ -15,6 +15,9 @@ from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 
 _OTHER_SIDE = 32
 """By how much larger an image, or longer a series, is with which a model is tried for whether it takes only one."""
+_MANY = 4
+_SMALLEST = (1, 2, 3)
+"""Numbers of steps with which a model is tried first, and which no series has."""
 _MADE_UP = (DEFAULT_LENGTH, SERIES_LENGTH, AUDIO_LENGTH)
 """Lengths of series and of sound that nothing states."""
 
@@ -23,11 +26,17 @@ def unstated_size(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int]
     """Return the size of images or the length of texts that was made up, where the model takes others as well."""
     if dimensions.get(SEQUENCE) == DEFAULT_LENGTH and sizes.length is None:
         return f"texts of {DEFAULT_LENGTH} tokens"
-    if all(each is None for each in (sizes.length, sizes.samples, sizes.sound, sizes.series)):
+    stated = (sizes.length, sizes.samples, sizes.sound, sizes.series)
+    if all(each is None for each in stated):
         for length in _MADE_UP:
             longer = tuple(_of_length(spec, length, length + _OTHER_SIDE) for spec in specs)
             if longer != specs and stage.attempt(longer).error is None:
                 return f"sequences of {length} steps"
+    of_series = {spec.shape[1] for spec in specs if _is_series(spec)}.difference(stated)
+    for length in filter(of_series.__contains__, _SMALLEST):
+        longer = tuple(_with_steps(spec, length, length + 1) for spec in specs)
+        if stage.attempt(longer).error is None:
+            return f"sequences of {length} steps"
     if made_up := made_up_input(stage, specs, sizes):
         return made_up.described(dimensions)
     images = [spec.shape[-2:] for spec in specs if spec.dtype == "float32" and len(spec.shape) in (4, 5)]
@@ -39,6 +48,21 @@ def unstated_size(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int]
     other = (height + _OTHER_SIDE, width + _OTHER_SIDE)
     others = (replace(s, shape=(*s.shape[:-2], *other)) if s.shape[-2:] == images[0] else s for s in specs)
     return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
+
+
+def unstated_input(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], known: Collection[str]) -> str:
+    """Return an input of many dimensions that the model takes with other sizes, too, and that goes into no layer.
+
+    Inputs that are `known` by their names go into one.
+    """
+    for spec in specs:
+        if spec.name in known or spec.dtype != "float32" or len(spec.shape) < _MANY:
+            continue
+        larger = tuple(size + 1 if isinstance(size, int) else size for size in spec.shape)
+        others = [replace(each, shape=larger) if each is spec else each for each in specs]
+        if stage.attempt(others, dimensions).error is None:
+            return spec.described(dimensions)
+    return ""
 
 
 def made_up_input(stage: TrialModel, specs: Specs, sizes: ModelSizes) -> InputSpec | None:
@@ -54,6 +78,16 @@ def made_up_input(stage: TrialModel, specs: Specs, sizes: ModelSizes) -> InputSp
             if not is_stated and stage.attempt(larger).error is None:
                 return spec
     return None
+
+
+def _is_series(spec: InputSpec) -> bool:
+    return spec.dtype == "float32" and len(spec.shape) == 3
+
+
+def _with_steps(spec: InputSpec, length: int, other: int) -> InputSpec:
+    """Return a series of vectors with other steps than `length`."""
+    is_one = _is_series(spec) and spec.shape[1] == length
+    return replace(spec, shape=(spec.shape[0], other, spec.shape[2])) if is_one else spec
 
 
 def _of_length(spec: InputSpec, length: int, other: int) -> InputSpec:

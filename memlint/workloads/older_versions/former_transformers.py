@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from memlint.base.after_import import after_import
+
 Tensor = torch.Tensor
 
 FORMER_SETTINGS: Mapping[str, Any] = {
@@ -115,7 +117,14 @@ used: dict[str, None] = {}
 """Texts on what models and tokenizers have used since they run with version 5."""
 
 
-def put_former_methods(module: ModuleType) -> None:
+def install() -> None:
+    """Let transformers, where it is imported from now on, have what it had before."""
+    after_import("transformers.modeling_utils", _put_former_methods)
+    after_import("transformers.tokenization_utils_base", _put_former_methods_of_tokenizers)
+    after_import("transformers.models.auto.configuration_auto", _let_configs_be_replaced)
+
+
+def _put_former_methods(module: ModuleType) -> None:
     """Give models the methods that they lack, and let version 5 build those of version 4.
 
     Their constructors may end with `init_weights`, not with `post_init`, and they list weights, each of which is tied
@@ -149,7 +158,21 @@ def put_former_methods(module: ModuleType) -> None:
     kind.init_weights, kind.get_expanded_tied_weights_keys = init_weights, get_expanded_tied_weights_keys
 
 
-def put_former_methods_of_tokenizers(module: ModuleType) -> None:
+def _let_configs_be_replaced(module: ModuleType) -> None:
+    """Let a program register a config under a name that transformers has since taken: the program's counts."""
+    kind: Any = module._LazyConfigMapping
+    register = kind.register
+
+    @functools.wraps(register)
+    def registered(self: Any, key: str, value: type, exist_ok: bool = False) -> None:
+        if key in self._mapping and not exist_ok:
+            used[f"transformers has a config {key} of its own: the program's takes its place"] = None
+        register(self, key, value, exist_ok=True)
+
+    kind.register = registered
+
+
+def _put_former_methods_of_tokenizers(module: ModuleType) -> None:
     """Give tokenizers the methods that they lack."""
     _put(module.PreTrainedTokenizerBase, FORMER_METHODS_OF_TOKENIZERS, "tokenizers")
 
