@@ -27,7 +27,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from memlint.accelerator.private import Loss, autocast_is_enabled
-from memlint.base.ownership import is_users
+from memlint.base.ownership import is_memlint, is_users
 from memlint.base.patching import in_place_of
 from memlint.base.signatures import signature_of
 from memlint.base.variables import variables_of
@@ -615,10 +615,14 @@ def _known_call(calls: Mapping[int, _Inputs], module: nn.Module) -> _Inputs | No
 
 
 def _constructor(module: nn.Module, frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
-    """Return the outermost frame that constructs `module`, and the frame that called it."""
+    """Return the outermost frame that constructs `module`, and the frame that called it.
+
+    What memlint has put around a constructor takes arguments that the constructor itself refuses.
+    """
     constructor: FrameType | None = None
     while frame is not None and _first_argument(frame) is module:
-        constructor, frame = frame, frame.f_back
+        constructor = constructor if is_memlint(frame.f_code.co_filename) else frame
+        frame = frame.f_back
     return constructor, frame
 
 

@@ -33,7 +33,7 @@ _MOST_BEFORE_SHOWN, _MOST_SHOWN = 2, 2
 """Scripts that train which come before programs that documents show, and the number of these."""
 _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
 _OTHERWISE = re.compile(
-    r"(.*[_-])?(eval(uate|uation)?|val(idate)?|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
+    r"(.*[_-])?(eval(uate|uation)?|val(idate)?|(?<!cross.)validation|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|examples?|"
     r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache|calc(ulate)?|compute|metrics?|"
     r"extract|create|average|webui|flops|params|latency|speed|throughput)(?![a-z]).*",
@@ -215,16 +215,12 @@ class LeadingScripts:
                 continue
             seen.add(command.script)
             text = self._files.text(command.script)
-            added = {flag: each for each in _ADDED.findall(text) for flag in _FLAG.findall(each)}
-            option = next(filter(_MODEL_OPTION.fullmatch, added), None)
-            if option is None:
+            option, added, default = _model_option(text)
+            if not option:
                 continue
-            default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added[option])
-            of_file = default is not None and self._files.mentions(self.file, [default[1]])
-            chosen = self._registered(added[option]) or (
-                None if of_file else _choice(added[option], self._name_in(text))
-            )
-            is_default = default is not None and chosen == default[1] and option not in command.arguments
+            of_file = default != "" and self._files.mentions(self.file, [default])
+            chosen = self._registered(added) or (None if of_file else _choice(added, self._name_in(text)))
+            is_default = chosen == default and option not in command.arguments
             if chosen is not None and not is_default:
                 yield command._replace(arguments=_with_model(command.arguments, option, chosen))
 
@@ -290,6 +286,7 @@ class LeadingScripts:
             self._is_of_another_part(command.script),
             self._num_unknown(command),
             not self._names_target(command),
+            _model_option(self._files.text(command.script))[2] not in self._names,
             _TRAINS.fullmatch(_stem(command)) is None,
             not self._is_named_after_target(command),
             not _may_train(self._files.text(command.script)),
@@ -582,6 +579,14 @@ class LeadingScripts:
             if group and not any(each.startswith(f"{key}=") for each in command.arguments):
                 return f"{key}={Path(name).stem}"
         return None
+
+
+def _model_option(text: str) -> tuple[str, str, str]:
+    """Return the option of a script that chooses a model, the text that adds it, and its default; each may be empty."""
+    added = {flag: each for each in _ADDED.findall(text) for flag in _FLAG.findall(each)}
+    option = next(filter(_MODEL_OPTION.fullmatch, added), "")
+    default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added.get(option, ""))
+    return option, added.get(option, ""), "" if default is None else default[1]
 
 
 def _choices(added: str) -> list[str]:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.dimension_names import of_one_size
 from memlint.workloads.guess.inferred import Inferred
 from memlint.workloads.guess.inputs import in_dtype, infer_inputs
+from memlint.workloads.guess.unstated import unstated_input
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 
@@ -255,6 +257,28 @@ def test_a_comment_of_forward_says_the_dimensions_of_an_input(write):
     assert shown.endswith(", 6] float32")
     assert len(workload.inputs[0].shape) == 4
     assert workload.built_by == f"{shown}: nothing states their size"
+
+
+def test_a_few_steps_of_a_series_are_said_to_be_stated_by_nothing(write):
+    body = """self.layer, self.place = nn.Linear(6, 5), nn.Parameter(torch.zeros(4, 5))|
+        batch, steps, _ = states.size()
+        return (self.layer(states) + self.place[:steps]).mean()"""
+    path = write(module(body, "self, states"))
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
+    (shown,) = described(workload)
+    steps = workload.inputs[0].shape[1]
+    assert steps in (2, 3), shown
+    assert workload.built_by == f"sequences of {steps} steps: nothing states their size"
+
+
+@pytest.mark.parametrize(("names", "said"), [((), "y [batch, 1, 28, 28] float32"), (("y",), "")])
+def test_an_input_that_goes_into_no_layer_is_said_to_be_stated_by_nothing(names, said):
+    specs = InputSpec("x", ("batch", 1, 28, 28)), InputSpec("y", ("batch", 1, 28, 28))
+
+    def attempt(tried, _dimensions):
+        return SimpleNamespace(error=None if tried[0] == specs[0] else ValueError("x goes into a layer"))
+
+    assert unstated_input(SimpleNamespace(attempt=attempt), specs, {}, ("x", *names)) == said
 
 
 @pytest.mark.parametrize(
