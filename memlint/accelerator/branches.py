@@ -1,19 +1,63 @@
-"""Branches of a program on an unknown condition whose one side only raises an error, and the code that asks."""
+"""Branches of a program on an unknown condition: sides that raise, or that work on what a mask selects; who asks."""
 
+import ast
 import dis
 import functools
+import linecache
 import sys
 from types import CodeType, FrameType
 
 from memlint.base.ownership import is_memlint
 
+_COUNTS = frozenset(("any", "sum", "count_nonzero"))
+"""Functions by which a program asks if a mask selects anything."""
+
 
 def value_that_raises_nothing() -> bool | None:
     """Return the value of the condition being tested for which the program does not raise; None if either will do."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = _asking()
+    return None if frame is None else _value_at(frame.f_code, frame.f_lasti)
+
+
+def works_on_selected() -> bool:
+    """Return True in the condition of `if mask.any():` whose body takes elements by that mask: it selects some."""
+    frame = _asking()
+    return frame is not None and frame.f_lineno in _selecting(frame.f_code.co_filename)
+
+
+def _asking() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and (is_memlint(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
         frame = frame.f_back  # a mode of PyTorch's own, such as that of `torch.set_default_device`, decides nothing
-    return None if frame is None else _value_at(frame.f_code, frame.f_lasti)
+    return frame
+
+
+@functools.lru_cache(maxsize=256)
+def _selecting(path: str) -> frozenset[int]:
+    """Return the lines of a file with such a condition."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return frozenset()
+    return frozenset(
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and not isinstance(node.test, ast.UnaryOp) and _takes_by(node, _counted(node.test))
+        for line in range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
+    )
+
+
+def _counted(test: ast.expr) -> set[str]:
+    """Return the names of which a condition counts the elements that are set: `mask` of `torch.any(mask)`."""
+    calls = [each for each in ast.walk(test) if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+    counting = (each for each in calls if isinstance(each.func, ast.Attribute) and each.func.attr in _COUNTS)
+    return {name.id for each in counting for name in ast.walk(each) if isinstance(name, ast.Name)}
+
+
+def _takes_by(node: ast.If, names: set[str]) -> bool:
+    """Return True if the body takes elements of something by one of these names: `x[mask]`."""
+    taken = (each.slice for part in node.body for each in ast.walk(part) if isinstance(each, ast.Subscript))
+    return any(isinstance(name, ast.Name) and name.id in names for each in taken for name in ast.walk(each))
 
 
 def asks_in_backward() -> bool:

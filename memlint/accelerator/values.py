@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.branches import asks_in_backward, value_that_raises_nothing
+from memlint.accelerator.branches import asks_in_backward, value_that_raises_nothing, works_on_selected
 from memlint.accelerator.device import NAME, allocate, entry_of, real, real_device_of
 from memlint.accelerator.ledger import Entry
 from memlint.accelerator.private import DisableTorchFunction
@@ -160,6 +160,9 @@ def read_scalar(tensor: Tensor) -> Any:
     if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
         state.assume("a check of values that are not known is taken as passed")
         return value
+    if tensor.dtype is torch.bool and works_on_selected():
+        state.assume("any() of a mask that is not known is taken as true where elements are then taken by it")
+        return True
     most = bound_of(tensor)
     if most is not None and not asks_in_backward():
         if entry.total is not None:

@@ -524,6 +524,39 @@ def test_checks_of_unknown_values_pass(check: Callable[[torch.Tensor], None]) ->
     assert "a check of values that are not known is taken as passed" in assumptions
 
 
+def dispatched(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """As mixtures of experts do it: an expert is called for the tokens that it gets, if it gets any."""
+    out = torch.zeros_like(x)
+    if mask.any():
+        out[mask] = x[mask] * 2
+    return out
+
+
+def counted(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    if torch.sum(mask) > 0:
+        out[mask] += x[mask] * 2
+    return out
+
+
+def looked_at(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mask chooses nothing of what is done."""
+    return x * 2 if mask.any() else x
+
+
+@pytest.mark.parametrize(("work", "works"), [(dispatched, True), (counted, True), (looked_at, False)])
+def test_a_mask_by_which_elements_are_then_taken_selects_some(
+    work: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], works: bool
+) -> None:
+    assumptions: list[str] = []
+    with virtual_device(device_named("a100-80gb")):
+        state.current.assume = assumptions.append
+        x = torch.rand(1 << 20, device="cuda")
+        work(x, x.multinomial(1) + x > 0.5)
+    taken = "any() of a mask that is not known is taken as true where elements are then taken by it"
+    assert (taken in assumptions) is works
+
+
 def test_a_branch_of_which_both_ways_go_on_is_taken_as_false() -> None:
     with virtual_device(device_named("a100-80gb")):
         x = torch.rand(1 << 20, device="cuda")

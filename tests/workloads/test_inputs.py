@@ -267,8 +267,7 @@ def test_a_few_steps_of_a_series_are_said_to_be_stated_by_nothing(write):
     workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
     (shown,) = described(workload)
     steps = workload.inputs[0].shape[1]
-    assert steps in (2, 3), shown
-    assert workload.built_by == f"sequences of {steps} steps: nothing states their size"
+    assert workload.built_by == (f"sequences of {steps} steps: nothing states their size" if steps < 4 else ""), shown
 
 
 @pytest.mark.parametrize(("names", "said"), [((), "y [batch, 1, 28, 28] float32"), (("y",), "")])
