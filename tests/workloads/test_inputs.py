@@ -21,7 +21,7 @@ from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.dimension_names import of_one_size
 from memlint.workloads.guess.inferred import Inferred
 from memlint.workloads.guess.inputs import in_dtype, infer_inputs
-from memlint.workloads.guess.unstated import unstated_input
+from memlint.workloads.guess.unstated import unstated_input, unstated_size
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 
@@ -259,15 +259,27 @@ def test_a_comment_of_forward_says_the_dimensions_of_an_input(write):
     assert workload.built_by == f"{shown}: nothing states their size"
 
 
-def test_a_few_steps_of_a_series_are_said_to_be_stated_by_nothing(write):
-    body = """self.layer, self.place = nn.Linear(6, 5), nn.Parameter(torch.zeros(4, 5))|
-        batch, steps, _ = states.size()
-        return (self.layer(states) + self.place[:steps]).mean()"""
-    path = write(module(body, "self, states"))
-    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
-    (shown,) = described(workload)
-    steps = workload.inputs[0].shape[1]
-    assert workload.built_by == (f"sequences of {steps} steps: nothing states their size" if steps < 4 else ""), shown
+@pytest.mark.parametrize(
+    ("steps", "series", "longest", "said"),
+    [
+        (2, None, 9, "sequences of 2 steps"),
+        (2, 2, 9, ""),
+        (2, None, 2, ""),
+        (5, None, 9, ""),
+    ],
+    ids=["made up", "stated", "the only number that it takes", "read from the model"],
+)
+def test_a_few_steps_of_a_series_are_said_to_be_stated_by_nothing(steps, series, longest, said):
+    specs = InputSpec("states", ("batch", steps, 6)), InputSpec("actions", ("batch", steps, 2))
+
+    def attempt(tried):
+        lengths = {spec.shape[1] for spec in tried}
+        fits = len(lengths) == 1 and max(lengths) <= longest
+        return SimpleNamespace(error=None if fits else ValueError("the lengths differ, or are too long"))
+
+    stated = dict.fromkeys(("length", "samples", "sound", "image_size"))
+    stage = SimpleNamespace(model=torch.nn.Linear(6, 5), attempt=attempt)
+    assert unstated_size(stage, specs, {}, SimpleNamespace(series=series, **stated)) == said
 
 
 @pytest.mark.parametrize(("names", "said"), [((), "y [batch, 1, 28, 28] float32"), (("y",), "")])
