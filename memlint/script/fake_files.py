@@ -73,6 +73,8 @@ _OF_BOXES, _OF_CAPTIONS = frozenset(("instances", "coco", "annotations")), "capt
 _NUM_BOXES, _NUM_CATEGORIES = 8, 80
 _NUM_OF_POINT = 6
 """Coordinates of a point and of the normal there."""
+_COLUMNS = {".pts": 3, ".xyz": 3, ".seg": 1}
+"""Columns of files of points, and of their classes, by the ends of their names, as ShapeNet's parts have them."""
 _NUM_VIEWS = 100
 """Views of a scene of which the cameras are known (Mildenhall et al., 2020)."""
 _NUM_OBJECTS = 2
@@ -161,10 +163,10 @@ def _words(letters: str) -> tuple[str, ...]:
 
 
 def _numbers(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
-    """Write lines of numbers: as many as a cloud of points with normals has columns, if nothing else was asked for."""
+    """Write lines of numbers: as many as clouds of points have, with their normals, if nothing else was asked for."""
     form = forms.of(str(place))
     separator = options.get("sep") or form.separator or " "
-    width = form.width or num_variables() or _NUM_OF_POINT
+    width = form.width or _COLUMNS.get(place.suffix.lower(), 0) or num_variables() or _NUM_OF_POINT
     count = _NUM_BOXES if is_of_one_item(str(place)) else _NUM_LINES
     line = separator.join(str(number % 2) for number in range(width))
     path.write_text(f"{line}\n" * count, encoding="utf-8")

@@ -39,6 +39,7 @@ from memlint.script.file_kinds import PLAIN, kind_by_name
 from memlint.script.forms import SETTINGS, forms
 from memlint.script.overlay import real
 from memlint.script.public_files import is_public, public_names
+from memlint.source.similar_files import only_file_of_name
 from memlint.source.typed_commands import typed_configs
 from memlint.workloads.absent_weights import Absent
 from memlint.workloads.giving_up import gives_up
@@ -92,6 +93,8 @@ _EXPECTED = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentEr
 _MEDIA = frozenset(("image", "audio", "video", "nifti", "mesh", "music"))
 _WRITING = ("save", "write", "imsave", "imwrite")
 """Beginnings of the names of functions that write such a file, and may ask first if it is there."""
+_SHIPPED = frozenset(("text", "json", "lines", "table", "pieces"))
+"""Kinds of small files that a project may have in another folder."""
 _BY_SIZE = frozenset(("nifti",))
 """Kinds whose readers look first if a file is empty."""
 _OF_NUMBERS = frozenset(("loadtxt", "genfromtxt"))
@@ -176,11 +179,20 @@ class MissingFiles:
         self._overlay.blank.discard(place)
         self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
         path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
-        described = written(kind, place, path, options | {"seq": self._seq})
+        if own := self._shipped(place, kind):
+            shutil.copyfile(own, path)
+            described = _shown(own)
+        else:
+            described = written(kind, place, path, options | {"seq": self._seq})
         if is_blank:
             return True
         self._report(shown, f"the file {shown} is not there: replaced by {described}", "files")
         return True
+
+    def _shipped(self, place: str, kind: str) -> str:
+        """Return the file that the project has under the name of another place; empty without one."""
+        name = os.path.basename(place)  # noqa: PTH119 -- as the overlay has it
+        return only_file_of_name(name, real.getcwd(), real.scandir) if kind in _SHIPPED else ""
 
     def _report_folder(self, place: str, shown: str, text: str) -> None:
         """Report the files of a folder; of several in a folder that was made itself, those of the first."""

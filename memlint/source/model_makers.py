@@ -21,6 +21,14 @@ def parts_of_others(tree: ast.Module, names: Collection[str]) -> dict[str, str]:
     return users
 
 
+def other_models(tree: ast.Module, chosen: Collection[str]) -> list[str]:
+    """Return the classes of the file that have a `forward`, are no parts of others, and are none of the `chosen`."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    parts = parts_of_others(tree, classes)
+    methods = {name: {getattr(each, "name", "") for each in node.body} for name, node in classes.items()}
+    return [name for name in classes if "forward" in methods[name] and name not in parts and name not in chosen]
+
+
 def makers(tree: ast.Module, classes: Collection[str]) -> dict[str, str]:
     """Return functions of the file that return one of its classes, directly or through each other, with that class."""
     made: dict[str, str] = {}

@@ -1,12 +1,16 @@
 """Files that are there under another spelling than a command or a program has."""
 
-from collections.abc import Iterable
+import functools
+import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 _CLOSE = 0.75
 """Least likeness of two names without their endings, as difflib measures it: of `a_2_f4` and `a-2-f4` it is 0.67."""
+_MOST_FOLDERS = 2000
 
 
 def similar_file(path: Path) -> Path | None:
@@ -22,6 +26,25 @@ def similar_file(path: Path) -> Path | None:
         beside = _closest(path.parent.name, folders)
         return None if beside is None else beside / path.name
     return None
+
+
+@functools.lru_cache(maxsize=64)
+def only_file_of_name(name: str, root: str, scandir: Callable[[str], Any] = os.scandir) -> str:
+    """Return the file of this name below `root`, if there is one and no other; empty if not.
+
+    Hidden folders are left out. `scandir` is that of `os`, before anything else stands for it.
+    """
+    found, folders = list[str](), [root]
+    for number, folder in enumerate(folders):
+        if len(found) > 1 or number > _MOST_FOLDERS:
+            return ""
+        with suppress(OSError), scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                    folders.append(entry.path)
+                elif entry.name == name:
+                    found.append(entry.path)
+    return found[0] if len(found) == 1 else ""
 
 
 def _is_alike(one: Path, other: Path) -> bool:

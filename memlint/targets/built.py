@@ -1,5 +1,6 @@
 """Records of what a script has built when it is over or stopped: its models, optimizers, loaders and settings."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -137,6 +138,8 @@ class Built:
     """The point that the script itself reached."""
     made_up: str = ""
     """The stand-in for the first data that was not there: a vocabulary may come from it; empty if all was there."""
+    fewest_items: int = sys.maxsize
+    """Items in the smallest training data; the largest number if there is none."""
     lacks: str = ""
     """Advice on the packages that are not installed and that tensors may pass through; empty without any."""
     passed_over: str = ""

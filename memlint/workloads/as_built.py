@@ -157,7 +157,8 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         is_evaluation = asked.built.happened == "evaluated" and workload.mode == "train" and not asked.is_example
         built_by += "; with inputs of its evaluation" if is_evaluation else ""
         is_trial = bool(asked.trainer) or is_evaluation
-        workload = with_inputs(workload, kind.inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
+        inputs = _in_whole_batches(kind.inputs, asked.built) if not is_trial else kind.inputs
+        workload = with_inputs(workload, inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(
         workload,
         recorded=kind.arguments,
@@ -166,6 +167,16 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         frozen=model.frozen if trains and not model.is_freed_later else (),
         found=(*assumptions, *workload.found),
     )
+
+
+def _in_whole_batches(inputs: Sequence[BuiltInput], built: Built) -> Sequence[BuiltInput]:
+    """Return inputs with as many items as the loader gives, where data that was made up has fewer than a batch."""
+    size = 0 if built.batch is None or not built.made_up else int(built.batch.value)
+    first = next((each.shape[0] for each in inputs if each.shape), 0)
+    if not 0 < first <= built.fewest_items < size:
+        return inputs
+    whole = ((size, *each.shape[1:]) if each.shape[:1] == (first,) else each.shape for each in inputs)
+    return [replace(each, shape=shape) for each, shape in zip(inputs, whole, strict=True)]
 
 
 def _is_before_loop(model: BuiltModel, fed: FedCall) -> bool:

@@ -1,7 +1,7 @@
 """Models of a file as a script of the project has built them."""
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch import nn
 
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.memory.records import Assumption
-from memlint.source.model_makers import makers
+from memlint.source.model_makers import makers, other_models
 from memlint.targets.built import Asked
 from memlint.targets.target import SEPARATOR
 from memlint.targets.workload import Workload
@@ -22,6 +22,8 @@ from memlint.workloads.construction.construct import build_object, simulated_dev
 from memlint.workloads.guess.inputs import missing_inputs
 from memlint.workloads.guess.recipes import Recipes
 from memlint.workloads.tensors import placed
+
+_MOST_OTHERS = 4
 
 
 def of_script(
@@ -34,12 +36,13 @@ def of_script(
     name: str = "",
 ) -> Discovery | None:
     """Find the models of the file that a script has built, or the one of this `name`; None if none can be built so."""
-    found = [] if asked is None else classes_in(asked.built, path, name)
+    found, is_named = [] if asked is None else classes_in(asked.built, path, name), bool(name)
     if asked is None or not found:
         return None
     defaults = with_settings_of(defaults, asked)
     is_open = any(kind.arguments is None for _model, kind in found) or not defaults.assumed.isdisjoint(_of(defaults))
-    factories = makers(ast.parse(path.read_bytes()), [kind.qualname for _model, kind in found])
+    tree = ast.parse(path.read_bytes())
+    factories = makers(tree, [kind.qualname for _model, kind in found])
     recipes = Recipes(path, root, [*(kind.qualname for _model, kind in found), *factories], asked.built.sizes)
     candidates: dict[type, Candidate] = {}
     with simulated_device(defaults.device) as place:
@@ -67,7 +70,21 @@ def of_script(
             candidates[type(built)] = candidate_of(name, built, workload, is_trained=True, elsewhere=True)
     classes = {each.__name__: each for each in candidates}
     chosen = chosen_of(candidates, {}, classes, {}, text.partition(SEPARATOR)[0])
-    return chosen if chosen.workloads else None
+    if not chosen.workloads:
+        return None
+    built_names = {kind.qualname for _model, kind in found} | {each.__name__ for each in candidates}
+    others = [] if is_named else other_models(tree, built_names)
+    return chosen._replace(workloads=tuple(_beside(others, each) for each in chosen.workloads))
+
+
+def _beside(others: Sequence[str], workload: Workload) -> Workload:
+    """Return `workload` with the models of its file that the script does not build."""
+    if not others:
+        return workload
+    more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
+    names = f"{', '.join(others[:_MOST_OTHERS])}{more}"
+    text = f"the file has models that this script does not build: {names}; name one with ::{others[0]}"
+    return replace(workload, found=(*workload.found, Assumption(text, None, found=True)))
 
 
 def _with_missing(model: nn.Module, workload: Workload, place: str) -> Workload:
