@@ -451,6 +451,23 @@ def test_a_config_that_stands_in_brackets_is_the_only_one_of_the_project(tmp_pat
     assert leading(tmp_path) == ["train.py -c config/default.yaml"]
 
 
+def test_a_validation_comes_after_training_and_a_cross_validation_is_one(tmp_path):
+    readme = (
+        "```\npython coco_validation.py --path a\npython train.py --lr 1\npython cross_validation.py --folds 5\n```\n"
+    )
+    project(tmp_path, model=MODEL, train=TRAIN, coco_validation=TRAIN, cross_validation=TRAIN, **{"README.md": readme})
+    assert [each.split()[0] for each in leading(tmp_path)] == ["train.py", "cross_validation.py", "coco_validation.py"]
+
+
+def test_of_scripts_that_choose_a_model_the_one_whose_own_it_is_comes_first(tmp_path):
+    find = "parser.add_argument('--model', default='{}')\nimport importlib\nimportlib.import_module(args.model)\n"
+    text = TRAIN.replace("from model import Net", "Net = None")
+    scripts = {"train_cls": find.format("cls_net") + text, "train_seg": find.format("seg_net") + text}
+    readme = "```\npython train_cls.py --model cls_net\npython train_seg.py --model large_seg_net\n```\n"
+    project(tmp_path, seg_net=MODEL, cls_net=MODEL, **scripts, **{"README.md": readme})
+    assert leading(tmp_path, "seg_net.py")[0] == "train_seg.py --model seg_net"
+
+
 def test_code_of_html_in_a_document_is_typed_as_it_is_shown(tmp_path):
     text = (
         "Train it:\n<pre><code>CUDA_VISIBLE_DEVICES=0 python train.py \\\n  -n run \\\n  -c a&amp;b.yaml</code></pre>\n"

@@ -192,6 +192,20 @@ def test_of_several_loaders_the_one_counts_whose_batches_the_model_is_trained_wi
     assert built(tmp_path, MODEL + text)["batch"]["value"] == 16
 
 
+def test_what_memlint_has_put_around_a_constructor_is_none_of_its_arguments(tmp_path: Path) -> None:
+    """An argument that a package of another version hands on is left out by such a wrapper."""
+    text = """
+    from memlint.targets.script import Amendment
+    from memlint.workloads.older_versions.applying import amend
+
+    amend(Amendment("keyword", "", "Net.__init__.pretrained_cfg"))
+    model = Net(Config(), classes=3, pretrained_cfg=None).cuda()
+    raise RuntimeError
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["shown"] == "Net(classes=3, config=Config(width=64, depth=2))"
+
+
 def test_a_class_that_the_models_derives_from_has_the_arguments_and_inputs_that_it_got(tmp_path: Path) -> None:
     text = """
     class Trained(Net):

@@ -35,6 +35,29 @@ def test_files_are_made_by_their_names_and_readers(tmp_path):
     assert not ran.writes
 
 
+def test_a_file_that_the_project_has_in_another_folder_is_that_one(tmp_path):
+    (tmp_path / "p" / "data").mkdir(parents=True)
+    (tmp_path / "p" / "data" / "vocabulary.txt").write_text("one\ntwo\n")
+    for folder in ("first", "second"):
+        (tmp_path / "p" / folder).mkdir()
+        (tmp_path / "p" / folder / "lines.txt").write_text("1\n")
+    text = """\
+        print(open(".data/words/vocabulary.txt").read().split(), len(open(".data/words/lines.txt").readlines()) > 1)
+    """
+    ran = run(tmp_path / "p", text, fake=True)
+    assert ran.stdout == "['one', 'two'] True\n"
+    said = "the file .data/words/vocabulary.txt is not there: replaced by data/vocabulary.txt"
+    assert said in ran.assumptions
+
+
+def test_points_have_three_coordinates_and_one_class(tmp_path):
+    text = """\
+        import numpy as np
+        print(*(np.loadtxt(f"chairs/{name}").shape for name in ("1.pts", "1.seg")))
+    """
+    assert run(tmp_path / "p", text, fake=True).stdout == "(4096, 3) (4096,)\n"
+
+
 def test_series_and_the_matrix_of_sensors_have_the_number_that_the_script_says(tmp_path):
     text = """\
         import numpy as np

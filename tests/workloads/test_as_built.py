@@ -197,6 +197,31 @@ def test_data_that_was_made_up_for_the_script_is_said(write):
     assert told in texts
 
 
+@pytest.mark.parametrize(
+    ("made_up", "items", "batch"),
+    [("the folder data is not there", 3, 32), ("the folder data is not there", 640, 4), ("", 3, 4)],
+    ids=["fewer than a batch", "the script takes parts of a batch", "the project's own data"],
+)
+def test_data_that_was_made_up_has_a_whole_batch(write, made_up, items, batch):
+    path = write(NETS + OTHERS)
+    size = Setting(32, "DataLoader(batch_size=32)")
+    inputs = (BuiltInput("x", (3 if items == 3 else 4, 8), "float32"),)
+    inputs = inputs if made_up else (BuiltInput("x", (4, 8), "float32"),)
+    model = BuiltModel(**kind(path, "Other", 8), inputs=inputs, is_called=True)
+    (workload,) = found(path, asked(model, batch=size, made_up=made_up, fewest_items=items))
+    assert workload.batch == batch
+
+
+def test_models_of_the_file_that_the_script_does_not_build_are_named(write):
+    path = write(NETS + OTHERS)
+    model = BuiltModel(**kind(path, "Other", 8), is_called=True)
+    (workload,) = found(path, asked(model))
+    said = "the file has models that this script does not build: Net; name one with ::Net"
+    assert said in [each.text for each in workload.found]
+    (named,) = found(path, asked(model), "::Other")
+    assert said not in [each.text for each in named.found]
+
+
 def test_a_script_that_only_evaluates_says_so(write):
     path = write(OTHERS)
     model = BuiltModel(
