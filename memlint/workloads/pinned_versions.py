@@ -56,7 +56,8 @@ def of_another_version(error: BaseException) -> str:
     The cause of another error counts for it, as hydra raises one of its own.
     """
     cause = next((each for each in causes(error) if isinstance(each, _OF_VERSIONS)), error)
-    if not isinstance(cause, _OF_VERSIONS):
+    is_asserted = isinstance(cause, AssertionError) and next(_packages_of(cause), "") in _CHANGING
+    if not (isinstance(cause, _OF_VERSIONS) or is_asserted):
         return ""
     at = cause if _users_file(cause) else error  # what a package raises from an error of its own has the user's line
     file = _users_file(at)

@@ -156,3 +156,21 @@ def test_what_this_python_cannot_read_names_the_one_that_the_project_asks_for(co
     assert what_to_do(caught.value).startswith(f"The project asks for Python >=3.99 ({tmp_path}/pyproject.toml:3), and")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "net"\nrequires-python = ">=3.9"\n')
     assert "Python" not in what_to_do(caught.value)
+
+
+@pytest.mark.parametrize("changing", [("networkx",), ()])
+def test_an_assertion_in_a_package_that_changes_much_is_of_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changing: tuple[str, ...]
+) -> None:
+    import networkx
+
+    names: dict[str, object] = {}
+    place = str(Path(networkx.__path__[0], "pools.py"))
+    exec(compile("def pooled(kind):\n    assert kind == 'avg', kind\n", place, "exec"), names)
+    monkeypatch.setattr(networkx, "pooled", names["pooled"], raising=False)
+    monkeypatch.setattr(pinned_versions, "_CHANGING", changing)
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    (tmp_path / "model.py").write_text("import networkx\n\n\ndef build():\n    return networkx.pooled(True)\n")
+    with pytest.raises(AssertionError) as caught:
+        load_file(tmp_path / "model.py", tmp_path).build()
+    assert bool(of_another_version(caught.value)) is bool(changing)
