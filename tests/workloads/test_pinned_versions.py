@@ -162,12 +162,12 @@ def test_what_this_python_cannot_read_names_the_one_that_the_project_asks_for(co
 def test_an_assertion_in_a_package_that_changes_much_is_of_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changing: tuple[str, ...]
 ) -> None:
-    import networkx
+    import networkx as nx
 
     names: dict[str, object] = {}
-    place = str(Path(networkx.__path__[0], "pools.py"))
+    place = str(Path(nx.__path__[0], "pools.py"))
     exec(compile("def pooled(kind):\n    assert kind == 'avg', kind\n", place, "exec"), names)
-    monkeypatch.setattr(networkx, "pooled", names["pooled"], raising=False)
+    monkeypatch.setattr(nx, "pooled", names["pooled"], raising=False)
     monkeypatch.setattr(pinned_versions, "_CHANGING", changing)
     (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
     (tmp_path / "model.py").write_text("import networkx\n\n\ndef build():\n    return networkx.pooled(True)\n")
