@@ -239,7 +239,8 @@ def ending_of(error: BaseException) -> Ending:
         hint = f"The cause may be what is not there; if so, put it there: {shown}{others}."
     if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
-    hint = hint or of_another_time(user_line(error).rpartition(":")[0])
+    is_of_own = isinstance(error, ImportError) and error.path is not None and is_users(error.path)
+    hint = hint or ("" if is_of_own else of_another_time(user_line(error).rpartition(":")[0]))
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = ": ".join(filter(None, (_shown(error), asserted)))
