@@ -127,8 +127,8 @@ class Construction:
         self._host_inputs: dict[int, _Inputs] = {}
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._loaders: list[_Loader] = []
-        self._fewest = sys.maxsize
-        """Items in the smallest training data."""
+        self._lengths: list[int] = []
+        """Items in each training data set that has some."""
         self._of_training: list[weakref.ref[Any]] = []
         """The loaders of training data that exist."""
         self.on_loader: Callable[[int, int], None] = lambda length, batch: None  # noqa: ARG005
@@ -275,7 +275,7 @@ class Construction:
             with suppress(Exception):  # of a data set of the script's
                 length = len(taken["dataset"])
             self.on_loader(length, size)
-            self._fewest = min(self._fewest, length or self._fewest)
+            self._lengths += [length] if length else []
             if not self._sides and (sides := image_sides(taken["dataset"])):
                 (height, width), (low, _) = sides[0], sides[-1]
                 square = {"image_size": height} | ({"low_image_size": low} if low < height else {})
@@ -516,7 +516,7 @@ class Construction:
             sizes=self.sizes(unwrapped(max(roots, key=_num_parameters))) if roots else self._stated_sizes(),
             happened=happened,
             made_up=next(iter(fake_data), ""),
-            fewest_items=self._fewest,
+            fewest_items=min(self._lengths, default=None),
             lacks=lacking(self._script.path),
             passed_over=passed_over,
         )

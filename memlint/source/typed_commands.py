@@ -22,6 +22,7 @@ _CONTINUED = re.compile(
 )
 """The end of a line that goes on: a line that begins with an option is never a command of its own."""
 _PREFORMATTED = re.compile(r"<pre\b[^>]*>(?:<code\b[^>]*>)?(.*?)(?:</code>)?</pre>", re.DOTALL)
+"""Code as documents in HTML show it."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?!.*```)")
 _IN_LINE = re.compile(r"``?([^`\n]+)``?")
 _PROMPT = re.compile(r"^\s*(?:[$>%]\s+|\(\w+\)\s*\$\s+)")

@@ -1,6 +1,5 @@
 """Records of what a script has built when it is over or stopped: its models, optimizers, loaders and settings."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -138,8 +137,8 @@ class Built:
     """The point that the script itself reached."""
     made_up: str = ""
     """The stand-in for the first data that was not there: a vocabulary may come from it; empty if all was there."""
-    fewest_items: int = sys.maxsize
-    """Items in the smallest training data; the largest number if there is none."""
+    fewest_items: int | None = None
+    """Items in the smallest training data; None if there is none."""
     lacks: str = ""
     """Advice on the packages that are not installed and that tensors may pass through; empty without any."""
     passed_over: str = ""

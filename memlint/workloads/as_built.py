@@ -145,7 +145,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
             Assumption(f"{copies} more with averaged weights: the script has copied it", None, found=True)
         )
     if model.frozen and trains:
-        what = f"frozen, as the script has it: {_listed(model.frozen)}"
+        what = f"frozen, as the script has it: {listed(model.frozen)}"
         if model.is_freed_later:
             built_by += "; it frees what it has frozen later, which is taken as free from the start"
             what = f"not {what}"
@@ -173,7 +173,7 @@ def _in_whole_batches(inputs: Sequence[BuiltInput], built: Built) -> Sequence[Bu
     """Return inputs with as many items as the loader gives, where data that was made up has fewer than a batch."""
     size = 0 if built.batch is None or not built.made_up else int(built.batch.value)
     first = next((each.shape[0] for each in inputs if each.shape), 0)
-    if not 0 < first <= built.fewest_items < size:
+    if built.fewest_items is None or not 0 < first <= built.fewest_items < size:
         return inputs
     whole = ((size, *each.shape[1:]) if each.shape[:1] == (first,) else each.shape for each in inputs)
     return [replace(each, shape=shape) for each, shape in zip(inputs, whole, strict=True)]
@@ -285,6 +285,7 @@ def _short(command: str) -> str:
     return command if len(command) <= _LONGEST else f"{command[: _LONGEST - 3]}..."
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first of several names, and the number of the others."""
     more = f" and {len(names) - _MOST_OTHERS} more" if len(names) > _MOST_OTHERS else ""
     return ", ".join(names[:_MOST_OTHERS]) + more

@@ -16,14 +16,12 @@ from memlint.source.model_makers import makers, other_models
 from memlint.targets.built import Asked
 from memlint.targets.target import SEPARATOR
 from memlint.targets.workload import Workload
-from memlint.workloads.as_built import as_built, classes_in, takes_inputs, with_settings_of
+from memlint.workloads.as_built import as_built, classes_in, listed, takes_inputs, with_settings_of
 from memlint.workloads.candidates import Candidate, Discovery, candidate_of, chosen_of
 from memlint.workloads.construction.construct import build_object, simulated_device
 from memlint.workloads.guess.inputs import missing_inputs
 from memlint.workloads.guess.recipes import Recipes
 from memlint.workloads.tensors import placed
-
-_MOST_OTHERS = 4
 
 
 def of_script(
@@ -81,9 +79,7 @@ def _beside(others: Sequence[str], workload: Workload) -> Workload:
     """Return `workload` with the models of its file that the script does not build."""
     if not others:
         return workload
-    more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
-    names = f"{', '.join(others[:_MOST_OTHERS])}{more}"
-    text = f"the file has models that this script does not build: {names}; name one with ::{others[0]}"
+    text = f"the file has models that this script does not build: {listed(others)}; name one with ::{others[0]}"
     return replace(workload, found=(*workload.found, Assumption(text, None, found=True)))
 
 

@@ -35,6 +35,7 @@ _NOT_FOUND = re.compile(
     r"(?:was|is|could) not (?:be )?(?:found|installed|available)",
     re.IGNORECASE,
 )
+"""A sentence of an ImportError on a package by its name: `vmas python package was not found`."""
 _PIP = re.compile(
     r"pip3? install (?:-U |--upgrade )?[\"']?([A-Za-z][\w.-]*)|"
     r"requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"

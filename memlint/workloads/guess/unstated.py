@@ -16,6 +16,7 @@ from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 _OTHER_SIDE = 32
 """By how much larger an image, or longer a series, is with which a model is tried for whether it takes only one."""
 _MANY = 4
+"""Dimensions, the batch among them, of an input that is no vector and no series of them."""
 _SMALLEST = (1, 2, 3)
 """Numbers of steps with which a model is tried first, and which no series has."""
 _MADE_UP = (DEFAULT_LENGTH, SERIES_LENGTH, AUDIO_LENGTH)

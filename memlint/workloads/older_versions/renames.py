@@ -84,8 +84,8 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 """Attributes of objects by class and name: those that have their meaning now. timm's `fc_norm` and the `pre_logits` of
 before are both an identity where nothing else was asked for; its `bn1` has the activation in it that stood behind it,
-and an identity before that. The iterator of a loader had `next` until PyTorch 1.13. GPT's
-configs had `n_ctx`, the positions of a mask, until transformers 4.6.
+and an identity before that. The iterator of a loader had `next` until PyTorch 1.13. The configs of GPT had `n_ctx`, the
+positions of a mask, until transformers 4.6.
 """
 
 
